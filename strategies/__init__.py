@@ -1,6 +1,6 @@
-"""The mathematics: a published method in each file.
+"""Federated methods: one published method per file.
 
-On plain arrays; ``base`` holds the interface.
+The module ``base`` defines the interface.
 """
 
 GROUPS = {
@@ -15,4 +15,4 @@ GROUPS = {
     "asynchronous": "without rounds",
     "references": "references",
 }
-"""What the strategies in each folder have in common, in the order in which they are listed."""
+"""The heading of each folder's strategies, in the order in which the folders are listed."""

@@ -1,13 +1,17 @@
-"""The interface of a strategy: what each hospital minimises and how the server combines what comes back.
+"""The interface of a strategy: what each hospital minimises, and how the server combines the results.
 
 A strategy is a frozen dataclass. Its fields are its hyper-parameters, its methods are pure, and what it carries from
-round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round`` once
-a round, and ``personalize`` after the last; ``serve`` says which model each hospital uses. The default of ``round`` is
+round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round`` once a
+round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The default of ``round`` is
 the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default, and the defaults
-together are federated averaging. The module :mod:`raysim.strategies.problem` defines what hospitals minimise and what
-comes back, :mod:`raysim.strategies.programs` what else a strategy may let them compute,
-:mod:`raysim.strategies.questions` what the server may ask hospitals, and :mod:`raysim.strategies.view` the arguments
-that a strategy receives.
+together are federated averaging.
+
+Other modules of the interface:
+
+- :mod:`raysim.strategies.problem`: what hospitals minimise, and what they send back.
+- :mod:`raysim.strategies.programs`: what else a strategy may let hospitals compute.
+- :mod:`raysim.strategies.questions`: what the server may ask hospitals.
+- :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
@@ -83,16 +87,16 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True)
 class Asynchrony:
-    """Rounds without a common start: the server renews its model whenever a buffer of updates is full.
+    """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital starts from the model of the moment at which it is asked, and is not asked again before its update has
+    A hospital starts from the server's model at the moment of the call. It is not called again before its update has
     been used. Both numbers are limited to the number of hospitals with training rows.
     """
 
     concurrency: int
-    """How many hospitals are in training at any time."""
+    """How many hospitals train at the same time."""
     buffer: int
-    """How many updates renew the model."""
+    """How many updates the server waits for before it updates the model."""
 
 
 class Strategy:
@@ -102,19 +106,20 @@ class Strategy:
     """Whether this is a reference and not a federated method, such as training on pooled rows. Reports show references
     and never recommend them."""
     title: ClassVar[str] = ""
-    """What people call it, on pages. A class that gives none of its own goes by its name."""
+    """The strategy's name on pages. An empty title means the name of the class."""
     alone: ClassVar[bool] = False
-    """Whether hospitals train by themselves and share nothing: reports state the gain of federating against it."""
+    """Whether hospitals train alone and share nothing. Reports compare the other strategies with it, as the gain of
+    federating."""
     needs: ClassVar[Needs] = BOUNDED
-    """What the server has to learn of hospitals' updates, on which privacy guarantees depend; see :class:`Needs`."""
+    """What the server has to learn about hospitals' updates. Privacy guarantees depend on it; see :class:`Needs`."""
 
     takes_trees: ClassVar[bool] = False
-    """Whether it is for models of boosted trees, whose parameters cannot be averaged."""
+    """Whether the strategy trains boosted trees, whose parameters cannot be averaged."""
 
     def with_trees(self) -> Strategy:
-        """The strategy that is the same for a model of boosted trees, where that is another; itself otherwise.
+        """Return the strategy's counterpart for boosted trees, or itself if it has no counterpart.
 
-        Raises ``ValueError`` for settings that mean nothing there; the message begins with the setting.
+        Raises ``ValueError`` for settings without a meaning for trees; the message begins with the setting.
         """
         return self
 
@@ -125,12 +130,13 @@ class Strategy:
         """
 
     def hides_sums(self) -> bool:
-        """Whether the sums of its programs are secure sums where the configuration has neither ``secure`` nor
-        ``privacy``."""
+        """Whether the sums of the strategy's programs are secure sums even if the configuration sets neither ``secure``
+        nor ``privacy``."""
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """What the hospitals with these training rows make of a setting, in a line: said before training, if any."""
+        """Return a line about what a setting means for hospitals with these training rows. It is printed before
+        training unless it is empty."""
         return ""
 
     def check_training(self, training: Training) -> None:
@@ -140,61 +146,64 @@ class Strategy:
         """
 
     def uses_selection(self) -> bool:
-        """Whether the configured selection decides who takes part. If not, hospitals send it nothing."""
+        """Whether the configured selection samples the hospitals. If not, hospitals send nothing to the selection."""
         return True
 
     def uses_training(self) -> bool:
-        """Whether the configured learning rate, batches and local epochs matter. If not, they are not tuned for it."""
+        """Whether the configured learning rate, batches and local epochs matter. If not, sweeps do not tune them."""
         return True
 
     def stops_early(self) -> bool:
-        """Whether ``training.stop`` may end it before its last round."""
+        """Whether ``training.stop`` may end the strategy before its last round."""
         return self.uses_training()
 
     def uses_programs(self) -> bool:
-        """Whether its rounds call programs of its own, and not the built-in training alone."""
+        """Whether the strategy's rounds call its own programs, and not only the built-in training."""
         return type(self).round is not Strategy.round
 
     def asynchrony(self) -> Asynchrony | None:
-        """How hospitals take part without waiting for each other, or None: in rounds.
+        """Return how hospitals train asynchronously, or None for synchronous rounds.
 
-        With an :class:`Asynchrony` the state has one model, and a round is one update of it: ``problem`` and
-        ``aggregate`` concern the hospital updates that went into it. Row 0 then stands for the model that a
-        hospital received, which may be old: see ``view.staleness``.
+        With an :class:`Asynchrony` the state has one model, and a round is one update of this model: ``problem`` and
+        ``aggregate`` concern the hospitals' updates in the buffer. Row 0 then stands for the model that a hospital
+        received, which may be old: see ``view.staleness``.
         """
         return None
 
     def setup(self, view: FederationView) -> State:
-        """The state before the first round; may ask hospitals about their data. May raise :class:`Unfit`."""
+        """Return the state before the first round. It may ask hospitals about their data, and may raise
+        :class:`Unfit`."""
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
-        """The cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``.
+        """Return the cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``.
 
-        A selection that asks for losses gets those under hospitals' cluster models, or else under the global model.
+        A selection that uses losses receives each hospital's loss under its cluster model, or under the global model if
+        the strategy has no clusters.
         """
         return choose(view, state, view.trainable, "sample", round, start=state.cluster)
 
     def round(self, view: FederationView, state: State) -> Calls:
-        """A round: a generator of calls that returns the state after it.
+        """Run a round: a generator that yields calls and returns the state after the round.
 
-        The default is one call of the built-in local training, for what ``select`` and ``problem`` say, and then
-        ``aggregate``. A strategy that overrides it decides itself whom it calls (mostly ``self.select(view, state,
-        view.round)``) with which :class:`Program`; the number of calls may depend on what earlier ones brought.
+        The default makes one call of the built-in local training, on the cohort of ``select`` and with the objective of
+        ``problem``, and then calls ``aggregate``. A strategy that overrides it decides which hospitals to call (mostly
+        ``self.select(view, state, view.round)``) and with which :class:`Program`. The number of calls may depend on
+        earlier answers.
         """
         update = yield TrainLocally()
         return state if update is None else self.aggregate(view, state, update)
 
     def done(self, view: FederationView, state: State) -> bool:
-        """Whether the strategy has finished: the run then ends before its last round."""
+        """Return whether the strategy has finished. If so, the run ends before its last round."""
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        """What the cohort minimises."""
+        """Return what the cohort ``ids`` minimises."""
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        """The state after a round in which at least one hospital trained."""
+        """Return the state after a round in which at least one hospital trained."""
         if update.sums.shape != state.models.shape:
             raise Invalid(
                 f"upload.sums: {len(update.sums)} for {len(state.models)} models; give each model a sum, or "
@@ -203,58 +212,61 @@ class Strategy:
         return replace(state, models=state.models + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Which model serves each hospital: ``{model served: [N] model rows, or OWN}``, the headline model last.
+        """Return which model each hospital uses: ``{model used: [N] model rows, or OWN}``, with the headline model
+        last.
 
-        ``[N, G]`` model rows: which model serves each group of its rows (:meth:`division`).
+        Model rows of shape ``[N, G]`` name the model for each group of a hospital's rows (:meth:`division`).
 
-        May ask hospitals for what each would find out by itself: here this is a measurement and counts as no traffic.
+        It may ask hospitals for values that each hospital could compute alone. Such questions are measurements here and
+        do not count as traffic.
         """
         return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def starts(self, view: FederationView) -> Floats:
-        """The models ``[K, P]`` that ``models`` may hold before anybody trains; one that still equals one is untrained.
+        """Return the initial models ``[K, P]``. A row of ``models`` that still equals one of them is untrained.
 
-        Hospitals that are served an untrained model have no figures.
+        Hospitals that would use an untrained model have no figures.
         """
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """The weights of model rows, ``[N, M]``, in the models that ``MIXTURE`` stands for, or None."""
+        """Return the weights of the model rows, ``[N, M]``, in each hospital's ``MIXTURE``, or None."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """How hospitals' rows are cut into groups, for strategies whose models belong to groups of patients."""
+        """Return the division of hospitals' rows into groups, for strategies with a model per group of patients, or
+        None."""
         return None
 
     def private(self, view: FederationView) -> Mask | None:
-        """The parameters ``[P]`` that never leave a hospital, or None.
+        """Return a mask ``[P]`` of the parameters that never leave a hospital, or None.
 
-        Wherever a hospital starts from or is served a model of the server, these parameters are replaced by its own:
-        those that it had when it last trained. Until it has trained they are the model's.
+        Wherever a hospital starts from a model of the server or uses one, its own values replace these parameters. Its
+        own values are those after its last local training. Before its first training the model's values are used.
         """
         return None
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        """What every hospital with training rows minimises once after the last round, or None."""
+        """Return what every hospital with training rows minimises once after the last round, or None."""
         return None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
-        """How sure the global model's parameters are, where the strategy estimates that."""
+        """Return the uncertainty of the global model's parameters, or None if the strategy does not estimate it."""
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """Figures of a finished run beside its models, by name, such as the bound of an optimum."""
+        """Return further figures of a finished run by name, such as the bound of an optimum."""
         return {}
 
 
 def choose(
     view: FederationView, state: State, candidates: Ids, purpose: str, *key: int, start: Ids | None = None
 ) -> Ids:
-    """The configured selection among ``candidates`` (ascending, all with training rows).
+    """Sample hospitals with the configured selection among ``candidates`` (ascending, all with training rows).
 
     ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` where that is no row of the models, since the server has no such model to send with a question, and
-    where the selection picks others than its candidates.
+    :class:`Invalid` if a candidate's start is no row of the models, because the server then has no model to send with a
+    question. Raises it also if the selection returns hospitals that are no candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")
@@ -272,7 +284,7 @@ def choose(
             losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.models[row][None, :], ids=ids[theirs]))
         return losses
 
-    # Where all hospitals are candidates, as mostly, nothing of a million is copied.
+    # Usually all hospitals are candidates, and the sizes of a million hospitals need not be copied.
     sizes = view.sizes if len(candidates) == len(view.sizes) else view.sizes[candidates]
     draw = Draw(candidates, sizes, view.rng(purpose, *key), view.memory, losses_of)
     picked = view.selection.pick(draw)
@@ -287,19 +299,19 @@ def _among(picked: NDArray[Any], candidates: Ids) -> bool:
     if picked.dtype.kind not in "iu":
         return False
     low, high = candidates[0], candidates[-1]
-    if high - low + 1 == len(candidates):  # no id between them is missing, and a million need not be searched
+    if high - low + 1 == len(candidates):  # no id between them is missing: no search among a million
         return bool(((picked >= low) & (picked <= high)).all())
     at = np.minimum(np.searchsorted(candidates, picked), len(candidates) - 1)
     return bool((candidates[at] == picked).all())
 
 
 def shares(sizes: Ids) -> Floats:
-    """``n_i / sum n_j``, the weights of federated averaging, ``[H]``."""
+    """Return ``n_i / sum n_j``, the weights of federated averaging, ``[H]``."""
     return sizes / max(int(sizes.sum()), 1)
 
 
 def sent_weights(update: Update) -> Floats:
-    """The weights by which what hospitals sent was summed, ``[H]`` or ``[H, G]``."""
+    """Return the weights with which hospitals' updates were summed, ``[H]`` or ``[H, G]``."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
         raise TypeError("the update does not say how it was weighted")
@@ -307,7 +319,7 @@ def sent_weights(update: Update) -> Floats:
 
 
 def own_state(state: State, kind: type[S]) -> S:
-    """``state``, which is of the ``kind`` that the strategy set up."""
+    """Return ``state`` after a check that it is of the ``kind`` that the strategy set up."""
     if not isinstance(state, kind):
         raise TypeError(f"{type(state).__name__} is not the state that this strategy set up")
     return state

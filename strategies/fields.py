@@ -1,4 +1,4 @@
-"""What is wrong with a field, said so that its author can mend it: every message begins with the field's name."""
+"""Checks of fields. Each error message begins with the field's name, so that the author of the value can correct it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 
 
 class Unfit(ValueError):
-    """``setup`` raises it where only hospitals' answers reveal that the strategy is not defined for the federation.
+    """Raised by ``setup`` when hospitals' answers reveal that the strategy is not defined for the federation.
 
     The message begins with the field: ``features: ...``.
     """
 
 
 class Invalid(ValueError):
-    """What a strategy or selection returned cannot be used: a mistake in its code.
+    """Raised when a strategy or selection returns a value that cannot be used, which is a mistake in its code.
 
     The message begins with the field: ``upload.weight: ...``.
     """
 
 
 def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``, and where ``finite`` below infinity."""
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``, or if ``finite`` and the value is infinite."""
     if not value >= bound:
         raise ValueError(f"{field}: {value} is not at least {bound}")
     if finite and math.isinf(value):

@@ -27,7 +27,7 @@ Mask = NDArray[np.bool_]
 class HospitalSentinel(IntEnum):
     """A special value in place of a hospital's id."""
 
-    # The streams of batches are keyed by it: another value would be other batches.
+    # It is part of the key of batches' random streams: another value would give other batches.
     POOLED = -1
 
 
@@ -40,11 +40,11 @@ class RowSentinel(IntEnum):
 
 
 POOLED = HospitalSentinel.POOLED
-"""The rows of all hospitals together, as if they were one hospital's: a cohort of its own."""
+"""A cohort of one pseudo-hospital that has the rows of all hospitals."""
 
 OWN = RowSentinel.OWN
-"""The parameters that the hospital kept. Until it has kept some: its mixture of the server's models, for strategies
-that have one, else row 0."""
+"""The parameters stored at the hospital. Before it has stored any, ``OWN`` is its mixture of the server's models, or
+row 0 for strategies without a mixture."""
 
 MIXTURE = RowSentinel.MIXTURE
 """The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
@@ -53,7 +53,7 @@ LAST = RowSentinel.LAST
 """The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
 
 DELTA = "delta"
-"""What a program that trains calls its delta: ``[P]``, or ``[G, P]`` where it has a part in every sum."""
+"""The name of the delta that a training program sends: ``[P]``, or ``[G, P]`` if it contributes to every sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,73 +61,73 @@ class Proximal:
     """A proximal term ``weight/2 * |theta - towards|^2``."""
 
     weight: float | Floats
-    """One weight for all hospitals, or ``[H]``; at least 0."""
+    """The weight: one number for all hospitals, or ``[H]``; at least 0."""
     towards: Ids
-    """The row of ``State.models`` that the term is towards, ``[H]``."""
+    """The row of ``State.models`` that each hospital's parameters are pulled towards, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a hospital minimises: the mean loss of its training rows, and these terms."""
+    """What a hospital minimises: the mean loss of its training rows plus these terms."""
 
     proximal: tuple[Proximal, ...] = ()
-    """Proximal terms."""
+    """The proximal terms."""
     contrast: tuple[float, float] | None = None
     """The weight and the temperature of a contrastive term (MOON): ``weight`` times the mean over a batch of
-    ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row, the input of
-    the last layer, by the model being trained; ``z_start`` that by the model that the hospital started from; ``z_own``
-    that by its kept model (``z_start`` until it has kept one)."""
+    ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row (the input of
+    the last layer) by the model being trained. ``z_start`` is its representation by the model that the hospital started
+    from. ``z_own`` is its representation by the hospital's stored model, and ``z_start`` before a model is stored."""
     frozen: Mask | None = None
     """A mask ``[P]`` of the parameters that are not trained."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalTraining:
-    """How a hospital trains. None means as configured."""
+    """How a hospital trains. A field that is None has its configured value."""
 
     epochs: int | Ids | None = None
-    """Passes over its training rows: one number for all hospitals, or ``[H]``."""
+    """Passes over the training rows: one number for all hospitals, or ``[H]``."""
     learning_rate: float | None = None
     """The optimiser's learning rate."""
     batch_size: int | None = None
-    """Rows in a mini-batch; 0 is all of them."""
+    """Rows in a mini-batch; 0 means all rows."""
     optimizer: Literal["sgd", "momentum", "adam"] | None = None
     """The optimiser's name."""
     keep: bool = False
-    """Whether it keeps the resulting parameters as its own model."""
+    """Whether the hospital stores the resulting parameters as its own model."""
     carry: bool = False
-    """Whether its optimiser continues from the state of the last such local update; otherwise it starts afresh."""
+    """Whether the optimiser continues from its state after the last such local update; otherwise its state is reset."""
 
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What leaves the hospital after its local update. The number of its training rows goes with it."""
+    """What leaves the hospital after its local update. The number of its training rows is sent, too."""
 
     weight: Floats | None = None
-    """The weight of what a hospital sends in its sum, ``[H]``, or in each sum, ``[H, G]``. Required unless the server
-    sees each hospital's delta by itself (``single``)."""
+    """The weight of a hospital's vector in its sum, ``[H]``, or in each sum, ``[H, G]``. It is required unless the
+    server receives each hospital's delta individually (``single``)."""
     sum_index: Ids | None = None
-    """The sum that each hospital's vector goes into, ``[H]``; None: the first."""
+    """The sum that each hospital's vector is added to, ``[H]``; None: the first sum."""
     sums: int = 1
-    """G, the number of sums."""
+    """The number of sums, G."""
     what: Literal["delta", "parameters"] = "delta"
-    """What is summed: the parameters after training less those before, or the parameters themselves."""
+    """What is summed: the differences of the parameters after and before training, or the parameters after training."""
     single: bool = False
-    """Whether the server also receives each delta by itself, so that actors cannot add them up before sending."""
+    """Whether the server also receives each delta individually, so that actors cannot add deltas before sending."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     beside: int = 0
-    """How many numbers the engine has hospitals send beside their vectors."""
+    """How many further numbers the engine lets each hospital send with its vectors."""
     weight_beside: Floats | None = None
-    """The weight of all that a program sends beside its delta, ``[H]``; None: that of the delta."""
+    """The weight of all that a program sends in addition to its delta, ``[H]``; None: the weight of the delta."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """The ``H`` entries of a problem whose entries are groups of hospitals' rows rather than hospitals.
+    """The ``H`` entries of a problem whose entries are groups of rows instead of whole hospitals.
 
-    A hospital has an entry for each group that it trains on; :meth:`raysim.strategies.base.Strategy.division` defines
-    the groups.
+    A hospital has one entry for each group that it trains on. The method
+    :meth:`raysim.strategies.base.Strategy.division` defines the groups.
     """
 
     hospital: Ids
@@ -135,7 +135,7 @@ class RowGroups:
     group: Ids
     """The group of rows of each entry, ``[H]``."""
     rows: Ids
-    """The training rows in each entry, ``[H]``."""
+    """The number of training rows of each entry, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,26 +146,29 @@ class LocalProblem:
     """
 
     start: Ids
-    """The model row that each hospital starts from, ``[H]``, or ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
+    """The model row that each hospital starts from, ``[H]``, or ``OWN`` or ``MIXTURE``. A problem in ``then`` may also
+    start from ``LAST``."""
     upload: Upload | None = None
-    """What leaves the hospital, or nothing. At most one problem of a chain uploads."""
+    """What leaves the hospital; None: nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
-    """The terms that are minimised beside the loss."""
+    """The terms that are added to the loss."""
     training: LocalTraining = field(default_factory=LocalTraining)
-    """How hospitals train: epochs, rates, batches, and whether they keep the result."""
+    """How hospitals train: epochs, rates, batches, and whether they store the result."""
     then: LocalProblem | None = None
     """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
-    """The ``H`` entries where they are groups of rows; given by the first problem, for the whole chain."""
+    """The groups of rows that are the ``H`` entries, or None if hospitals are the entries. Only the first problem of a
+    chain sets it, for the whole chain."""
     program: Program | None = None
-    """What each hospital runs in place of the configured training: it receives ``theta [P]``, the parameters that it
-    starts from, and sends its ``delta`` and whatever else it declares; all of that is weighted and summed."""
+    """The program that each hospital runs in place of the configured training. It receives ``theta [P]``, the
+    parameters that the hospital starts from, and sends its ``delta`` and the other arrays that it declares. All of them
+    are weighted and summed."""
     received: Mapping[str, Any] = field(default_factory=dict)
-    """The arrays that each hospital receives for its program beside ``theta``, by name."""
+    """The arrays that each hospital receives for its program in addition to ``theta``, by name."""
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
-        """This problem and those that follow it, in order."""
+        """This problem and its successors, in order."""
         return (self,) if self.then is None else (self, *self.then.chain)
 
     @property
@@ -175,51 +178,51 @@ class LocalProblem:
 
     @property
     def spread(self) -> bool:
-        """Whether each hospital has a part in every sum, so that nobody sees which one its delta is for."""
+        """Whether each hospital contributes to every sum, so that nobody learns which sum its delta belongs to."""
         return self.program is not None and len(self.program.sends[DELTA].shape) > 1
 
     @property
     def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The kind and the shape of what its program sends beside the delta, by name."""
+        """The kind and the shape of each array that the program sends in addition to the delta, by name."""
         sends = {} if self.program is None else self.program.sends
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
     @property
     def beside(self) -> int:
-        """E, how many numbers a hospital sends beside its vectors."""
+        """The count of numbers that a hospital sends in addition to its vectors, E."""
         sent = self.sent
         return 0 if sent is None else sent.beside + sum(math.prod(shape) for _, shape in self.extras.values())
 
     @property
     def keeps(self) -> bool:
-        """Whether a hospital remembers anything of the chain."""
+        """Whether a hospital stores anything of the chain."""
         keeps = self.program is not None and bool(self.program.keeps)
         return keeps or any(phase.training.keep or phase.training.carry for phase in self.chain)
 
     def entries(self, ids: Ids) -> Ids:
-        """The hospital of each entry, ``[H]``: the cohort ``ids`` one by one, or the hospitals of its groups."""
+        """Return the hospital of each entry, ``[H]``: the cohort ``ids``, or the hospitals of the groups."""
         return ids if self.groups is None else self.groups.hospital
 
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What came back from a round."""
+    """The result of a round that the server receives."""
 
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     sums: Floats
-    """The weighted sums of what hospitals sent, ``[G, P]``; zeros where nobody sent anything."""
+    """The weighted sums of hospitals' vectors, ``[G, P]``; zeros if nothing was sent."""
     deltas: Floats | None = None
-    """Each hospital's delta, ``[H, P]``, where the upload asked for ``single`` ones."""
+    """Each hospital's delta, ``[H, P]``, if the upload asked for ``single`` deltas."""
     losses: Floats | None = None
-    """The mean training loss of each entry before training, ``[H]``, where the upload or the selection asks for it."""
+    """The mean training loss of each entry before training, ``[H]``, if the upload or the selection asks for it."""
     numbers: Floats | None = None
-    """The weighted sums of what hospitals sent beside their deltas, one behind the other, ``[E]``."""
+    """The weighted sums of the numbers that hospitals sent in addition to their deltas, concatenated, ``[E]``."""
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 
     def beside(self, name: str) -> Floats:
-        """The weighted sum of what a program sent beside its delta under this name."""
+        """Return the weighted sum of the array ``name`` that the program sent in addition to its delta."""
         if self.numbers is None or self.problem is None:
             raise TypeError(f"the update has no '{name}'")
         first = 0

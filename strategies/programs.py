@@ -1,15 +1,16 @@
-"""Client programs: what a strategy lets hospitals compute, as named state in and named sums out.
+"""Client programs: computations at hospitals with declared inputs, memory and outputs.
 
-A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. A
-:class:`Call` sends a :class:`Program` and some arrays to some hospitals; each runs the program on its own rows and its
-own memory; what comes back is :class:`Answers`. A program declares by name what leaves a hospital (:class:`Send`) and
-what stays there (:class:`Keep`) before it has seen a row, so that the engine can add, mask and count it.
+A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. A :class:`Call`
+sends a :class:`Program` and some arrays to some hospitals. Each hospital runs the program on its own rows and its own
+memory. The server receives :class:`Answers`. A program declares by name what leaves a hospital (:class:`Send`) and what
+stays there (:class:`Keep`) before it reads a row, so that the engine can add, mask and count it.
 
-- Named sums are added as whole numbers of a grid: any placement of hospitals gives the same bits.
-- Within a round a hospital's memory changes from call to call. A hospital whose answer is lost changes nothing.
-- Random numbers depend on the seed, the program's name, a purpose, the round, the turn and the hospital alone.
+- Named sums are added as whole multiples of a grid step: any placement of hospitals gives the same bits.
+- Within a round a hospital's memory changes from call to call. If a hospital's answer is lost, its memory stays as it
+  was.
+- Random numbers depend only on the seed, the program's name, a purpose, the round, the turn and the hospital.
 
-Shapes: ``N`` hospitals in the federation, ``H`` that are called, ``n`` rows of one of them, ``F`` features, ``P``
+Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``F`` features, ``P``
 scalars of a model, ``G`` groups of hospitals.
 """
 
@@ -29,17 +30,18 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """How far one unit moves a sum at most: what it adds is shortened to this length; what is no number counts as 0.
+    """The largest change of a sum by one unit: a unit's contribution is shortened to this length.
 
-    A guarantee of privacy rests on it: hospitals then add noise in proportion to ``l2``. What a row adds may depend on
-    that row and on what was received alone, and what a hospital adds on its own rows.
+    A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: hospitals add noise in
+    proportion to ``l2``. A row's contribution may depend only on this row and on what was received, and a hospital's
+    contribution only on its own rows and on what was received.
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """What is bounded. Rows and patients are where arrays are given ``by`` row; a patient's rows are added first. Under
-    a guarantee for patients, what is bounded by row is bounded by patient."""
+    """The unit that is bounded. Rows and patients can be bounded for arrays that are sent ``by`` row; a patient's rows
+    are added first. Under a guarantee for patients, a bound for rows becomes a bound for patients."""
     l2: float
-    """The greatest 2-norm of what one unit adds."""
+    """The largest 2-norm of one unit's contribution."""
 
 
 @dataclass(frozen=True)
@@ -47,40 +49,42 @@ class Send:
     """One named array that leaves a hospital."""
 
     shape: tuple[int, ...] = ()
-    """Of what one hospital sends, or of what one row adds where ``by`` is ``row``; ``()`` is a number."""
+    """The shape of one hospital's array, or of one row's contribution if ``by`` is ``row``; ``()`` is a number."""
     kind: str = "update"
-    """What the egress ledger calls it."""
+    """The array's name in the egress ledger."""
     how: Literal["summed", "each"] = "summed"
-    """Whether the server receives the sum over hospitals, or what each of them sends."""
+    """Whether the server receives the sum over hospitals, or each hospital's array."""
     by: Literal["hospital", "row"] = "hospital"
-    """``row``: the program gives ``[n, *shape]`` and the hospital adds its rows on the grid, so that pooled rows and
-    hospitals have the same sum to the last bit."""
+    """Who adds the rows. With ``row`` the program returns ``[n, *shape]`` and the hospital adds its rows on the grid,
+    so that pooled rows and hospitals have the same sum to the last bit."""
     groups: int = 1
-    """Into how many sums hospitals are divided; a hospital's array goes into the sum :attr:`Reply.group`."""
+    """The number of sums that hospitals are divided among; a hospital's array is added to the sum
+    :attr:`Reply.group`."""
     bits: int = 44
-    """The grid of sums is ``2^-bits``; 0 for counts."""
+    """The step of the sums' grid is ``2^-bits``; 0 for counts."""
     largest: float | None = None
-    """Every entry (of a row, where ``by`` is ``row``) is below it in magnitude; None: as large as the sum can hold."""
+    """A strict upper limit of every entry's magnitude (of a row's entries if ``by`` is ``row``); None: the sum's own
+    limit."""
     bound: Bound | None = None
-    """How far one unit moves the sum at most; None: it is not bounded."""
+    """The largest change of the sum by one unit; None: it is not bounded."""
     joint: str = ""
-    """Arrays with the same word here are shortened together, as one vector, and have one bound."""
+    """Arrays with the same ``joint`` name are shortened together, as one vector, and share one bound."""
 
 
 @dataclass(frozen=True)
 class Keep:
-    """One named array that a hospital remembers. The name ``model`` is the hospital's own model ``[P]``, which
-    ``OWN`` serves; it is kept in the run's precision. Of a name that local training also sends, a hospital keeps under
-    a guarantee of privacy the sum of all that it has sent."""
+    """One named array that a hospital stores between calls. The name ``model`` stands for the hospital's own model
+    ``[P]``, which ``OWN`` refers to and which is stored in the run's precision. If local training also sends an array
+    of this name under a privacy guarantee, the hospital stores the sum of all that it has sent."""
 
     shape: tuple[int | Literal["n"], ...] = ()
-    """``n`` stands for the hospital's number of training rows."""
+    """The shape of the array; ``n`` stands for the hospital's number of training rows."""
     dtype: str = "f8"
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The training rows of one hospital; arrays are not to be written to."""
+    """The training rows of one hospital. The arrays must not be written to."""
 
     X: Array
     """Preprocessed features, ``[n, F]``; the first ``D`` columns are values and the rest flags."""
@@ -91,11 +95,11 @@ class Rows:
     weights: Floats | None = None
     """The factor of each row's loss by its class, ``[n]``; None: all are 1."""
     patients: Callable[[], Mapping[str, Array]] = dict
-    """``patients()``: the attributes that the data knows, each ``[n]``."""
+    """``patients()`` returns the attributes in the data by name, each ``[n]``."""
 
 
 class Trained(NamedTuple):
-    """What local training has come to."""
+    """The result of local training."""
 
     theta: Floats
     """The parameters, ``[P]``."""
@@ -104,7 +108,8 @@ class Trained(NamedTuple):
 
 
 class LocalModel(Protocol):
-    """The run's model on one hospital's rows; ``theta [P]``, and ``rows`` are indices of rows (None: all)."""
+    """The run's model on one hospital's rows. ``theta`` is ``[P]``, and ``rows`` are indices of rows (None: all
+    rows)."""
 
     @property
     def parameters(self) -> Mapping[str, slice]:
@@ -113,46 +118,48 @@ class LocalModel(Protocol):
 
     @property
     def trained(self) -> int:
-        """How many of ``theta``'s first entries have a gradient; behind them are statistics that a model measures."""
+        """How many of ``theta``'s first entries have a gradient; the remaining entries are statistics that the model
+        measures."""
         ...
 
     @property
     def batch_size(self) -> int:
-        """As configured; 0 is all rows."""
+        """The configured batch size; 0 means all rows."""
         ...
 
     @property
     def epochs(self) -> int:
-        """As configured."""
+        """The configured number of local epochs."""
         ...
 
     @property
     def learning_rate(self) -> float:
-        """As configured."""
+        """The configured learning rate."""
         ...
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
-        """Log-odds of class 1 or predictions ``[n]``; of more than two classes logits ``[n, C]``."""
+        """Return log-odds of class 1 or predictions ``[n]``; for more than two classes logits ``[n, C]``."""
         ...
 
     def loss(self, theta: Floats, rows: Ids | None = None) -> float:
-        """The mean loss of the rows, weighted by class as in training, without weight decay."""
+        """Return the mean loss of the rows, weighted by class as in training, without weight decay."""
         ...
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
-        """The gradient ``[P]`` of what training minimises on a batch of these rows, weight decay included.
+        """Return the gradient ``[P]`` of the training objective on a batch of these rows, weight decay included.
 
-        It is 0 for statistics that a model measures as it trains, and without rows.
+        It is 0 for statistics that a model measures during training, and for an empty batch.
         """
         ...
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
-        """The gradient of each row's loss, ``[n, P]``, without weight decay."""
+        """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
         ...
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
-        """The rows of each batch of ``epochs`` epochs; None: as configured. In the first call of a round these are the
-        batches of federated averaging in that round, so that methods differ by what they do and not by their draws."""
+        """Yield the rows of each batch of ``epochs`` epochs; None: as configured. In a round's first call these are the
+        batches of federated averaging in that round, so that two methods differ by their computations and not by their
+        random batches."""
         ...
 
     def train(
@@ -165,20 +172,20 @@ class LocalModel(Protocol):
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
-        """The configured local training from ``theta``, on these batches.
+        """Run the configured local training from ``theta``, on these batches.
 
         It adds ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal`` ``(weight_j, towards_j [P])`` and
-        ``linear . theta`` to the loss; parameters ``frozen [P]`` stay.
+        ``linear . theta`` to the loss. Parameters in the mask ``frozen [P]`` do not change.
         """
         ...
 
 
 class Context(Protocol):
-    """What a program sees at one hospital."""
+    """The data and functions that a program can use at one hospital."""
 
     @property
     def rows(self) -> Rows:
-        """Its training rows."""
+        """The hospital's training rows."""
         ...
 
     @property
@@ -188,12 +195,12 @@ class Context(Protocol):
 
     @property
     def memory(self) -> Mapping[str, Array]:
-        """What the program has kept here, by name; empty at first."""
+        """The arrays that the program has stored at this hospital, by name; empty at first."""
         ...
 
     @property
     def received(self) -> Mapping[str, Array]:
-        """What the call brought."""
+        """The arrays that the call sent, by name."""
         ...
 
     @property
@@ -203,86 +210,88 @@ class Context(Protocol):
 
     @property
     def round(self) -> int:
-        """The round, 1, 2, ..."""
+        """The number of the round, from 1 on."""
         ...
 
     @property
     def turn(self) -> int:
-        """How many calls of a program of this name came before in the round."""
+        """How many calls of a program with this name were made earlier in the round."""
         ...
 
     def rng(self, purpose: str, *key: int) -> np.random.Generator:
-        """The hospital's own random stream for a purpose of this program, in this round and turn."""
+        """Return the hospital's own random stream for a purpose of this program, in this round and turn."""
         ...
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
-        """What ``make`` makes of the rows, made once by this process as long as there is room; no checkpoint has it.
+        """Return ``make()``, computed once per process as long as memory allows. Checkpoints do not contain it.
 
-        ``name`` and ``of`` say all that it depends on beside the hospital's rows. Of one name only the last is kept:
-        what is wanted ``of`` something else takes its place.
+        Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of a
+        name is stored: a request with another ``of`` replaces it.
         """
         ...
 
 
 @dataclass(eq=False)
 class Reply:
-    """What a program makes at one hospital."""
+    """The result of a program at one hospital."""
 
     sent: Mapping[str, Any]
-    """What leaves it: all that the program declares, by name."""
+    """What leaves the hospital: all arrays that the program declares, by name."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """What it remembers from now on, by name; what is left out stays as it was."""
+    """The arrays that the hospital stores, by name. Arrays that are left out do not change."""
     group: int = 0
-    """The sum that the hospital's arrays go into, where there are several."""
+    """The sum that the hospital's arrays are added to, if there are several."""
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """The sums of some hospitals together."""
+    """The sums over several hospitals."""
 
     sums: Mapping[str, Any]
-    """All that the program declares, by name."""
+    """The sums of all arrays that the program declares, by name."""
     hospitals: int
-    """How many hospitals they are of."""
+    """The number of hospitals in the sums."""
     group: int = 0
-    """The sum that they go into, where there are several."""
+    """The sum that these are added to, if there are several."""
 
 
 class Program:
-    """Something that hospitals compute. Derive from it, make it a frozen dataclass of plain values and arrays, and
-    define ``sends`` and ``run``. It travels to the hospitals, so its class must be one that they can import."""
+    """A computation at hospitals. Derive from it, make it a frozen dataclass of plain values and arrays, and define
+    ``sends`` and ``run``. A program is sent to the hospitals, so they must be able to import its class."""
 
     name: str = ""
-    """Its name, which keys its random streams; calls of programs of one name are turns of one another."""
+    """The program's name. It is part of the key of its random streams, and calls with the same name count as turns."""
 
     @property
     def sends(self) -> Mapping[str, Send]:
-        """What leaves a hospital, by name."""
+        """The arrays that leave a hospital, by name."""
         raise NotImplementedError
 
     @property
     def keeps(self) -> Mapping[str, Keep]:
-        """What a hospital remembers, by name."""
+        """The arrays that a hospital stores, by name."""
         return {}
 
     @property
     def remembers(self) -> bool:
-        """Whether a hospital remembers anything new; if not, it only reads what it ``keeps``."""
+        """Whether a hospital stores new values; if not, it only reads the arrays in ``keeps``."""
         return bool(self.keeps)
 
     def run(self, at: Context) -> Reply:
-        """What one hospital makes of its rows. It depends on ``at`` alone."""
+        """Compute one hospital's reply. It depends on ``at`` alone."""
         raise NotImplementedError
 
     def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
-        """As :meth:`run` for some hospitals at once, for programs that are faster together. How hospitals are put
-        together must not change a bit."""
+        """Run the program for several hospitals at once, for programs that are faster together. The grouping of
+        hospitals must not change a bit of the replies of :meth:`run`."""
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
-        """The sums of some hospitals at once and what each remembers, for programs that add rows faster together.
+        """Return the sums over several hospitals and each hospital's memory, for programs that add rows faster
+        together.
 
-        It is used where nothing hides or bounds what a hospital sends by itself, and must come to the same bits.
+        The engine calls it only if nothing hides or bounds a single hospital's contribution. The result must have the
+        same bits as the sum of the replies.
         """
         raise NotImplementedError
 
@@ -292,37 +301,37 @@ class Call:
     """A program that the server sends to hospitals."""
 
     program: Program
-    """What they compute."""
+    """The program that the hospitals run."""
     received: Mapping[str, Any]
-    """The arrays that each of them receives."""
+    """The arrays that every hospital receives, by name."""
     ids: Ids
-    """Who is called: ascending ids, or ``[POOLED]``."""
+    """The hospitals that are called: ascending ids, or ``[POOLED]``."""
     each_of: Mapping[str, Any] = field(default_factory=dict)
-    """Arrays ``[H, ...]`` of which each hospital receives its own row."""
+    """Arrays ``[H, ...]`` by name; each hospital receives its own row of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What came back from a call. Where nobody answered, sums and counts are 0."""
+    """The answers to a call. Sums and counts are 0 if nobody answered."""
 
     sums: Mapping[str, Array]
-    """By name, the sum over hospitals ``[*shape]``, or over those of each group ``[G, *shape]``. The secure sum of too
+    """The sum over hospitals by name, ``[*shape]``, or the sums over each group, ``[G, *shape]``. The secure sum of too
     few hospitals is 0, and so is its count."""
     each: Mapping[str, Array]
-    """By name, what each hospital sent, ``[H, *shape]`` in the order of ``ids``."""
+    """Each hospital's array by name, ``[H, *shape]`` in the order of ``ids``."""
     ids: Ids
-    """Who answered, ascending."""
+    """The ids of the hospitals that answered, ascending."""
     counts: Ids
-    """How many answered in each group, ``[G]``."""
+    """The number of hospitals that answered in each group, ``[G]``."""
 
 
 class TrainLocally:
-    """The built-in call: the configured local training of the hospitals that :meth:`Strategy.select` names, on what
-    :meth:`Strategy.problem` says. Its answer is an :class:`Update`, or None where nobody could take part."""
+    """The built-in call: the configured local training of the hospitals of :meth:`Strategy.select`, with the objective
+    of :meth:`Strategy.problem`. Its answer is an :class:`Update`, or None if no hospital could take part."""
 
 
 Calls: TypeAlias = "Generator[Call | TrainLocally, Any, Any]"
-"""A strategy's round: yields calls, receives :class:`Answers` (of :class:`TrainLocally` an ``Update | None``), and
-returns the next state."""
+"""The type of a strategy's round: a generator that yields calls, receives :class:`Answers` (an ``Update | None`` for
+:class:`TrainLocally`), and returns the next state."""
 
 Answer: TypeAlias = "Answers | Update | None"

@@ -18,14 +18,17 @@ from raysim.strategies.problem import Floats, Ids
 
 @dataclass(frozen=True, eq=False)
 class HospitalRows:
-    """The training rows of one hospital, as a :class:`Question` sees them.
+    """The training rows of one hospital, as a :class:`Question` receives them.
 
-    ``X [n, F]`` preprocessed features, of which the first ``D`` columns are values and the rest flags,
-    ``y [n]`` class indices out of ``classes``, ``observed [n, D]`` whether a value was recorded. ``losses [M, n]`` is
-    each row's loss under each of the ``M`` models that came with the question, and ``outputs`` each model's outputs
-    for the rows: ``[n]`` margins of class 1 for two classes, else ``[n, C]`` logits. ``patients()`` gives the
-    attributes that the data knows (``sex`` and ``ethnicity`` as text, ``age`` in years), each ``[n]``. ``rng`` is the
-    hospital's own random stream, ``hospital`` its id.
+    - ``X [n, F]``: preprocessed features; the first ``D`` columns are values and the rest flags.
+    - ``y [n]``: class indices below ``classes``.
+    - ``observed [n, D]``: whether a value was recorded.
+    - ``losses [M, n]``: each row's loss under each of the ``M`` models that came with the question.
+    - ``outputs``: each model's outputs for the rows, ``[n]`` margins of class 1 for two classes, else ``[n, C]``
+      logits.
+    - ``patients()``: the attributes in the data (``sex`` and ``ethnicity`` as text, ``age`` in years), each ``[n]``.
+    - ``rng``: the hospital's own random stream.
+    - ``hospital``: the hospital's id.
     """
 
     X: NDArray[Any]
@@ -40,82 +43,84 @@ class HospitalRows:
 
 
 class Division(Protocol):
-    """Divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
+    """A rule that divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
 
-    It travels to the hospitals, so it is small and its fields are plain values and arrays. The group of a row depends
-    on that row and its hospital alone. It may have ``scalars``, as a :class:`Question` has.
+    It is sent to the hospitals, so it is small and its fields are plain values and arrays. The group of a row depends
+    only on that row and its hospital. It may have an attribute ``scalars`` like a :class:`Question`.
     """
 
     @property
     def count(self) -> int:
-        """G, the number of groups."""
+        """The number of groups, G."""
         ...
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """The group of each row ``[n]`` of ``hospital``, out of ``0..count-1``; all as in :class:`HospitalRows`."""
+        """Return the group of each row ``[n]`` of ``hospital``, in ``0..count-1``; arguments as in
+        :class:`HospitalRows`."""
         ...
 
 
 class Question(Protocol):
-    """Something the server asks hospitals, before training or in a round. What it returns has left the hospital.
+    """A question of the server to hospitals, before training or in a round. Its answer leaves the hospital.
 
-    A question that carries results of the server has an attribute ``scalars``: how many each hospital receives with it,
-    one number for all or ``[N]``. Models that travel with it are counted anyway, and configured values are known
-    everywhere. A question whose answer follows from sums over rows can be :class:`Summed`; hospitals can then add noise
-    to their answers.
+    A question that contains results of the server has an attribute ``scalars``: how many scalars each hospital receives
+    with it, one number for all or ``[N]``. Models that are sent with it are counted separately, and configured values
+    are known everywhere. A question whose answer follows from sums over rows can be :class:`Summed`; hospitals can then
+    add noise to their answers.
     """
 
     kind: ClassVar[str]
-    """Its name in the egress ledger."""
+    """The question's name in the egress ledger."""
 
     def answer(self, rows: HospitalRows) -> Floats:
-        """The hospital's answer, a flat vector of scalars."""
+        """Return the hospital's answer, a flat vector of scalars."""
         ...
 
 
 @runtime_checkable
 class Summed(Protocol):
-    """A :class:`Question` whose answer follows from a sum over rows, where the contribution of a row is bounded.
+    """A :class:`Question` whose answer follows from a sum over rows with bounded contributions.
 
-    The argument ``nobody`` is a hospital without rows, which has the shapes and classes of all and reveals nothing.
+    The argument ``nobody`` is a hospital without rows. It has the shapes and classes of all hospitals and reveals
+    nothing.
     """
 
     kind: ClassVar[str]
-    """Its name in the egress ledger."""
+    """The question's name in the egress ledger."""
 
     def added(self, rows: HospitalRows) -> Floats:
-        """What each row adds to the sum, ``[n, K]``."""
+        """Return each row's contribution to the sum, ``[n, K]``."""
         ...
 
     def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        """The greatest 1-norm and 2-norm of what one row adds.
+        """Return the largest 1-norm and 2-norm of one row's contribution.
 
-        May raise ``ValueError`` where these are not bounded.
+        May raise ``ValueError`` if they are not bounded.
         """
         ...
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        """The answer from a sum ``[K]``, which with noise need not be the sum of any rows."""
+        """Return the answer that follows from a sum ``[K]``. A noisy sum need not be the sum of any rows."""
         ...
 
 
 class Ask(Protocol):
-    """How the server asks hospitals."""
+    """The function with which the server asks hospitals."""
 
     def __call__(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """The answers of hospitals ``ids`` (all where None), in that order; ``models [M, P]`` travel to each."""
+        """Return the answers of hospitals ``ids`` (None: all) in this order; each receives ``models [M, P]``."""
         ...
 
 
 LARGEST_LOSS = 8.0
-"""The bound of one row's loss in noisy answers."""
+"""The upper limit of one row's loss in noisy answers."""
 
 
 @dataclass(frozen=True)
 class MeanLoss:
     """A hospital's mean training loss under each model that comes with the question, ``[M]``; NaN without rows.
 
-    As a sum over rows: the loss of each, at most ``LARGEST_LOSS``, and how many rows there are.
+    As a sum over rows it adds each row's loss, limited to ``LARGEST_LOSS``, and the number of rows.
     """
 
     kind: ClassVar[str] = "loss"
@@ -132,12 +137,12 @@ class MeanLoss:
         return float(scalars), math.sqrt(scalars)
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        """The means lie between 0 and the largest loss, and there is one row at least."""
+        """Compute the means, limited to between 0 and the largest loss, with a count of at least one row."""
         return LARGEST_LOSS * np.clip(sums[:-1] / max(float(sums[-1]), 1.0), 0.0, 1.0)
 
 
 def one_of_each(index: Ids, count: int) -> Floats:
-    """A one for each row ``[n]`` in the column of its ``index [n]``, ``[n, count]``."""
+    """Return one-hot rows ``[n, count]``: each row has a one in the column ``index [n]``."""
     return np.eye(count)[index]
 
 
@@ -162,14 +167,15 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class GroupSizes:
-    """How many training rows a hospital has in each group of a division, ``[G]``; this also sends it the division."""
+    """How many training rows a hospital has in each group of a division, ``[G]``. The hospital also receives the
+    division."""
 
     division: Division
     kind: ClassVar[str] = "group_sizes"
 
     @property
     def scalars(self) -> int | Ids:
-        """Those of the division."""
+        """The scalars of the division that each hospital receives."""
         scalars: int | Ids = getattr(self.division, "scalars", 0)
         return scalars
 

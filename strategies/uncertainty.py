@@ -1,4 +1,4 @@
-"""How sure the coefficients of a regression are."""
+"""The uncertainty of a regression's coefficients."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Effect: TypeAlias = Literal["odds ratio", "rate ratio", "difference"]
 
 @dataclass(frozen=True, eq=False)
 class Uncertainty:
-    """Of the parameters ``[P]`` of the global model, in their order; NaN where undefined."""
+    """Standard errors and intervals of the global model's parameters ``[P]``, in their order; NaN where undefined."""
 
     se: Floats
-    """Standard errors, as the likelihood gives them."""
+    """Standard errors from the likelihood."""
     low: Floats
-    """The lower end of each 95 % interval."""
+    """The lower end of each 95 % interval by ``se``."""
     high: Floats
-    """The upper end."""
+    """The upper end of each 95 % interval by ``se``."""
     se_robust: Floats
-    """Standard errors that hold where hospitals differ."""
+    """Robust standard errors, which are valid if hospitals differ."""
     low_robust: Floats
-    """The lower end of each 95 % interval by these."""
+    """The lower end of each 95 % interval by ``se_robust``."""
     high_robust: Floats
-    """The upper end."""
+    """The upper end of each 95 % interval by ``se_robust``."""
     effect: Effect
-    """What a coefficient is: the logarithm of one of the ratios, or a difference of the outcome."""
+    """The meaning of a coefficient: the logarithm of an odds or rate ratio, or a difference of the outcome."""

@@ -1,4 +1,4 @@
-"""The arguments of a strategy: the federation as its server sees it, the selection, and the strategy's own state.
+"""The arguments of a strategy: the server's view of the federation, the selection, and the strategy's own state.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server.
 """
@@ -19,149 +19,149 @@ from raysim.trees.settings import TreeTask
 
 @dataclass(frozen=True)
 class Training:
-    """What a run trains, and how."""
+    """What a run trains, and with which settings."""
 
     parameters: Mapping[str, slice]
     """The model's tensors by name, in order."""
     optimizer: str
     """The configured optimiser's name."""
     classes: int = 2
-    """Of the label; 0 where it is a real number."""
+    """The number of the label's classes; 0 for a real number."""
     link: str = "identity"
-    """What the model's outputs are of its linear parts: ``identity``, or ``log`` for means of counts."""
+    """The model's link function: ``identity``, or ``log`` for means of counts."""
     weighted: bool = False
     """Whether losses are weighted by class."""
     noisy: bool = False
-    """Whether a guarantee of privacy is asked for, so that sums have noise."""
+    """Whether a privacy guarantee is configured, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
+    """``patients()`` returns the attributes of all patients, in the form of :class:`HospitalRows`."""
     trees: TreeTask | None = None
-    """What trees are grown for, where the model is boosted trees; else None."""
+    """The task of the trees if the model is boosted trees; else None."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
-    """As :attr:`FederationView.ranges`."""
+    """The declared limits of each feature; see :attr:`FederationView.ranges`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The candidates of one draw of a selection, and what it may use to choose among them."""
+    """The candidates for one sample of a selection, and the information that it may use."""
 
     candidates: Ids
-    """The ids of M hospitals, ``[M]``, ascending."""
+    """The ids of the M candidates, ``[M]``, ascending."""
     sizes: Ids
-    """Their training rows, ``[M]``, each above 0."""
+    """The number of training rows of each candidate, ``[M]``, at least 1."""
     rng: np.random.Generator
-    """The stream of this draw."""
+    """The random stream of this sample."""
     memory: Any
-    """What the selection remembers from earlier rounds."""
+    """The selection's memory of earlier rounds."""
     losses: Callable[[Ids], Floats]
     """``losses(ids)`` asks these candidates for their mean training loss under the model that they would start from,
     ``[len(ids)]``."""
 
 
 class Selection:
-    """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
+    """A rule for client sampling. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
     uses_losses: ClassVar[bool] = False
-    """Whether participants also send their mean training loss under the model they received."""
+    """Whether participants also send their mean training loss under the model that they received."""
 
     def check_training(self, training: Training) -> None:
-        """As :meth:`Strategy.check_training`."""
+        """Raise ``ValueError`` for training settings that do not fit, like :meth:`Strategy.check_training`."""
 
     def setup(self, view: FederationView) -> Any:
-        """What the selection remembers before the first round; may ask hospitals. Plain values and arrays only."""
+        """Return the selection's memory before the first round: plain values and arrays only. It may ask hospitals."""
         return None
 
     def rate(self) -> float | None:
-        """The probability with which each candidate takes part independently (Poisson sampling); None: drawn otherwise.
+        """Return the probability of each candidate under Poisson sampling, or None for other kinds of sampling.
 
         Privacy guarantees for hospitals depend on it.
         """
         return None
 
     def pick(self, draw: Draw) -> Ids:
-        """Ascending ids out of the candidates."""
+        """Return the sampled hospitals: ascending ids among the candidates."""
         raise NotImplementedError
 
     def observe(self, memory: Any, update: Update) -> Any:
-        """What the selection remembers after a round."""
+        """Return the selection's memory after a round."""
         return memory
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise that hides units in the sums of client programs, where a guarantee of privacy asks for it."""
+    """The noise that hides units in the sums of client programs under a privacy guarantee."""
 
     clip: float
-    """``privacy.clip``: the bound that programs are to declare."""
+    """``privacy.clip``: the bound that programs have to declare."""
     multiplier: float
-    """The standard deviation of the noise on each number of a sum, in bounds."""
+    """The standard deviation of the noise on each number of a sum, in multiples of the bound."""
 
 
 @dataclass(frozen=True, eq=False)
 class FederationView:
-    """What the server knows of the federation, and how it asks for more."""
+    """What the server knows about the federation, and the functions with which it can ask for more."""
 
     names: tuple[str, ...]
-    """The hospitals' names, in order of their ids."""
+    """The hospitals' names, in the order of their ids."""
     sizes: Ids
-    """Training rows of each hospital, ``[N]``."""
+    """The number of training rows of each hospital, ``[N]``."""
     classes: int
-    """Of the label; 0 where it is a real number."""
+    """The number of the label's classes; 0 for a real number."""
     initial: Floats
-    """The common starting parameters, ``[P]``."""
+    """The common initial parameters, ``[P]``."""
     local_epochs: int
-    """As configured."""
+    """The configured number of local epochs."""
     learning_rate: float
-    """As configured."""
+    """The configured learning rate."""
     selection: Selection
-    """As configured."""
+    """The configured selection."""
     memory: Any
-    """What the selection remembers from earlier rounds."""
+    """The selection's memory of earlier rounds."""
     rng: Callable[..., np.random.Generator]
-    """``rng(purpose, *key)``: a stream of the run's seed."""
+    """``rng(purpose, *key)`` returns a random stream of the run's seed."""
     ask: Ask
-    """``ask(question)``: one answer per hospital in id order; hospitals without training rows answer too."""
+    """``ask(question)`` returns one answer per hospital in id order; hospitals without training rows answer, too."""
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
-    """The tensors that no gradient moves, such as running statistics."""
+    """The tensors without a gradient, such as running statistics."""
     available: Mask | None = None
-    """Which hospitals can be selected now, ``[N]``; None where all are always there."""
+    """Whether each hospital can be sampled now, ``[N]``; None: all hospitals are always available."""
     staleness: Ids | None = None
     """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None: never."""
     round_seconds: Floats | None = None
-    """How long a round takes each hospital, ``[N]``; None where no time passes."""
+    """How long a round takes each hospital, ``[N]``; None without a virtual clock."""
     round: int = 0
-    """The present round (1, 2, ...), 0 before the first."""
+    """The current round (1, 2, ...); 0 before the first."""
     rounds: int = 0
-    """The most rounds that the run may have, as configured."""
+    """The configured maximal number of rounds."""
     most_calls: int = 0
-    """The most calls that a round may make."""
+    """The maximal number of calls in a round."""
     link: str = "identity"
-    """As :attr:`Training.link`."""
+    """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals. What programs send ``summed`` is then hidden but for
-    its sum, and ``each`` is refused; hospitals choose and count by themselves (:attr:`LocalProblem.program`)."""
+    """Whether the server may learn only sums over all hospitals. Arrays that programs send ``summed`` then only arrive
+    in their sum, and ``each`` is refused. Hospitals select and count locally (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
-    """As configured."""
+    """The configured optimiser's name."""
     momentum: float = 0.0
-    """The coefficient of the configured optimiser's momentum; 0 where it has none."""
+    """The momentum coefficient of the configured optimiser; 0 for optimisers without momentum."""
     batch_size: int = 0
-    """As configured; 0 is all rows."""
+    """The configured batch size; 0 means all rows."""
     noise: Noise | None = None
-    """The noise on sums of client programs; None without a guarantee of privacy."""
+    """The noise on sums of client programs; None without a privacy guarantee."""
     trees: TreeTask | None = None
-    """What trees are grown for, where the model is boosted trees; else None."""
+    """The task of the trees if the model is boosted trees; else None."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
-    """The declared least and greatest value of each feature that is a number as it was recorded, ``[F]``."""
+    """The declared smallest and largest recorded value of each numeric feature, ``[F]``."""
     least_members: int = 1
-    """The fewest hospitals with training rows in a cluster; strategies merge smaller clusters."""
+    """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)
-    """The last ``sizes`` and their trainable ids: views that differ in the round share it."""
+    """A cache of the last ``sizes`` and their trainable ids, shared by views that differ only in the round."""
 
     @property
     def trainable(self) -> Ids:
-        """Ids of the hospitals that have training rows, ascending; not to be written to."""
+        """Return the ids of the hospitals with training rows, ascending. The array must not be written to."""
         if not self._found or self._found[0] is not self.sizes:
             ids = np.flatnonzero(self.sizes > 0)
             ids.flags.writeable = False
@@ -170,23 +170,24 @@ class FederationView:
 
     @property
     def local_steps(self) -> Ids:
-        """How many batches the configured local training of each hospital takes in a round, ``[N]``; 0 without rows."""
+        """Return how many batches each hospital's configured local training takes per round, ``[N]``; 0 without
+        rows."""
         batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
         steps: Ids = self.local_epochs * batches
         return steps
 
     @property
     def present(self) -> Ids:
-        """Ids of the trainable hospitals that can be selected now, ascending."""
+        """Return the ids of the trainable hospitals that can be sampled now, ascending."""
         ids = self.trainable
         return ids if self.available is None else ids[self.available[ids]]
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The state of a strategy between rounds. Strategies with more state derive from this class."""
+    """A strategy's state between rounds. Strategies with more state derive from this class."""
 
     models: Floats
-    """The server's models ``[M, P]``, and nothing else; row 0 is the global one."""
+    """The server's models ``[M, P]``, with the global model in row 0."""
     cluster: Ids | None = None
     """The model row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""

@@ -1,1 +1,1 @@
-"""Sweeps on Ray Tune, and the choice among trials."""
+"""Sweeps on Ray Tune, and the selection of a trial."""

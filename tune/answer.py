@@ -1,4 +1,4 @@
-"""What a sweep found, in words: its sentences for the page and the terminal, and the block that the command prints."""
+"""The findings of a sweep in words: sentences for the page and the terminal, and the block that the command prints."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LARGE = 0.5
-"""The share of an objective's range over all trials from which on a fall on test rows is said."""
+"""A fall from validation to test rows is reported from this share of the objective's range over all trials."""
 
 Tested = Mapping[str, tuple[float, float]]
-"""Mean and spread over seeds of each figure on test rows."""
+"""The mean and the spread over seeds of each figure on test rows."""
 
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:
-    """Cautions on objectives in which the recommended trial is far worse on test rows than on validation rows.
+    """Caution about objectives in which the recommended trial is far worse on test rows than on validation rows.
 
-    Far is more than half of what all completed trials span: what tells trials apart is then hardly more than what
-    changes from rows to rows.
+    Far means more than half the range of all completed trials. The differences between trials are then hardly larger
+    than the differences between sets of rows.
     """
     if choice.recommended is None or not tested:
         return []
@@ -48,7 +48,7 @@ def falls(choice: Choice, tested: Tested | None) -> list[str]:
 def block(
     choice: Choice, summary: Mapping[str, Any], name: str, seconds: str, folder: str, report: str, *, ended: bool
 ) -> Block:
-    """The block of the sweep called ``name``, whose ``summary.json`` is ``summary``, in its ``folder`` as printed."""
+    """Build the block of the sweep ``name`` from its ``summary.json``; ``folder`` is the path to print."""
     tested = None if choice.recommended is None else _tested(summary["recommended"]["test"])
     sentences = [*([summary["warning"]] if summary["warning"] else []), *at_the_edge(choice), *falls(choice, tested)]
     warnings = [Warning(capitalised(text).rstrip(".") + ".", False) for text in sentences]
@@ -72,7 +72,8 @@ def block(
 
 
 def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> None:
-    """Print what the block leaves out: why the trial is recommended, its test rows, and the hypervolume."""
+    """Print the details that the block omits: the reasons for the recommendation, its test figures, and the
+    hypervolume."""
     from raysim.report.terminal.progress import say
     from raysim.tune.choice import reason
 
@@ -86,7 +87,7 @@ def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> Non
 
 
 def table(choice: Choice, tested: Tested) -> Table:
-    """The recommended configuration: its values, and its objectives on validation and on test rows."""
+    """Build the table of the recommended configuration: its objectives on validation and test rows, and its values."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -104,7 +105,7 @@ def table(choice: Choice, tested: Tested) -> Table:
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
-    """For each objective: the recommended trial on validation and test rows, and the best of the Pareto set."""
+    """For each objective: the recommended trial on validation and test rows, and the best trial of the Pareto set."""
     if choice.recommended is None or choice.knee is None:
         return []
     rows = []

@@ -33,7 +33,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""Names in figures for objectives that files call differently."""
+"""Objectives whose name in figures differs from their name in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,31 +44,31 @@ class Choice:
     trials: tuple[Finished, ...]
     """The completed trials, ``[n]``."""
     values: Floats
-    """Their objectives, ``[n, d]``."""
+    """The objectives of the completed trials, ``[n, d]``."""
     front: NDArray[np.bool_]
-    """Which of them are in the Pareto set, ``[n]``."""
+    """Which completed trials are in the Pareto set, ``[n]``."""
     crowding: Floats
     """Crowding distances, ``[n]``; NaN outside the Pareto set."""
     reference: tuple[float, ...]
-    """The point that the hypervolume is measured from, ``[d]``."""
+    """The reference point of the hypervolume, ``[d]``."""
     hypervolume: float
     """The volume that the Pareto set dominates."""
     knee: pareto.Knee | None
-    """The recommended trial; None where no trial has all objectives defined."""
+    """The recommended trial; None if no trial has all objectives defined."""
 
     @property
     def kind(self) -> TaskKind:
-        """The kind of label that the trials are about."""
+        """The kind of label that the trials predict."""
         return _kind(self.trials)
 
     @property
     def recommended(self) -> Finished | None:
-        """The trial at the knee."""
+        """The recommended trial."""
         return self.trials[self.knee.index] if self.knee is not None else None
 
 
 def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
-    """The choice among trials that ran all their rounds; those stopped early have not shown what they can reach."""
+    """Choose among the trials that ran all their rounds; the final performance of stopped trials is unknown."""
     trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
     values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
     front = pareto.front(values, sweep.larger)
@@ -88,7 +88,7 @@ def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
 
 
 def choice_in(folder: Path) -> Choice:
-    """The choice among the trials that the sweep in ``folder`` has finished; its files are left as they are."""
+    """Choose among the finished trials of the sweep in ``folder``, without changing its files."""
     return choose(read_trials(folder), read_sweep(read_tree(folder / "sweep.yaml")))
 
 
@@ -97,8 +97,10 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 
 
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
-    """The reference point of the hypervolume: as configured, else a metric's usual worst, else the worst trial (of
-    volume 0).
+    """Return the reference point of the hypervolume.
+
+    For each objective it is the configured value, else the usual worst value of the metric, else the worst trial (which
+    gives a volume of 0).
     """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):
@@ -110,13 +112,13 @@ def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float
 
 
 def title(choice: Choice, j: int) -> str:
-    """The name of an objective for readers."""
+    """Return the display name of an objective."""
     name = choice.sweep.names[j]
     return f"worst decile {choice.kind.title}" if name == "worst_decile" else LABELS.get(name, name)
 
 
 def headline(choice: Choice) -> str:
-    """Which trial is recommended, in a sentence."""
+    """Say in a sentence which trial is recommended."""
     if choice.recommended is None:
         return "No completed trial has all objectives defined: there is nothing to recommend."
     on, number = int(choice.front.sum()), choice.recommended.number
@@ -128,7 +130,7 @@ def headline(choice: Choice) -> str:
 
 
 def reason(choice: Choice) -> list[str]:
-    """Sentences on why the knee is recommended and what it gives up."""
+    """Say why the knee is recommended, and what it gives up."""
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]
@@ -155,7 +157,8 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """A caution on values of the recommended trial that are the least or largest tried: better may lie beyond."""
+    """Warn if a value of the recommended trial is the smallest or largest that was tried: a better one may lie
+    beyond."""
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [
         f"{key} {value:.4g}"

@@ -1,4 +1,4 @@
-"""The privacy cost of a search: every trial has seen the data."""
+"""The privacy cost of a search, in which every trial uses the data."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
 
 LOST = "lost.json"
-"""The file that counts trials which a stopped sweep may have played and does not know of."""
+"""The file that counts trials which a stopped sweep may have run without a record in its journal."""
 
 
 def read_lost(folder: Path) -> int:
-    """How many trials may have been under way whenever the sweep in ``folder`` was stopped."""
+    """Return how many trials may have been running at all stops of the sweep in ``folder``."""
     path = folder / LOST
     if not path.exists():
         return 0
@@ -32,7 +32,7 @@ def read_lost(folder: Path) -> int:
 
 
 def read_cost(path: Path) -> dict[str, Any] | None:
-    """The cost in the ``summary.json`` of a sweep that has ended, since when nothing was played."""
+    """Read the cost from the ``summary.json`` of a sweep that has ended and has run nothing since."""
     told = bounded.read_json(path).get("privacy")
     if told is None:
         return None
@@ -48,10 +48,10 @@ def cost(
     finals: Sequence[Statement],
     lost: int = 0,
 ) -> dict[str, Any] | None:
-    """For ``summary.json``: the epsilon of all ``trials`` and the ``finals`` after them; None without ``privacy``.
+    """Compute the joint epsilon of all ``trials`` and of the ``finals`` after them; None without ``privacy``.
 
-    A bound: all releases are composed as if every trial had been played to its end. So many trials were ``lost`` when
-    the sweep was stopped, and count as the dearest one.
+    It is an upper bound: all releases are composed as if every trial had run to its end. ``lost`` trials were running
+    when the sweep was stopped; each counts as the trial with the largest epsilon.
     """
     told = [
         guarantee
@@ -62,11 +62,11 @@ def cost(
     finals = [play for each in finals for play in each.plays]
     if not told and not finals:
         return None
-    # What is not private is known of runs on test rows; where there are none, that of the first trial stands for it.
+    # The kinds that are not private are those of the runs on test rows; without such runs, those of the first trial.
     exact = sorted({kind for each in finals or told[:1] for kind in each.not_private})
     if lost and told:
         told += [max(told, key=lambda each: each.covered[each.against])] * (lost * len(federations))
-    # Whatever else is not private is said beside it.
+    # The statement lists the kinds that are not private separately.
     covered = [replace(each, epsilons=each.covered) for each in (*told, *finals)]
     epsilon, delta, _ = together(covered)
     epsilon = math.inf if exact else epsilon

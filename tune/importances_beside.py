@@ -1,6 +1,6 @@
-"""Importances of keys at the end of a sweep, which follow from its trials alone and take seconds.
+"""Importances of keys at the end of a sweep; they depend on its trials only and take seconds.
 
-A worker of a Ray that still stands computes them while the driver plays the recommended trial on test rows.
+A worker of the running Ray computes them while the driver evaluates the recommended trial on test rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from raysim.tune.choice import Choice
 from raysim.tune.spaces import Space
 
 Importances = tuple[list[str], NDArray[np.float64]]
-"""See :func:`raysim.tune.page.importance.importances`."""
+"""The result of :func:`raysim.tune.page.importance.importances`."""
 
 
 class Beside:
-    """Computes the importances of a ``choice`` in a worker of the Ray that stands, on this process's node."""
+    """A computation of the importances of a ``choice``, in a worker of the running Ray on this process's node."""
 
     def __init__(self, choice: Choice, space: Space) -> None:
         import ray
@@ -32,7 +32,7 @@ class Beside:
         self._ref = worker.remote(search_path(), ray.put(choice), space)
 
     def end(self) -> Importances | None:
-        """Wait for the worker and return the result; where it failed, that is computed here."""
+        """Wait for the worker and return the result; if the worker failed, compute it in this process."""
         import ray
 
         try:
@@ -43,14 +43,14 @@ class Beside:
 
 
 def importances_of(choice: Choice, space: Space) -> Importances | None:
-    """As :class:`Beside`, in this process."""
+    """Compute the importances in this process."""
     from raysim.tune.page.importance import importances
 
     return importances(choice, space)
 
 
 def _computed(folders: Sequence[str], choice: Choice, space: Space) -> Importances | None:
-    """Runs in a worker, which computes the same bits as this process would."""
+    """Compute the importances in a worker; the result is bitwise equal to that of this process."""
     search_only(folders)
     host.limit_threads(1)
     return importances_of(choice, space)

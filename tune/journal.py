@@ -1,8 +1,8 @@
 """The journal of a sweep: one line for every finished trial, on disk before the searcher proposes another.
 
-``journal.jsonl`` opens with what the sweep is (a digest of ``sweep.yaml`` and of its data) and the working folder that
-relative paths start from; then each line is a trial. Lines are appended and synced, never changed: a driver that is
-killed loses at most the trials that were running.
+The first line of ``journal.jsonl`` identifies the sweep: digests of ``sweep.yaml`` and of its data, and the working
+folder of relative paths. Each further line is a trial. Lines are appended and synced, and never changed: a killed
+driver loses at most the trials that were running.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.tune.trial import Metrics, figures, headline
 JOURNAL = "journal.jsonl"
 
 MOST_BYTES = 2**31
-"""The largest journal. Thousands of trials of hundreds of rounds take some hundred megabytes."""
+"""The largest size of a journal. Thousands of trials of hundreds of rounds take some hundred megabytes."""
 
 Status = Literal["completed", "stopped", "failed"]
 
@@ -34,7 +34,7 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` and ``finals`` by seed; a stopped trial's ``finals`` are those of its last evaluated round.
+    ``rounds`` and ``finals`` are by seed; ``finals`` of a stopped trial are those of its last evaluated round.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Finished:
 
     @property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """The headline model's metrics: mean and spread over seeds."""
+        """The headline model's metrics: the mean and the spread over seeds."""
         return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
 
     def means(self) -> dict[str, float]:
@@ -58,7 +58,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Header:
-    """The first line: digests of ``sweep.yaml`` and of the data, and the folder that relative paths start from."""
+    """The first line: digests of ``sweep.yaml`` and of the data, and the working folder of relative paths."""
 
     sweep: str | None = None
     data: list[str] | None = None
@@ -66,7 +66,7 @@ class Header:
 
 
 class Journal:
-    """The journal in ``folder``; ``header`` must be the one it was begun with."""
+    """The journal in ``folder``; ``header`` must be equal to its first line."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self._path = folder / JOURNAL
@@ -77,7 +77,7 @@ class Journal:
             self._append(dict(header))
 
     def add(self, trial: Finished) -> None:
-        """Append a trial; returns once it is on disk."""
+        """Append a trial, and return once it is on disk."""
         self._append(_plain(trial))
         self.trials[trial.number] = trial
 
@@ -100,12 +100,15 @@ class Journal:
 
 
 def digest(path: Path) -> str:
-    """A digest of a file's content."""
+    """Return a digest of a file's content."""
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def working(folder: Path) -> Path:
-    """The working folder in which the sweep in ``folder`` was begun; the current one if that is unknown or gone."""
+    """Return the working folder in which the sweep in ``folder`` was begun.
+
+    If that is unknown or missing, return the current working folder.
+    """
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None
     return Path(begun) if begun is not None and Path(begun).is_dir() else Path.cwd()
@@ -138,22 +141,25 @@ def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None
 
 
 def read_trials(folder: Path) -> dict[int, Finished]:
-    """The trials that the sweep in ``folder`` has finished, by number; its journal is left as it is.
+    """Read the finished trials of the sweep in ``folder``, by number, without changing its journal.
 
-    Raises ``ConfigError`` where it cannot be read.
+    Raises ``ConfigError`` if the journal cannot be read.
     """
     whole, _, _ = _content(folder / JOURNAL).rpartition(b"\n")
     return _trials(folder / JOURNAL, whole.splitlines())
 
 
 def _trials(path: Path, lines: Sequence[bytes]) -> dict[int, Finished]:
-    """Those of all ``lines`` of the journal but the first; of a number that stands there twice the later one."""
+    """Parse the trials in ``lines`` of the journal, except the first line.
+
+    If two lines have the same number, the later line counts.
+    """
     trials = (_trial(f"{path} line {number}", line) for number, line in enumerate(lines[1:], start=2))
     return {trial.number: trial for trial in trials}
 
 
 def _plain(trial: Finished) -> dict[str, Any]:
-    # Not dataclasses.asdict, which copies all that it finds and takes longer than writing it.
+    # Not dataclasses.asdict, whose copying takes longer than writing.
     rounds = {seed: [vars(row) for row in rows] for seed, rows in trial.rounds.items()}
     return {**vars(trial), "rounds": rounds}
 

@@ -1,7 +1,7 @@
-"""Trials under several objectives: the Pareto set, its hypervolume, and the trial to recommend.
+"""Trials under several objectives: the Pareto set, its hypervolume, and the recommended trial.
 
-Points are ``values [n, d]``: ``n`` trials, ``d`` objectives, with ``larger [d]`` saying which of them are maximised. A
-trial with an undefined objective (NaN) is in no set and dominates nobody.
+Points are ``values [n, d]``: ``n`` trials, ``d`` objectives; ``larger [d]`` marks the objectives that are maximised. A
+trial with an undefined objective (NaN) is in no set and dominates no other.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ Floats = NDArray[np.float64]
 
 
 def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
-    """``values [n, d]`` with the minimised objectives' signs turned, so that larger is better everywhere."""
+    """Return ``values [n, d]`` with the signs of minimised objectives changed, so that larger is always better."""
     points = np.asarray(values, dtype=np.float64).reshape(-1, len(larger))
     return points * np.where(larger, 1.0, -1.0)
 
 
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
-    """The Pareto set: trials that no other dominates, ``[n]``; equal trials do not dominate each other."""
+    """Return the Pareto set: the trials that no other dominates, ``[n]``. Equal trials do not dominate each other."""
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)
 
 
 def crowding(values: ArrayLike) -> Floats:
-    """Crowding distances ``[n]`` of the points of one front (Deb et al., NSGA-II, 2002, section III-B).
+    """Compute the crowding distances ``[n]`` of the points of one front (Deb et al., NSGA-II, 2002, section III-B).
 
-    The sum over objectives of the gap between a point's two neighbours, in units of the front's range; infinite for
-    the ends of any objective. An objective on which all points agree adds nothing.
+    A distance is the sum over objectives of the gap between a point's two neighbours, in units of the front's range. It
+    is infinite for the ends of any objective. An objective with equal values at all points adds nothing.
     """
     points = np.asarray(values, dtype=np.float64)
     distance = np.zeros(len(points))
@@ -49,18 +49,19 @@ def crowding(values: ArrayLike) -> Floats:
 
 
 def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike) -> float:
-    """The volume that the trials dominate above ``reference [d]``, exactly; 0 where none is better than it everywhere.
+    """Compute the exact volume that the trials dominate above ``reference [d]``.
 
-    Swept along the last objective: a slab between two neighbouring values has the volume of the remaining objectives'
-    points times its height. The last two objectives but one are a staircase that is kept while it grows.
+    It is 0 if no trial is better than the reference in every objective. The algorithm cuts the volume into slabs along
+    the last objective. A slab is its height times the volume of its points in the other objectives. With three
+    objectives left, the first two form a staircase, which is updated for each point.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
-    points = points[(points > 0).all(axis=1)]  # NaN is not above anything
+    points = points[(points > 0).all(axis=1)]  # NaN > 0 is False
     return _volume(points[pareto_front(points)]) if len(points) else 0.0
 
 
 def _volume(points: Floats) -> float:
-    """The union of the boxes between 0 and each of ``points [n, d]``, all positive."""
+    """Compute the volume of the union of the boxes between 0 and each of ``points [n, d]``, all positive."""
     if points.shape[1] == 1:
         return float(points.max())
     order = points[np.argsort(-points[:, -1], kind="stable")]
@@ -84,7 +85,7 @@ def _volume(points: Floats) -> float:
 
 
 class _Stairs:
-    """The union of rectangles between (0, 0) and each point added, as a staircase: x ascending, y descending."""
+    """The union of rectangles between (0, 0) and each added point, as a staircase: x ascending, y descending."""
 
     def __init__(self) -> None:
         self.area = 0.0
@@ -92,7 +93,7 @@ class _Stairs:
         self._y: list[float] = []
 
     def add(self, x: float, y: float) -> None:
-        """Grow the union by the rectangle of (x, y)."""
+        """Add the rectangle of (x, y) to the union."""
         at = bisect_left(self._x, x)
         if at < len(self._x) and self._y[at] >= y:
             return
@@ -115,9 +116,9 @@ class _Stairs:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the recommended trial gives up of one objective: ``gap >= 0`` against the best trial's value.
+    """The cost of the recommended trial in one objective: ``gap >= 0`` is its distance from the best value.
 
-    ``share`` is the gap in the front's range of that objective; ``best`` indexes the trial.
+    ``share`` is the gap divided by the front's range of that objective; ``best`` is the index of the best trial.
     """
 
     gap: float
@@ -135,10 +136,10 @@ class Knee:
 
 
 def knee(values: ArrayLike, larger: Sequence[bool]) -> Knee | None:
-    """The trial of the front that is nearest to the ideal point, or None without a front.
+    """Return the trial of the front with the smallest Euclidean distance from the ideal point, or None without a front.
 
-    Each objective is measured in its range over the front: 0 at the best value of any trial, 1 at the worst of the
-    front. The ideal point is 0 in all; the nearest (Euclidean, the first on ties) gives up least on the whole.
+    Each objective is scaled to its range over the front: 0 is the best value of any trial, 1 the worst of the front.
+    The ideal point is 0 in all objectives. The first trial wins ties.
     """
     points = signed(values, larger)
     on = np.flatnonzero(front(values, larger))

@@ -1,4 +1,4 @@
-"""A sweep checked against its data: everything a trial needs, small enough to travel to its process."""
+"""A sweep checked against its data: everything that a trial needs, small enough to be sent to its process."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from raysim.tune.spaces import Params, Space, parse
 Part = Literal["validation", "test"]
 
 TRIED = 32
-"""How many random trials are built before anything starts, besides the ends of every range."""
+"""The number of random trials that are built before the sweep starts, besides the ends of every range."""
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep, and what its trials need."""
+    """A sweep, and everything that its trials need."""
 
     tree: Mapping[str, Any]
-    """The configuration without its sweep."""
+    """The configuration without the section ``sweep``."""
     sweep: Sweep
     folders: Mapping[int, Path]
-    """The folder of the data of each seed."""
+    """The folder of each seed's data."""
     parameters: int = 0
-    """Parameters of the largest model that was built before the start."""
+    """The number of parameters of the largest model that was built before the start."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds that every trial runs."""
+        """The seeds with which every trial runs."""
         return tuple(self.folders)
 
     @property
@@ -53,7 +53,7 @@ class SweepPlan:
         return parse(self.sweep.space)
 
     def config(self, params: Params, part: Part) -> Config:
-        """The configuration of a trial, judged on ``part``."""
+        """Return the configuration of a trial that is evaluated on ``part``."""
         config = checked(laid_over(self.tree, {**params, "evaluation.part": part}, "sweep.space."))
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
@@ -61,13 +61,16 @@ class SweepPlan:
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
-        """The configuration of a trial, with its strategy and selection; needs no data."""
+        """Return the configuration of a trial, with its strategy and selection; needs no data."""
         config = self.config(params, part)
         strategy = plugins.build_strategy(config.strategy, model=config.model)
         return config, strategy, plugins.build_selection(config.selection)
 
     def jobs(self, params: Params, part: Part) -> list[Job]:
-        """The runs of a trial, one a seed, on the data in :attr:`folders`; on test rows those of ``raysim run``."""
+        """Return the runs of a trial, one for each seed, on the data in :attr:`folders`.
+
+        On test rows these are the runs of ``raysim run``.
+        """
         config, strategy, selection = self.built(params, part)
         return [
             make_job(config, strategy, selection, folder, seed, tests_groups=part == "test")
@@ -75,16 +78,16 @@ class SweepPlan:
         ]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
-        """The complete configuration of a trial on test rows, which ``raysim run`` takes as it is."""
+        """Return the complete configuration of a trial on test rows, which ``raysim run`` accepts without changes."""
         return self.config(params, "test").of_run(seed).frozen_run()
 
     def rounds(self) -> int:
-        """The rounds of the longest trial, for a space may vary them."""
+        """Return the rounds of the longest trial; the search space may vary them."""
         corners = (params for _, params in self.space.corners())
         return max(plugins.rounds(self.config(params, "validation")) for params in corners)
 
     def trials(self) -> int:
-        """How many trials the sweep has."""
+        """Return the number of trials of the sweep."""
         every = self.sweep.trials
         if self.sweep.searcher == "grid":
             combinations = len(self.space.grid())
@@ -94,10 +97,10 @@ class SweepPlan:
 
 
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
-    """The plan of a sweep file's tree, and its configuration. Builds the data; raises one-line errors.
+    """Build the plan and the configuration from a sweep file's tree, and the data; errors are one line long.
 
-    Every range is tried at its ends and the whole space at random on the configuration and the data, so that a trial
-    can later fail only by what it computes.
+    The configuration and data are tested with both ends of every range and with random points of the space. A trial can
+    then fail only in its computation.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -133,14 +136,14 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
-    """Configurations to build before anything starts, with the key that each is about."""
+    """Return configurations to build before the sweep starts, each with the key that it tests."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
 
 
 def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> int:
-    """Build what a trial with ``params`` needs, on ``federations`` where there are some; its model's parameters."""
+    """Build what a trial with ``params`` needs, on ``federations`` if given; return the number of model parameters."""
     parameters = 0
     try:
         if federations is None:
@@ -171,7 +174,7 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 def _federations(plan: SweepPlan, config: Config) -> dict[int, Federation]:
     source = plugins.build_source(config.data)
     if any(plan.config(params, "validation").hides_rows for _, params in _probes(plan)):
-        # All trials are judged on the same parts, which one guarantee decides.
+        # All trials need the same split, so one trial that hides rows decides it for all.
         alone = config.data.model_copy(update={"split": config.data.split.by_itself()})
         config = config.replaced(data=alone)
     return {seed: plugins.build_federation(config, source, seed) for seed in plan.seeds}
@@ -185,9 +188,9 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """How many hospitals can be judged on validation rows, in the seed where fewest can.
+    """Count the hospitals that can be judged on validation rows, in the seed with the fewest.
 
-    Where hospitals' sizes are hidden, so is who has rows of two classes: all hospitals are counted.
+    If hospitals' sizes are hidden, it is also hidden which hospitals have rows of two classes, and all are counted.
     """
     fewest = []
     for federation in federations:
@@ -200,5 +203,5 @@ def _judged(config: Config, federations: Iterable[Federation]) -> int:
 
 
 def draw_seed(config: Config) -> int:
-    """The seed of the search itself, independent of those of the runs."""
+    """Return the seed of the search, which is independent of the seeds of the runs."""
     return int(stream(config.seed, "sweep search").integers(2**31))

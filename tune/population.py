@@ -1,4 +1,4 @@
-"""Ray Tune's population-based training with draws of its own."""
+"""Ray Tune's population-based training with a separate stream of random numbers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from ray.tune.schedulers import PopulationBasedTraining
 
 
 class Population(PopulationBasedTraining):  # type: ignore[misc]
-    """Draws from a stream seeded by ``seed``; Python's global one, which Ray Tune would use, is left as it is."""
+    """Population-based training with a random stream seeded by ``seed``.
+
+    Python's global stream, which Ray Tune would use, does not change.
+    """
 
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(**settings)
         self._stream = random.Random(seed).getstate()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Ray Tune's decision, with all its random draws from this stream."""
+        """Return Ray Tune's decision, with all its random numbers from this stream."""
         elsewhere = random.getstate()
         random.setstate(self._stream)
         try:

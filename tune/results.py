@@ -1,4 +1,4 @@
-"""The files of a sweep's folder. All but ``sweep.yaml`` and the journal can be made again from the journal."""
+"""The files of a sweep's folder. All but ``sweep.yaml`` and the journal can be recreated from the journal."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 
 def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
-    """``sweep.yaml``: the complete sweep file, which resuming reads."""
+    """Write ``sweep.yaml``: the complete sweep file, which ``raysim resume`` reads."""
     tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "models", "reference")}
     tree["sweep"] = plan.sweep.frozen()
     out.text("sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
-    """One row per trial: its state, its values, and every metric's mean and spread (``_std``) over seeds.
+    """Return one row per trial: its state, its values, and every metric's mean and spread (``_std``) over seeds.
 
-    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; so are the metrics of failed ones.
+    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; the metrics of failed trials are
+    empty.
     """
     import pandas as pd
 
@@ -55,7 +56,7 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
 
 
 def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice) -> None:
-    """``trials.csv``, and ``pareto.csv``: its rows that are not dominated, widest gaps first."""
+    """Write ``trials.csv`` and ``pareto.csv``: the non-dominated rows, the largest crowding distances first."""
     table = trials_table(finished, choice)
     out.csv("trials.csv", table)
     on = table[table["pareto"] == True] if "pareto" in table else table[:0]  # noqa: E712  # empty means no
@@ -77,10 +78,11 @@ def write_page(
     events: int | None,
     mlflow: str,
 ) -> None:
-    """``report.html``, and its figures as SVG.
+    """Write ``report.html``, and its figures as SVG.
 
-    ``counted``: whether it says how many rows there are; ``events`` as :func:`validation_events` counts them;
-    ``mlflow``: where trials are recorded.
+    - ``counted``: whether the page gives the number of rows.
+    - ``events``: the count from :func:`validation_events`.
+    - ``mlflow``: the address of the recorded trials.
     """
     from raysim.tune.page.contents import Setting, sweep_page
 
@@ -105,7 +107,8 @@ def write_page(
 
 
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
-    """``recommended.yaml``: the knee's configuration on test rows, for ``raysim run``, and why it was chosen."""
+    """Write ``recommended.yaml``: the knee's configuration on test rows for ``raysim run``, with the reasons as
+    comments."""
     if choice.recommended is None:
         return
     comments = "".join(f"# {line}\n" for line in reason(choice))
@@ -114,11 +117,11 @@ def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
 
 
 FEWEST_EVENTS = 30
-"""Validation rows of the rarer class below which choosing among trials is mostly choosing among their noise."""
+"""With fewer validation rows of the rarer class than this, differences between trials are mostly noise."""
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
-    """Validation rows of the rarer class, of the seed that has the fewest; None without two classes."""
+    """Count the validation rows of the rarer class, in the seed with the fewest; None without two classes."""
     fewest = []
     for federation in federations:
         if len(federation.classes) != 2:
@@ -130,7 +133,7 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """A warning where validation rows hold too few events; else empty."""
+    """Warn if validation rows have too few events; else empty."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (
@@ -146,9 +149,9 @@ def summary(
     tested: Mapping[str, tuple[float, float]] | None,
     events: int | None = None,
 ) -> dict[str, Any]:
-    """The sweep in figures: counts, hypervolume with its reference, the recommendation, its costs and test figures.
+    """Summarise the sweep: counts, hypervolume with its reference, the recommendation, its costs and test figures.
 
-    ``events`` as :func:`validation_events` counts them; ``warning`` says where these are too few.
+    ``events`` is the count from :func:`validation_events`; ``warning`` says if it is too small.
     """
     names = choice.sweep.names
     tree: dict[str, Any] = {
@@ -177,7 +180,8 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """The test figures of the recommended trial in a ``summary.json``, if that trial is still the recommended one."""
+    """Read the test figures of the recommended trial from ``summary.json``; None if another trial is
+    recommended now."""
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (
@@ -189,7 +193,7 @@ def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | 
             return None
         return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in recommended["test"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # it is computed again
+        return None  # the caller then runs the test again
 
 
 def _float(value: float | None) -> float:

@@ -1,4 +1,4 @@
-"""From the sweep's scheduler to Ray Tune's."""
+"""Conversion of the sweep's scheduler to Ray Tune's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysim.tune.spaces import Dimension, Space
 
 
 def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
-    """Ray Tune's scheduler for trials of at most ``rounds`` rounds; ``seed`` is that of what it draws."""
+    """Return Ray Tune's scheduler for trials of at most ``rounds`` rounds; ``seed`` seeds its random numbers."""
     from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianStoppingRule
 
     scheduler = sweep.scheduler
@@ -31,9 +31,10 @@ def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
 
 
 def perturbed(space: Space) -> list[Dimension]:
-    """The dimensions that population-based training may change during a trial: rates and pulls, no shapes of models.
+    """Return the dimensions that population-based training may change during a trial.
 
-    Raises ``ConfigError`` where the space has none.
+    These are learning rates and strengths of proximal terms, but not model shapes. Raises ``ConfigError`` if the space
+    has none.
     """
     trials = [
         dimension
@@ -54,7 +55,7 @@ def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimens
     from raysim.tune.population import Population
 
     def inside(config: dict[str, Any]) -> dict[str, Any]:
-        """A perturbed configuration, back within its ranges."""
+        """Clip a perturbed configuration to its ranges."""
         params = config["trial"]["params"]
         for dimension in dimensions:
             params[dimension.key] = dimension.rounded(params[dimension.key])

@@ -1,8 +1,7 @@
-"""Proposes the values of trials: random draws, a grid, or Optuna.
+"""Searchers, which propose the values of trials: random, grid, or Optuna. Trials are numbered from 1.
 
-Trials are numbered from 1. Proposals of the random and the grid searcher depend on the number alone, so that a resumed
-sweep tries what the first would have tried. Optuna's proposals depend on the trials that finished before; a resumed
-sweep tells it of all of them.
+Proposals of the random and the grid searcher depend on the number alone, so that a resumed sweep tries the same values.
+Optuna's proposals depend on the trials that finished before; a resumed sweep passes all of them to Optuna.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from raysim.tune.settings import MANY, Sweep
 from raysim.tune.spaces import Dimension, Params, Space
 
 STARTUP = 10
-"""Random trials before Optuna's model is used; Optuna's own default."""
+"""The number of random trials before Optuna's model is used; Optuna's default."""
 
 
 class ProposalSource(Protocol):
-    """Proposes the values of trials and learns of their ends."""
+    """A source that proposes the values of trials and receives their results."""
 
     def propose(self, number: int) -> Params:
-        """The values of trial ``number``."""
+        """Propose the values of trial ``number``."""
         ...
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """The trial's objectives, None where it failed; some may be NaN."""
+        """Receive the trial's objectives, some of which may be NaN; None if the trial failed."""
         ...
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
-    """The searcher that the sweep names, having learned of the ``finished`` trials."""
+    """Build the sweep's searcher, and pass the ``finished`` trials to it."""
     sweep.check_installed()
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)
@@ -42,7 +41,7 @@ def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finish
 
 
 class Listed:
-    """Random draws, or the combinations of a grid in order."""
+    """A searcher for random values, or for the combinations of a grid in order."""
 
     def __init__(self, space: Space, seed: int, grid: Sequence[Params] | None) -> None:
         self._space = space
@@ -53,13 +52,14 @@ class Listed:
         return dict(self._grid[number - 1]) if self._grid is not None else self._space.draw(self._seed, number)
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """Nothing to learn."""
+        """Ignore the result."""
 
 
 class FromOptuna:
-    """Optuna's tree-structured Parzen estimator, defined by run: a conditional key is asked for only where it exists.
+    """Optuna's tree-structured Parzen estimator, defined by run: a conditional key is requested only if it exists.
 
-    Listed values go in by index, so that they may be lists; grids take turns and Optuna fills in the rest.
+    Listed values are passed by index, so that they may be lists. Grids cycle through their combinations, and Optuna
+    proposes the other values.
     """
 
     def __init__(self, sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> None:
@@ -74,8 +74,8 @@ class FromOptuna:
             "maximize" if larger else "minimize" for larger in sweep.larger
         ]
         trials = list(finished)
-        # With the same stream a resumed sweep would propose again what the first one has tried. constant_liar: trials
-        # that run at the same time should not all be the same.
+        # With the same seed a resumed sweep would propose the same values again. constant_liar: concurrent trials
+        # should differ from each other.
         sampler = optuna.samplers.TPESampler(seed=seed + len(trials), n_startup_trials=STARTUP, constant_liar=True)
         self._study = optuna.create_study(directions=directions, sampler=sampler)
         for trial in trials:
@@ -137,10 +137,10 @@ def _distribution(dimension: Dimension) -> Any:
 
 
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
-    """A trial's objectives in the sweep's order, NaN where undefined; None for a failed one.
+    """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial.
 
-    What takes many hospitals is undefined where a trial's model was judged at fewer, as one is that was not trained
-    everywhere.
+    Objectives that need many hospitals are undefined if the trial's model was judged at too few, for instance because
+    it was not trained at all hospitals.
     """
     if trial.status == "failed":
         return None

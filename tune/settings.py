@@ -1,6 +1,6 @@
-"""The ``sweep`` section of a sweep file: what is searched, how, for what, and for how long.
+"""The ``sweep`` section of a sweep file: the search space, the searcher, the objectives, and the number of trials.
 
-A sweep file is a configuration as ``raysim run`` takes it, and this section beside it.
+A sweep file is a configuration for ``raysim run`` with this section in addition.
 """
 
 from __future__ import annotations
@@ -24,28 +24,31 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives; for a real label, those of that kind of label."""
+"""The default objectives for classification; a real label has those of regression."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
 """Objectives that are sums over a run's rounds."""
 
 
 class Fifo(Section):
-    """Every trial runs to its end."""
+    """The scheduler that runs every trial to its end."""
 
     judges: ClassVar[bool] = False
     name: Literal["fifo"] = "fifo"
 
 
 class Judging(Section):
-    """A scheduler that looks at ``objective`` after every evaluated round."""
+    """A scheduler that evaluates ``objective`` after every evaluated round."""
 
     judges: ClassVar[bool] = True
     objective: str | None = default("sweep.scheduler.objective")
 
 
 class Asha(Judging):
-    """Stops all but the best ``1 / reduction`` at ``grace``, ``grace * reduction``, ... rounds (Li et al., 2020)."""
+    """The scheduler that stops all but the best ``1 / reduction`` of trials at certain rounds (Li et al., 2020).
+
+    These rounds are ``grace``, ``grace * reduction``, ``grace * reduction ** 2`` and so on.
+    """
 
     name: Literal["asha"] = "asha"
     grace: int = default("sweep.scheduler.grace", ge=1)
@@ -53,7 +56,10 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """Stops a trial whose best falls below the median of the others' means, from ``grace`` rounds (Golovin, 2017)."""
+    """The scheduler that stops a trial whose best value is below the median of the other trials' means.
+
+    It does so from ``grace`` rounds on (Golovin, 2017).
+    """
 
     name: Literal["median"] = "median"
     grace: int = default("sweep.scheduler.grace", ge=1)
@@ -61,10 +67,10 @@ class Median(Judging):
 
 
 class Pbt(Judging):
-    """Every ``every`` rounds the worst quarter goes on from a trial of the best, with its rates and pulls perturbed.
+    """Population-based training: every ``every`` rounds the worst quarter of trials continues from one of the best.
 
-    Jaderberg et al., *Population based training of neural networks*, 2017. Perturbed are the continuous dimensions of
-    ``strategy`` and the learning rate.
+    The copy's hyper-parameters are perturbed: the continuous dimensions of ``strategy`` and the learning rate.
+    Jaderberg et al., *Population based training of neural networks*, 2017.
     """
 
     name: Literal["pbt"] = "pbt"
@@ -77,13 +83,13 @@ SCHEDULERS: dict[str, type[Scheduler]] = {"fifo": Fifo, "asha": Asha, "median": 
 
 
 class Sweep(Section):
-    """``sweep``: ``space`` is described in :mod:`raysim.tune.spaces`.
+    """The section ``sweep``; ``space`` is described in :mod:`raysim.tune.spaces`.
 
-    - ``trials``: how many; None: all combinations, for searcher ``grid``.
-    - ``concurrent``: trials at a time; None: as many as keep the hospital actors busy.
-    - ``objectives``: metrics of the headline model on validation rows and their direction.
-    - ``reference``: the point that the hypervolume is measured from, by objective.
-    - ``retries``: how often a trial that failed is tried again.
+    - ``trials``: the number of trials; None means all combinations of searcher ``grid``.
+    - ``concurrent``: the number of concurrent trials; None means enough to occupy the hospital actors.
+    - ``objectives``: metrics of the headline model on validation rows, with their directions.
+    - ``reference``: the reference point of the hypervolume, by objective.
+    - ``retries``: how often a failed trial is tried again.
     """
 
     space: dict[str, Any]
@@ -146,7 +152,7 @@ class Sweep(Section):
             raise ConfigError(f"sweep.searcher: {self.searcher} does not go with scheduler pbt, which searches; random")
 
     def check_installed(self) -> None:
-        """Raise ``ConfigError`` where the searcher needs a package that is not installed."""
+        """Raise ``ConfigError`` if the searcher needs a package that is not installed."""
         if self.searcher == "optuna":
             need("optuna", "sweep", "sweep.searcher", "set it to random or grid")
 
@@ -162,37 +168,38 @@ class Sweep(Section):
 
     @property
     def judge(self) -> str | None:
-        """The objective by which the scheduler decides, if it uses one."""
+        """The objective by which the scheduler decides; None if it uses no objective."""
         if isinstance(self.scheduler, Judging):
             return self.scheduler.objective or self.names[0]
         return None
 
     def frozen(self) -> dict[str, Any]:
-        """The complete section as plain YAML types."""
+        """Return the complete section as plain YAML types."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
-    """The checked section of a sweep file's tree; every error is one line."""
+    """Read and check the section of a sweep file's tree; every error is one line."""
     if "sweep" not in tree:
         raise ConfigError("sweep: missing; a sweep file says there what is searched, see docs/sweeps.md")
     return validated(Sweep, tree["sweep"], "sweep")
 
 
 def metric_names() -> Sequence[str]:
-    """The metrics that a run reports, and a sweep can aim at."""
+    """Return the metrics that a run reports and that can be objectives of a sweep."""
     return [*dict.fromkeys(name for kind in KINDS.values() for name in kind.reported()), *TRAFFIC]
 
 
 MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
-"""Objectives that take many hospitals: under ten there is no tenth of them, and no slope on their size."""
+"""The objectives that need at least ten hospitals, for a decile or for a slope on size."""
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
-    """The sweep with the objectives of this kind of label, where it states none; ``judged`` hospitals have figures.
+    """Return the sweep with default objectives for this kind of label, if it has none; ``judged`` hospitals have
+    figures.
 
-    Under ten judged hospitals these are without those of :data:`MANY`, as in a comparison. Raises ``ConfigError`` for
-    objectives that no run on such a label reports, whose direction is the worse one, or that so few do not define.
+    With fewer than ten judged hospitals the defaults exclude :data:`MANY`, as in a comparison. Raises ``ConfigError``
+    for an objective that no run on such a label reports, that has the wrong direction, or that needs more hospitals.
     """
     if "objectives" not in sweep.model_fields_set:
         objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}
@@ -221,7 +228,7 @@ def _takes_many(judged: int, kind: TaskKind) -> str:
 
 
 def better(name: str, kind: TaskKind) -> Direction | None:
-    """Which way an objective is better; None where neither is, as of a signed bias."""
+    """Return the better direction of an objective; None if neither is better, as for a signed bias."""
     if name in (*timing.LARGER, *kind.pooled) or (name in timing.AS_HEADLINE and kind.larger):
         return "max"
     return "min" if name in (*timing.SMALLER, *timing.AS_HEADLINE, *TRAFFIC) else None

@@ -1,14 +1,14 @@
 """Search spaces: which configuration keys a sweep varies, over which values, and when.
 
-A space is YAML, a distribution for each dotted key::
+A space is YAML, with a distribution for each dotted key::
 
     strategy.name: {choice: [chip, fedprox]}
     strategy.mu: {loguniform: [1e-3, 1]}
     strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
 
-Every distribution is a map from the unit interval, so that a trial's values depend on its number and the sweep's seed
-alone. What a key accepts is not repeated here: the ends of every range are tried on the configuration itself before
-anything starts.
+Every distribution maps the unit interval to values, so that a trial's values depend only on its number and the sweep's
+seed. The valid values of a key are not repeated here: before the sweep starts, the configuration is checked with the
+ends of every range.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from raysim.core.streams import stream
 from raysim.core.words import as_yaml
 
 Params = dict[str, Any]
-"""The values of a trial by dotted key; keys whose condition does not hold are absent."""
+"""The values of a trial by dotted key; keys whose condition is false are absent."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
-"""Distributions over numbers, with how many they take: low, high, and the step of the quantised ones."""
+"""Distributions over numbers, with their numbers of arguments: low, high, and the step of quantised distributions."""
 
 LISTS = ("choice", "grid")
 
 MOST_COMBINATIONS = 100_000
-"""The most combinations of a grid. Each is a trial, and all are listed before the first."""
+"""The largest number of combinations of a grid. Each is a trial, and all are listed before the first."""
 
 FIXED = {
     "name": "it names the sweep",
@@ -53,10 +53,11 @@ FIXED = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """One key's distribution. ``values`` of a choice or grid; else numbers in ``[low, high]``, on a ``step`` if any.
+    """The distribution of one key: ``values`` of a choice or grid, else numbers in ``[low, high]``, optionally on a
+    ``step``.
 
-    ``randint`` leaves ``high`` out, as in Ray Tune and numpy. ``when`` maps other keys to the values under which this
-    one exists.
+    ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to the values under which this key
+    exists.
     """
 
     key: str
@@ -69,16 +70,16 @@ class Dimension:
 
     @property
     def listed(self) -> bool:
-        """Whether its values are listed."""
+        """Whether the values are listed."""
         return self.kind in LISTS
 
     @property
     def continuous(self) -> bool:
-        """Whether it has no finite list of values."""
+        """Whether there is no finite list of values."""
         return self.kind in ("uniform", "loguniform")
 
     def at(self, u: float) -> Any:
-        """The value at ``u`` in [0, 1)."""
+        """Return the value at ``u`` in [0, 1)."""
         if self.listed:
             return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
         if self.kind == "randint":
@@ -88,7 +89,10 @@ class Dimension:
         return self.rounded(self.low + u * (self.high - self.low))
 
     def rounded(self, value: float) -> float:
-        """``value`` inside the range, on the step's multiples if there is one; whole where low and step are."""
+        """Clip ``value`` to the range, and round it to a multiple of the step if there is one.
+
+        The result is an integer if the step is a whole number.
+        """
         value = min(max(value, self.low), self.high)
         if self.step is None:
             return value
@@ -98,7 +102,7 @@ class Dimension:
         return int(exact) if float(self.step).is_integer() else exact
 
     def all(self) -> list[Any]:
-        """Every value of a dimension that is not continuous, ascending or as listed."""
+        """Return every value of a dimension that is not continuous, ascending or as listed."""
         if self.listed:
             return list(self.values)
         if self.kind == "randint":
@@ -108,28 +112,29 @@ class Dimension:
 
     @property
     def count(self) -> int:
-        """How many values a dimension has that is not continuous."""
+        """The number of values of a dimension that is not continuous."""
         steps = self._steps()
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """The whole numbers, times the step if there is one, of a range."""
+        """Return the integers that give all values of a range. With a step, the values are these multiples of
+        the step."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
-        """The values to try on a configuration in place of all: every listed one, or both ends of a range."""
+        """Return the values that check a configuration: every listed value, or both ends of a range."""
         return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
 
     def holds(self, params: Params) -> bool:
-        """Whether the key exists beside the values chosen so far."""
+        """Whether the key exists, given the values chosen so far."""
         return all(key in params and params[key] in values for key, values in self.when.items())
 
 
 @dataclass(frozen=True)
 class Space:
-    """Dimensions in an order in which conditions only look back."""
+    """Dimensions in an order in which conditions refer only to earlier ones."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -142,7 +147,7 @@ class Space:
         return frozenset(each.key for each in self.dimensions if "log" in each.kind)
 
     def pick(self, value: Callable[[Dimension], Any]) -> Params:
-        """Values of the keys that exist, each from ``value(dimension)``."""
+        """Choose the value ``value(dimension)`` for each key that exists."""
         params: Params = {}
         for dimension in self.dimensions:
             if dimension.holds(params):
@@ -150,7 +155,8 @@ class Space:
         return params
 
     def draw(self, seed: int, number: int) -> Params:
-        """The random values of trial ``number``. Grids take turns; a dimension's draw does not depend on the others."""
+        """Sample the random values of trial ``number``; grids cycle. Each dimension is sampled independently of the
+        others."""
         turn = self.turn(number)
 
         def value(dimension: Dimension) -> Any:
@@ -161,7 +167,7 @@ class Space:
         return self.pick(value)
 
     def turn(self, number: int) -> Params:
-        """The values that trial ``number`` (from 1) takes of the grids: they go through all their combinations."""
+        """Return the grid values of trial ``number`` (from 1); the trials cycle through all combinations."""
         grids = [dimension for dimension in self.dimensions if dimension.kind == "grid"]
         place, params = number - 1, {}
         for dimension in reversed(grids):
@@ -170,7 +176,8 @@ class Space:
         return params
 
     def grid(self) -> list[Params]:
-        """All combinations, each once. Raises ``ConfigError`` where a dimension is continuous."""
+        """Return all combinations, each once. Raises ``ConfigError`` if a dimension is continuous or there are too
+        many."""
         for dimension in self.dimensions:
             if dimension.continuous:
                 raise ConfigError(
@@ -193,7 +200,10 @@ class Space:
         return combinations
 
     def corners(self) -> Iterator[tuple[str, Params]]:
-        """For every dimension and each of its ends, ``(key, params)`` in which that end stands beside first values."""
+        """For each end of every dimension, yield its key and a configuration with that end.
+
+        The other keys have their first values.
+        """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:
             needed = _needed(dimension, by_key)
@@ -203,7 +213,7 @@ class Space:
 
 
 def parse(tree: Any, where: str = "sweep.space") -> Space:
-    """The space of a YAML tree. Raises ``ConfigError`` naming the key for anything but valid distributions."""
+    """Parse the space of a YAML tree. Raises ``ConfigError``, naming the key, for an invalid distribution."""
     if not isinstance(tree, Mapping) or not tree:
         raise ConfigError(f"{where}: names no key to search; write for example strategy.lam: {{loguniform: [0.01, 1]}}")
     dimensions = {str(key): _dimension(str(key), value, f"{where}.{key}") for key, value in tree.items()}
@@ -299,7 +309,7 @@ def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension
 
 
 def _needed(dimension: Dimension, by_key: Mapping[str, Dimension]) -> Params:
-    """The values of other keys under which this one exists."""
+    """Return the values of other keys under which this key exists."""
     needed: Params = {}
     for key, values in dimension.when.items():
         needed |= _needed(by_key[key], by_key) | {key: values[0]}

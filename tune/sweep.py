@@ -1,4 +1,4 @@
-"""A sweep from its file to its folder: plan, trials over one standing federation, choice, and figures on test rows."""
+"""A sweep from its file to its folder: plan, trials on one shared federation, choice, and figures on test rows."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from raysim.tune.tracking import Conclusion, SweepTracker
 from raysim.tune.trial import figures, headline
 
 DRAWING = "drawing pictures"
-"""The phase in which pictures are drawn."""
+"""The name of the phase in which figures are drawn."""
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes: all trials ended well, some failed, stopped before all had ended."""
+"""Exit codes: all trials ended well, some failed, or the sweep was stopped before all had ended."""
 
 
 def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
-    """``raysim sweep``. Returns the exit code."""
+    """Run ``raysim sweep``, and return the exit code."""
     with phase(console, "reading data"):
         plan, config = make_plan(read_tree(source, overrides))
     refuse(config, "sweep")
@@ -69,12 +69,12 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
-    """``raysim resume``; with ``failed``, trials that failed are run again. Returns the exit code."""
+    """Run ``raysim resume``, and return the exit code; with ``failed``, failed trials are run again."""
     if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
     folder = folder.absolute()
     begun = working(folder)
-    # Relative paths mean what they meant when the sweep was started; modules are still found in this working directory.
+    # Relative paths start from the working folder of the first command; modules are found in the current one.
     with held(folder), standing_here((begun, folder)), contextlib.chdir(begun):
         remove_stray(folder)
         out = Manifest.read(folder)
@@ -110,19 +110,19 @@ class SweepRun:
         self._events = None if config.hides_sizes else results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
-        """Forget failed trials, so that they are run again."""
+        """Remove failed trials from the finished ones, so that they are run again."""
         failed = [number for number, trial in self._journal.trials.items() if trial.status == "failed"]
         for number in failed:
             del self._journal.trials[number]
 
     def play(self, *, verbose: bool) -> int:
-        """Run what is left, write everything, and return the exit code."""
+        """Run the remaining trials, write all files, and return the exit code."""
         try:
             return self._play(verbose)
         except ConfigError:
             raise
         except BaseException as error:
-            # What the machine or cluster lacks at the start it lacks again when nothing but the start is repeated.
+            # Resuming does not help if no trial has ended and the machine or cluster lacks a resource.
             if self._journal.trials or not isinstance(error, ResourceError):
                 self._line(
                     f"stopped after {len(self._journal.trials)} of {self._total} trials; "
@@ -144,7 +144,7 @@ class SweepRun:
                         opened = open_places(plan, config.resources, first, max(self._left, 1), verbose)
                         places = standing.enter_context(opened)
                     self._announce(first, places)
-                    # Not before: its Ray must be told first to listen on this machine alone.
+                    # Imported late: Ray must first be configured to listen on this machine only.
                     from raysim.tune.running.driver import drive
 
                     try:
@@ -178,7 +178,7 @@ class SweepRun:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
-                    # As of a run: the table of all runs has these columns.
+                    # As for a single run, because the table of all runs has these columns.
                     figures |= {name: mean for name, (mean, _) in tested.items() if name in TOP}
                     ratios = [observed_over_expected(outcome) for outcome in self._finals]
                     figures["observed_over_expected"] = sum(ratios) / len(ratios) if ratios else math.nan
@@ -196,14 +196,14 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """The test figures of a sweep that has ended, where nothing is left but to record it in MLflow."""
+        """Return the test figures of a sweep that has ended and only has to be recorded in MLflow; else None."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """What the sweep has cost of privacy. Noise that is drawn again is paid for at each attempt of a trial."""
+        """Return the privacy cost of the sweep. If noise is sampled again, each attempt of a trial counts."""
         if tested_before:
             return read_cost(self._folder / "summary.json")
         trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
@@ -213,20 +213,20 @@ class SweepRun:
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
     def _draws_anew(self) -> bool:
-        """Whether a trial that is played again has other noise."""
+        """Whether a trial that is run again has different noise."""
         return any(
             job.draws_anew for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
         )
 
     def count_lost(self) -> None:
-        """Note how many trials may have been under way when the sweep was stopped, and are played again."""
+        """Record how many trials may have been running when the sweep was stopped, and will be run again."""
         if self._draws_anew():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
             self._out.json(LOST, {"trials": read_lost(self._folder) + again})
 
     @property
     def _left(self) -> int:
-        """Trials that the journal does not have."""
+        """The number of trials that are missing in the journal."""
         return self._total - len(self._journal.trials)
 
     def _announce(self, federation: Federation, places: Places) -> None:
@@ -251,10 +251,11 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """The recommended configuration with every seed on test rows, which no trial has seen; its runs are written."""
+        """Run the recommended configuration with every seed on test rows, which no trial has used, and write these
+        runs."""
         if choice.recommended is None:
             return None
-        # Only now: pages and plots take a second to import.
+        # Imported late: pages and plots take a second to import.
         from raysim.experiment.run_page import write_run_page
 
         params = choice.recommended.params

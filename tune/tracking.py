@@ -1,8 +1,8 @@
-"""Records a sweep in MLflow, from the driver alone: sweep, trial and seed as nested runs.
+"""Record a sweep in MLflow, from the driver alone: sweep, trial and seed are nested runs.
 
-It works on a background thread, from trials that the journal holds already. A store that cannot be reached
-therefore costs nothing but time: what was not sent stays in the journal, is tried again while the sweep goes on, and
-is sent when the sweep is resumed. A sweep that fails or is stopped is ``FAILED`` or ``KILLED`` there until it goes on.
+A background thread sends the trials that are already in the journal, so an unreachable store costs only time. Unsent
+trials are tried again while the sweep runs, and when it is resumed. A sweep that fails or is stopped is ``FAILED`` or
+``KILLED`` in MLflow until it is resumed.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from raysim.tune.spaces import Params, Space
 from raysim.tune.trial import headline
 
 STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-"""MLflow's names of the states of trials."""
+"""The MLflow status of each state of a trial."""
 
 SENT = "mlflow.json"
 """The file that lists the MLflow runs of a sweep and its trials."""
 
 LOGARITHM = "log10 "
-"""The prefix of parameters that are the decimal logarithm of a key's value."""
+"""The prefix of parameters with the decimal logarithm of a key's value."""
 
 RECOMMENDED = "recommended"
-"""The verdict on the trial to take, in its tag and name."""
+"""The verdict on the recommended trial, in its tag and name."""
 
 COMPARED = 50
-"""How many trials the sweep's description compares."""
+"""The number of trials that the sweep's description compares."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,18 +60,18 @@ class Conclusion:
     """The results of a sweep."""
 
     members: Mapping[int, bool]
-    """Whether each completed trial is in the Pareto set, by number."""
+    """By number, whether each completed trial is in the Pareto set."""
     recommended: int | None
-    """The trial to take, if there is one."""
+    """The number of the recommended trial; None without one."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
-    """Files to keep with the sweep's run, by name."""
+    """The files to store with the sweep's run, by name."""
     note: str
-    """In Markdown."""
+    """A note in Markdown."""
 
 
 class SweepTracker:
-    """Sends trials to the store that ``tracking`` names. What has been sent stands in :data:`SENT`."""
+    """A tracker that sends trials to the store in ``tracking``; :data:`SENT` lists what has been sent."""
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         self.unsent = 0
@@ -110,25 +110,26 @@ class SweepTracker:
                 threads[-1].start()
             seconds = CLOSING_SECONDS if error is None or failed else KILLED_SECONDS
             if not joined(threads, lambda: self._calls, seconds):
-                self.unsent += self._queue.qsize()  # what is sent now has left it, and its end has not
+                self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
                 self.error = self.error or f"it did not answer within {seconds:g} s"
 
     @property
     def address(self) -> str:
-        """Where trials can be seen: a server's page of runs, or the command for a file; empty without a store."""
+        """The address of the trials: a server's page of runs, or the command that opens a file; empty without a
+        store."""
         uri = self._config.tracking.uri
-        if uri == NOWHERE or "@" in uri:  # a password stays with whoever gave it
+        if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
         if not uri.startswith("http"):
             return f"raysim ui {shlex.quote(str(self._folder))} --uri {shlex.quote(uri)}"
-        tracker = self._tracker  # opened by its own thread, perhaps not yet
+        tracker = self._tracker  # None until the other thread has opened it
         return uri if tracker is None else f"{uri.rstrip('/')}/{runs_page(tracker.experiment)}"
 
     def started(self, number: int) -> None:
-        """Nothing is sent before a trial has ended."""
+        """Send nothing; only trials that have ended are sent."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial; it replaces an earlier attempt that was sent."""
+        """Send a trial; it replaces an earlier attempt."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
@@ -163,18 +164,18 @@ class SweepTracker:
                 self._calls += 1
 
     def _answered(self) -> None:
-        """Note that a call of MLflow has returned."""
+        """Note that a call to MLflow has returned."""
         self._calls += 1
 
     def _end_all(self) -> None:
-        """Set the final state of the sweep, and of trials that were sent in part, while the rest is sent."""
-        with contextlib.suppress(Exception), self._ending:  # whatever the store raises: it is away
+        """Set the final state of the sweep and of partially sent trials, while the other thread sends the rest."""
+        with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
             for run in (*(self._halves or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Whether it could be sent. After a failure while closing nothing else is tried: the store is away."""
+        """Send an item, and return whether that succeeded. After a failure while closing, nothing else is tried."""
         if self.unsent and self._closing.is_set():
             return False
         try:
@@ -190,11 +191,11 @@ class SweepTracker:
     def _store(self) -> Tracker:
         """Open the MLflow store and the sweep's parent run, and remove partially sent trials."""
         if self._tracker is None:
-            check_reachable(self._config.tracking.uri)  # MLflow itself would try for minutes to open it
+            check_reachable(self._config.tracking.uri)  # MLflow would retry for minutes
             self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment, self._answered)
             if self._run is not None:
                 self._tracker.reopen(self._run)
-                self._end_all()  # if it was stopped meanwhile
+                self._end_all()  # if the sweep was stopped in the meantime
         if self._run is None:
             params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
             tags = self._tags | {"level": "sweep", "strategy": label(self._config.strategy)}
@@ -248,7 +249,7 @@ class SweepTracker:
                 verdict = RECOMMENDED if number == recommended else "not dominated" if member else "dominated"
                 tracker.tag(self._sent[number], {"pareto": str(member).lower(), VERDICT_TAG: verdict})
         tracker.metrics(self._run, [(name, value, 0) for name, value in conclusion.figures.items()])
-        # The Pareto set first: MLflow compares no more runs than an address holds.
+        # The Pareto set first: the length of an address limits how many runs MLflow compares.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
         charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
@@ -262,7 +263,7 @@ class SweepTracker:
         tracker.end(self._run, "FINISHED")
 
     def _mark(self, tracker: Tracker, recommended: int | None) -> None:
-        """Name the recommended trial so; one that an earlier conclusion recommended is called a trial again."""
+        """Rename the recommended trial; a trial that an earlier conclusion recommended gets its usual name back."""
         assert self._run is not None
         numbers = {run: number for number, run in self._sent.items()}
         for run in tracker.nested(self._run, {VERDICT_TAG: RECOMMENDED}):
@@ -276,7 +277,7 @@ class SweepTracker:
 
 
 def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
-    """MLflow's run of the sweep in ``folder``, None where it has none, and those of its trials by number."""
+    """Return the MLflow run of the sweep in ``folder`` (None without one), and the runs of its trials by number."""
     path = folder / SENT
     try:
         state = bounded.read_json(path) if path.exists() else {}
@@ -289,7 +290,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def drawn(space: Space) -> tuple[list[str], list[str]]:
-    """The parameters of trials that charts have an axis of numbers for, and the others."""
+    """Return the parameters of trials with numeric axes in charts, and the other parameters."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:
@@ -301,9 +302,9 @@ def drawn(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """The values of a trial, and the decimal logarithm of each that is searched on a logarithmic scale.
+    """Return the values of a trial, and the decimal logarithm of each that is searched on a logarithmic scale.
 
-    Plots of MLflow have no logarithmic axes.
+    MLflow's plots have no logarithmic axes.
     """
     logarithms = {
         f"{LOGARITHM}{key}": math.log10(value)
@@ -314,7 +315,7 @@ def searched(params: Params, space: Space) -> dict[str, Any]:
 
 
 def curve(trial: Finished) -> list[tuple[str, float, int]]:
-    """The headline model's metrics by round, means over seeds: ``(name, value, round)``."""
+    """Return the headline model's metrics by round, means over seeds: ``(name, value, round)``."""
     by_round: dict[int, list[Round]] = {}
     for rows in trial.rounds.values():
         for row in rows:
@@ -328,14 +329,14 @@ def curve(trial: Finished) -> list[tuple[str, float, int]]:
 
 
 def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
-    """Metrics that are logged at the end: spreads over seeds, traffic and time."""
+    """Return the metrics that are logged at the end: spreads over seeds, traffic and time."""
     values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
     values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]
     return [*values, ("seconds", trial.seconds, step)]
 
 
 def code_version() -> str:
-    """The version of raysim, with the commit where it runs from a checkout."""
+    """Return the version of raysim, with the commit if it runs from a checkout."""
     if not (FOLDER.parent / ".git").exists():
         return __version__
     done = subprocess.run(

@@ -1,7 +1,7 @@
-"""One trial: its configuration run with every seed, on hospitals that other trials share.
+"""One trial: its configuration, run with every seed on hospitals that trials share.
 
-A trial is a coordinator and nothing else: it holds no rows and keeps nothing in the hospitals, so that its figures are
-the same whatever runs beside it.
+A trial is only a coordinator: it contains no rows and leaves no state at the hospitals. So its figures do not depend on
+concurrent trials.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from raysim.engine.server.pool import Pool
 from raysim.tune.settings import TRAFFIC
 
 Metrics = dict[str, dict[str, float]]
-"""Federation-level metrics by model served, the headline model last."""
+"""The federation-level metrics of each model; the headline model is last."""
 
 
-@dataclass(repr=False)  # Ray Tune writes each result as a text, which nobody reads
+@dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
 class Report:
-    """What a trial reports: its results since the last report."""
+    """A report of a trial: its results since the previous report."""
 
     round: int
     """The round that all seeds have reached."""
     rounds: dict[int, list[Round]] = field(default_factory=dict)
-    """New rounds by seed."""
+    """The new rounds by seed."""
     finals: dict[int, Metrics] = field(default_factory=dict)
-    """Final metrics of the seeds whose runs have ended."""
+    """The final metrics of seeds whose runs have ended."""
     done: bool = False
     """Whether the trial has ended."""
     error: str | None = None
-    """The error of a run that failed, which ends the trial."""
+    """The error of a failed run, which ends the trial."""
     attempts: int = 1
-    """How often the trial was begun so far."""
+    """The number of attempts so far."""
     seconds: float = 0.0
-    """How long it computed."""
+    """The computing time in seconds."""
 
     def latest(self) -> list[dict[str, float]]:
-        """The headline model's metrics of each seed: final ones if there are, else of the last evaluated round."""
+        """Return the headline model's metrics of each seed: final metrics, or else those of the last evaluated
+        round."""
         evaluated = {seed: rounds[-1].metrics for seed, rounds in self.rounds.items() if rounds}
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
 
 def _no_heartbeat() -> None:
-    """A heartbeat that nobody watches."""
+    """A heartbeat that does nothing, for trials without supervision."""
 
 
 class Trial:
-    """Runs ``jobs``, one a seed, over ``pool``: at once, or (``paced``) an evaluated round of every seed at a time.
+    """The execution of ``jobs``, one for each seed, on ``pool``.
 
-    ``beat`` is called after every round.
+    Runs are executed in one go, or, if ``paced``, up to the next evaluated round of every seed. ``beat`` is called
+    after every round.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Trial:
         return [run.state_after_round() for run in self._runs]
 
     def go_on(self, states: Sequence[RunState | None]) -> None:
-        """Go on from ``states``, which may be another trial's, with this trial's own hyper-parameters."""
+        """Continue from ``states``, which may be another trial's, with this trial's hyper-parameters."""
         self._since = states
         self._round = min((state.round if state else 0) for state in states)
         self._start()
@@ -87,7 +89,8 @@ class Trial:
         self._finals = {}
 
     def step(self) -> Report:
-        """The next report; the last one is ``done``. An error of a run is reported after its retries, not raised."""
+        """Return the next report; the last one is ``done``. An error of a run is reported after its retries, not
+        raised."""
         began = time.perf_counter()
         while True:
             try:
@@ -104,11 +107,11 @@ class Trial:
         return report
 
     def _advance(self) -> Report:
-        """Plays every seed to its next evaluated round after the last reported one, or to its end."""
+        """Run every seed up to its next evaluated round after the last report, or to its end."""
         report = Report(self._round)
         reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
-        # The run of one seed may stop rounds before another's.
+        # The run of one seed may stop earlier than another's.
         report.done = len(self._finals) == len(self.jobs)
         report.finals = dict(self._finals)
         return report
@@ -123,7 +126,7 @@ class Trial:
             if isinstance(event, Outcome):
                 self._finals[seed] = event.metrics
                 return job.rounds
-            if event.round <= self._round:  # played again after an error
+            if event.round <= self._round:  # run again after an error
                 continue
             reached = event.round
             rounds.append(event)
@@ -133,23 +136,26 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """``rounds`` of a seed with its new ones; rounds that a trial repeats after going back replace the earlier ones."""
+    """Append the ``news`` of a seed to its ``rounds``. Rounds that a trial repeats replace the earlier ones."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 
 def headline(metrics: Metrics) -> dict[str, float]:
-    """The metrics of the headline model."""
+    """Return the metrics of the headline model."""
     return list(metrics.values())[-1] if metrics else {}
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample deviation over seeds. Undefined with any seed is undefined; one seed has no spread (NaN)."""
+    """Return the mean and the sample standard deviation over seeds.
+
+    Both are undefined if any seed is undefined; one seed has no deviation (NaN).
+    """
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan")
 
 
 def figures(per_seed: Sequence[dict[str, float]], rounds: dict[int, list[Round]]) -> dict[str, tuple[float, float]]:
-    """Mean and spread over seeds of every metric, and of the traffic of ``rounds`` by seed."""
+    """Return the mean and the spread over seeds of every metric, and of the traffic of ``rounds`` by seed."""
     names = per_seed[0] if per_seed else {}
     result = {name: mean_and_spread([m.get(name, float("nan")) for m in per_seed]) for name in names}
     for name in TRAFFIC if per_seed and rounds else ():

@@ -1,1 +1,1 @@
-"""What Python calls: runs, comparisons, results."""
+"""The Python API: runs, comparisons, results."""

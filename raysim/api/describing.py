@@ -1,4 +1,4 @@
-"""What a federation holds, from Python."""
+"""Describes a federation's data, from Python."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A federation as a run with ``config`` would learn on it."""
+    """A federation as a run with ``config`` would train on it."""
 
     config: Config
     federation: Federation
     seed: int
-    """The seed by which its rows are divided into parts."""
+    """The seed that divides the federation's rows into parts."""
     other_seeds: tuple[int, ...]
-    """The seeds of a comparison that divide them differently."""
+    """The seeds of a comparison that divide the rows differently."""
     epsilon: Smoothing
-    """What smooths the shares of PSI."""
+    """The smoothing of the shares in PSI."""
 
     @cached_property
     def summary(self) -> Summary:
@@ -51,12 +51,13 @@ class Description:
 
     @cached_property
     def unlikeness(self) -> Unlikeness:
-        """How unlike the hospitals' training rows are."""
+        """How much the hospitals' training rows differ."""
         return unlikeness(self.federation, self.epsilon)
 
     @property
     def verdict(self) -> list[str]:
-        """Whether to train on these data, where accuracy can be judged, and how unlike hospitals are; a line each."""
+        """Whether to train on these data, where accuracy can be judged, and how much hospitals differ; one line
+        each."""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
@@ -71,7 +72,7 @@ class Description:
         return f"{self.federation!r}, seed {self.seed}: {self.verdict[0]}"
 
     def show(self, console: Console) -> None:
-        """Print all of it, the verdict last."""
+        """Print the whole description, with the verdict last."""
         render(self.summary, console)
         if self.other_seeds:
             others = ", ".join(map(str, self.other_seeds))
@@ -96,15 +97,15 @@ def describe(
     overrides: Overrides | None = None,
     epsilon: Smoothing = EPSILON,
 ) -> Description:
-    """What a configuration's federation holds, as ``raysim describe`` shows it; arguments as for :func:`raysim.run`.
+    """Describe a configuration's federation, as ``raysim describe`` does; arguments as for :func:`raysim.run`.
 
-    ``epsilon`` smooths the shares of PSI: a number, or ``counts``, half a row in every bin. A configuration
-    that a run or comparison would refuse is refused here too. Rows are divided by the first seed that would be run.
+    ``epsilon`` smooths the shares of PSI: a number, or ``counts``, half a row in every bin. A configuration that a run
+    or comparison would reject is rejected here too. Rows are divided by the first seed that would be run.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)
         whole = reading.resolve(asked, reads={*reading.RUN, *reading.COMPARISON})
-        if not whole.model_fields_set.isdisjoint(COMPARED):  # it is meant for a comparison
+        if not whole.model_fields_set.isdisjoint(COMPARED):  # a configuration of a comparison
             compared = [plugins.label(each.strategy) for each in reading.compared(whole)]
             learners.reference_among(whole, compared)
         seeds, split = whole.seeds or (whole.seed,), whole.data.split

@@ -1,4 +1,4 @@
-"""The figures of results: those of their page, which lie in the folder as SVG."""
+"""The figures of results: the SVG files of the results' page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALE = 2.0
 
 
 class Drawing:
-    """A figure of a page. A notebook shows it; :meth:`save` writes it as SVG, PDF or PNG."""
+    """A figure of a page. Notebooks display it; :meth:`save` writes it as SVG, PDF or PNG."""
 
     def __init__(self, name: str, svg: str) -> None:
         self.name, self.svg = name, svg
@@ -27,9 +27,10 @@ class Drawing:
         return f"figure '{self.name}'"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the figure to ``path``: as SVG, or by ``vl-convert-python`` as PDF or PNG, by its suffix.
+        """Write the figure to ``path``; the suffix decides between SVG, PDF and PNG. Returns the path.
 
-        Raises ``ConfigError`` for another suffix, or where that package is missing. Returns the path.
+        PDF and PNG need the package ``vl-convert-python``. Raises ``ConfigError`` for another suffix, or if that
+        package is missing.
         """
         path = Path(path)
         kind = path.suffix.lower()
@@ -47,7 +48,7 @@ class Drawing:
 
 
 class Figures(Mapping[str, Drawing]):
-    """The figures in ``folder`` by name. A name that is none of them is answered with the nearest."""
+    """The figures in ``folder`` by name. The error for an unknown name suggests the nearest name."""
 
     def __init__(self, folder: Path) -> None:
         paths = [Path(folder, name) for name in Manifest.read(folder).files if name.startswith("plots/")]

@@ -1,4 +1,4 @@
-"""How notebooks show results."""
+"""HTML of results for notebooks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 
 def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> str:
-    """A title, a table as HTML, sentences on it, and where the files are."""
+    """Return HTML of a title, a table, sentences on it, and the folder of the files."""
     paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
     files = f"<p><small>files: {escape(shown(folder))}</small></p>"
     return f"<div><p><b>{escape(title)}</b></p>{content}{paragraphs}{files}</div>"
 
 
 def table(models: pd.DataFrame) -> str:
-    """One row per model served, with the figures that commands print; undefined ones say so."""
+    """Return one table row per model used, with the figures that commands print; undefined figures read "undefined"."""
     kind = reporting(models)
     few = "hospitals" in models and bool(models["hospitals"].max() < FEW_HOSPITALS)
     headings = ranking(kind, models[kind.headline], few=few)

@@ -1,4 +1,4 @@
-"""Judges predictions of any framework, and models that exist already, from Python."""
+"""Judges predictions from any framework, and existing models, from Python."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def judge(
     name: str = "predictions",
     out: str | os.PathLike[str] | None = None,
 ) -> Judged:
-    """Judge predictions as a comparison judges its own, as ``raysim judge`` does.
+    """Judge predictions as a comparison judges its strategies, like ``raysim judge``.
 
-    - ``predictions``: a row a model, seed and test row, with columns ``hospital``, ``row``, ``label``, ``model``,
+    - ``predictions``: one row per model, seed and test row, with columns ``hospital``, ``row``, ``label``, ``model``,
       ``seed`` and ``probability``; or a CSV or Parquet file with them.
     - ``reference``: the model that the others are compared with.
-    - ``tried``: how many models were tried beside it, shown or not; None: those of the table.
-    - ``predicts``: what the event is, in words. ``event``: the value of the label that is the event, where it is not 1.
+    - ``tried``: how many other models were tried, reported or not; None: the number in the table.
+    - ``predicts``: the event in words. ``event``: the value of the label that is the event, if it is not 1.
     - ``logits``, ``percent``: how probabilities are written. ``common``: judge the rows that all models have.
-    - ``name``: of the page; ``out``: the folder, a new one below ``runs/`` where None.
+    - ``name``: the name of the page. ``out``: the folder; None: a new folder below ``runs/``.
 
-    Raises :class:`raysim.RaysimError`, in one line, for a table that cannot be judged.
+    Raises a one-line :class:`raysim.RaysimError` for a table that cannot be judged.
     """
     from raysim.experiment.judging.reading import read
     from raysim.experiment.judging.run import judge as judged
@@ -61,14 +61,15 @@ def validate(
     overrides: Overrides | None = None,
     out: str | os.PathLike[str] | None = None,
 ) -> Validated:
-    """Judge a model that exists at every hospital, without training, as ``raysim validate`` does.
+    """Judge an existing model at every hospital, without training, as ``raysim validate`` does.
 
     - ``model``: a folder of ``raysim export``, an ONNX file, or the name of a column of the table.
-    - ``config``: a YAML file, a mapping with its content, or a ``Config``, whose section ``data`` names the hospitals'
-      rows; ``data``: a data frame with them. ``overrides`` are laid over ``config``.
-    - ``out``: the folder, a new one below ``runs/`` where None.
+    - ``config``: a YAML file, a mapping with its content, or a ``Config``. Its section ``data`` names the hospitals'
+      rows.
+    - ``data``: a data frame with the rows. ``overrides`` replace values of ``config``.
+    - ``out``: the folder; None: a new folder below ``runs/``.
 
-    Raises :class:`raysim.RaysimError`, in one line, for what is no model, or does not fit the rows.
+    Raises a one-line :class:`raysim.RaysimError` if the model cannot be used or does not fit the rows.
     """
     from raysim.experiment.validation.run import validate as validated
 

@@ -1,4 +1,4 @@
-"""Results of the folder that a command has written."""
+"""Loads results from the folder that a command has written."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ KINDS: dict[str, type[Loaded]] = {
     "curve": CurveResult,
     "sweep": SweepResult,
 }
-"""The kind of results of each command."""
+"""The class of results of each command."""
 
 
 def load(folder: str | os.PathLike[str]) -> Loaded:
-    """The results of a finished run, comparison, curve or sweep in a folder.
+    """Load the results of a finished run, comparison, curve or sweep from a folder.
 
-    Raises ``ConfigError`` for a folder that has none, and for one that is not finished.
+    Raises ``ConfigError`` for a folder without results, and for an experiment that is not finished.
     """
     path = expanded(folder)
     if not (path / NAME).is_file():

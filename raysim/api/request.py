@@ -1,4 +1,4 @@
-"""From what a caller gives in Python to a checked configuration."""
+"""Turns the arguments of Python calls into a checked configuration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
 """Several strategies, as a list, or as a mapping by their labels in tables."""
 
 Overrides = Mapping[str, Any] | Sequence[str]
-"""Values by dotted key, or as ``--set`` takes them: ``a.b=value``."""
+"""Values by dotted key, or settings in the form of ``--set``: ``a.b=value``."""
 
 
 def configuration(
@@ -52,7 +52,8 @@ def configuration(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> Config:
-    """The configuration of ``source`` with the other arguments laid over it; keys of plug-ins are not checked yet."""
+    """Return the configuration of ``source``, with values replaced by the other arguments. Keys of plug-ins are not
+    checked."""
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):
         return source
@@ -70,7 +71,7 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """As :func:`configuration`, before it is checked, and with sections that only one command reads."""
+    """Do the same as :func:`configuration` without checking, and keep sections that only one command reads."""
     if not isinstance(overrides, Mapping | Sequence | None) or any(
         not isinstance(each, str) for each in overrides or ()
     ):
@@ -90,9 +91,9 @@ def tree_of(
 
 
 def importable(section: Any) -> Any:
-    """A section ``strategy`` from which other processes can make the strategy.
+    """Return a section ``strategy`` from which other processes can make the strategy.
 
-    Raises ``ConfigError`` for a class that they cannot import.
+    Raises ``ConfigError`` for a class that these processes cannot import.
     """
     checked = validated(StrategySection, section, "strategy")
     if checked.given is None:
@@ -116,25 +117,26 @@ def _labelled(strategies: Strategies) -> list[Any]:
 
 
 def _keys(section: Any) -> Mapping[str, Any]:
-    """The section ``data`` as keys; a name alone is that of a source."""
+    """Return the section ``data`` as a mapping; a text alone is the name of a source."""
     return section if isinstance(section, Mapping) else {"source": section}
 
 
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
-    """The console that shows progress: ``console``; or standard output with ``verbose`` and in a notebook; or nothing.
+    """Return the console for progress: ``console``; or standard output with ``verbose`` and in a notebook; or a silent
+    one.
 
-    Where nothing is shown, warnings go to the logger ``raysim``.
+    With the silent console, warnings go to the logger ``raysim``.
     """
     if console is not None:
         return console
     usual = Console()
     if usual.is_jupyter:
-        return Console(force_jupyter=False, force_terminal=False)  # plain lines, of which a cell keeps one output
+        return Console(force_jupyter=False, force_terminal=False)  # plain lines form a single output of a cell
     return usual if verbose else Console(file=_Warnings(), width=WIDE, force_jupyter=False)
 
 
 class _Warnings(io.StringIO):
-    """Logs lines that warn, and drops all others."""
+    """A stream that logs warnings, and drops all other lines."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -144,15 +146,15 @@ class _Warnings(io.StringIO):
 
 
 _connecting = threading.RLock()
-"""Is held by the thread whose call connects this process to Ray, until the call has ended."""
+"""The lock of the thread whose call connects this process to Ray, until the call has ended."""
 
 
 @contextlib.contextmanager
 def alone_on_ray(in_process: bool) -> Iterator[None]:
-    """Let one thread at a time connect this process to Ray, which knows one connection for all threads.
+    """Let one thread at a time connect this process to Ray, which has one connection for all threads.
 
-    Calls without Ray, and those on a Ray to which the caller has connected the process, may run side by side. Raises
-    ``ResourceError`` where another thread's call has connected.
+    Calls without Ray, and calls on a Ray that the caller has connected to, may run concurrently. Raises
+    ``ResourceError`` if another thread's call has connected.
     """
     if in_process:
         yield
@@ -171,11 +173,11 @@ def alone_on_ray(in_process: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def search_path_restored() -> Iterator[None]:
-    """Let a call find modules in the working directory; afterwards the caller's search path is as it was."""
+    """Let a call find modules in the working directory, and restore the caller's search path afterwards."""
     with host.searched(os.getcwd()):
         yield
 
 
 def path_of(out: str | os.PathLike[str] | None) -> Path | None:
-    """A folder to write into."""
+    """Return the path of an output folder; None stays None."""
     return None if out is None else expanded(out)

@@ -1,7 +1,7 @@
-"""What runs and comparisons left in their folders, as data frames, figures and predictions.
+"""The results of runs and comparisons in their folders, as data frames, figures and predictions.
 
-Everything is read from the files: a result that a call has just returned and one that :func:`raysim.load` opens later
-are the same.
+Everything is read from the files. A result that a call returns therefore equals one that :func:`raysim.load` opens
+later.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Results:
         self.folder = expanded(folder).absolute()
 
     def __repr__(self) -> str:
-        """What it is and its answer: never rows, and no error where files are missing."""
+        """Return the title and the answer, without rows; if files are missing, the class and the folder."""
         try:
             return f"<{self._title}: {self._sentences[0]} ({shown(self.folder)})>"
         except (OSError, ValueError, LookupError, RaysimError):
             return f"{type(self).__name__}('{shown(self.folder)}')"
 
     def __str__(self) -> str:
-        """Its answer in sentences, a line each."""
+        """Return the answer in sentences, one per line."""
         try:
             return "\n".join([self._title, *self._sentences, f"files: {shown(self.folder)}"])
         except (OSError, ValueError, LookupError, RaysimError):
@@ -67,16 +67,16 @@ class Results:
 
     @property
     def _title(self) -> str:
-        """What the results are of."""
+        """The title of the results."""
         raise NotImplementedError
 
     @property
     def _sentences(self) -> list[str]:
-        """The answer, the shortest first; at least one."""
+        """The sentences of the answer, the shortest first; at least one."""
         raise NotImplementedError
 
     def table(self, name: str) -> pd.DataFrame:
-        """A CSV file of the folder, by its name. Raises ``ConfigError`` where it has none of that name."""
+        """Read a CSV file of the folder by its name. Raises ``ConfigError`` if there is none of that name."""
         if not (self.folder / name).is_file():
             tables = [file for file in Manifest.read(self.folder).files if file.endswith(".csv")]
             raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
@@ -84,7 +84,7 @@ class Results:
 
     @cached_property
     def figures(self) -> Figures:
-        """The figures of the folder's page by name; each shows itself in a notebook, and has ``save``."""
+        """The figures of the folder's page by name. Notebooks display them, and each has ``save``."""
         return Figures(self.folder)
 
     @cached_property
@@ -94,12 +94,12 @@ class Results:
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """One row per hospital and model served; in a comparison also per strategy and seed."""
+        """One row per hospital and model used; in a comparison also per strategy and seed."""
         return self.table("hospitals.csv")
 
 
 class RunResult(Results):
-    """One strategy with one seed: the folder of ``raysim run``, or of a run inside of a comparison."""
+    """The results of one strategy with one seed: the folder of ``raysim run``, or of a run in a comparison."""
 
     @property
     def _title(self) -> str:
@@ -116,7 +116,7 @@ class RunResult(Results):
 
     @property
     def seed(self) -> int:
-        """The seed."""
+        """The seed of the run."""
         return self.config.seed
 
     @cached_property
@@ -127,37 +127,39 @@ class RunResult(Results):
 
     @cached_property
     def models(self) -> dict[str, dict[str, float]]:
-        """Every federation-level metric of every model served, the headline model last; undefined is NaN."""
+        """Every federation-level metric of every model used, the headline model last; undefined metrics are NaN."""
         models = self.summary["models"]
         return {model: {name: _figure(value) for name, value in metrics.items()} for model, metrics in models.items()}
 
     @cached_property
     def metrics(self) -> pd.Series:
-        """Every federation-level metric of the headline model, by its name; undefined is NaN."""
+        """Every federation-level metric of the headline model by name; undefined metrics are NaN."""
         model = self.summary["model"]
         return pd.Series(self.models[model], name=model, dtype=float)
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """One row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` where it was evaluated."""
+        """One row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` in evaluated rounds."""
         return self.table("rounds.csv")
 
     @cached_property
     def coefficients(self) -> pd.DataFrame:
-        """Of a linear model, one row per model and feature: ``coefficient``, ``per_unit``, and where the strategy
-        estimates them ``se``, ``low``, ``high`` of the first, and ``se_robust``, ``low_robust``, ``high_robust``.
+        """The coefficients of a linear model, one row per model and feature: ``coefficient`` and ``per_unit``.
+
+        If the strategy estimates them, also the coefficient's ``se``, ``low`` and ``high``, and ``se_robust``,
+        ``low_robust`` and ``high_robust``.
         """
         return self.table("coefficients.csv")
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss has converged; None where no loss was measured."""
+        """Whether the training loss has converged; None if no loss was measured."""
         summary = self.summary
         if summary["convergence"] is None:
             return None
         names = ("training_loss_before", "training_loss", "training_loss_fall")
         before, last, fall = (_figure(summary[name]) for name in names)
-        if math.isnan(last) and len(self.rounds):  # JSON has no infinity, and the table has
+        if math.isnan(last) and len(self.rounds):  # the table can contain infinity, JSON cannot
             last = float(self.rounds["training_loss"].iloc[-1])
         return Convergence(summary["convergence"], tuple(summary["convergence_notes"]), before, last, fall)
 
@@ -174,30 +176,32 @@ class RunResult(Results):
 
     @property
     def training(self) -> str:
-        """A sentence on how far the run is trained; empty where no loss was measured."""
+        """A sentence on the convergence of training; empty if no loss was measured."""
         strategy = plugins.build_strategy(self.config.strategy, model=self.config.model)
         by_steps = strategy.uses_training()
         return training.sentence(self.convergence, self.summary["rounds"], self._stopped, by_steps=by_steps)
 
     @cached_property
     def answer(self) -> Answer:
-        """The answer: what the model may be used for, and the facts that forbid a use."""
+        """The answer: permitted uses of the model, and the facts that forbid a use."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     @cached_property
     def clinical(self) -> pd.DataFrame:
-        """One row per model served, hospital (empty: all together) and clinical figure."""
+        """One row per model used, hospital (empty: all hospitals together) and clinical figure."""
         return self.table("clinical.csv")
 
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
     ) -> Predictions:
-        """Predictions for new rows ``[n]``: a data frame with the columns of the training data, or a file.
+        """Predict new rows ``[n]``: a data frame with the columns of the training data, or a file.
 
-        Returns, with the index of ``rows``: for two classes, a series with the probability of the event; for more, a
-        frame with one column per class; for a real label, a series in its unit. A hospital's rows are scored by the
-        model that serves it; the hospital is in the table's column, or is ``hospital`` for all rows. ``model``: one of
-        :attr:`models`; None: the headline. Raises ``DataError`` for rows that do not fit the run.
+        The result has the index of ``rows``. For two classes it is a series with the probability of the event. For more
+        classes it is a frame with one column per class; for a real label, a series in the label's unit.
+
+        Each hospital's rows are scored by the model used for that hospital. The table's column names the hospital, or
+        ``hospital`` applies to all rows. ``model`` is one of :attr:`models`; None: the headline. Raises ``DataError``
+        for rows that do not fit the run.
         """
         with search_path_restored():
             table = rows if isinstance(rows, pd.DataFrame) else _file(rows)
@@ -225,17 +229,17 @@ class RunResult(Results):
 
 
 class Answer(dict[str, Any]):
-    """The answer of a comparison or a run, ``answer.json``; as text, its sentences."""
+    """The answer of a comparison or a run, ``answer.json``. Its text form is its sentences."""
 
     @property
     def recommended(self) -> str | None:
-        """The recommended strategy (and model); None where nothing is recommended, as of a run."""
+        """The recommended strategy (and model); None if nothing is recommended, as for a single run."""
         label: str | None = self["recommended"]
         return label
 
     @property
     def sentences(self) -> list[str]:
-        """The headline, and all other sentences."""
+        """The headline, followed by all other sentences."""
         headline = str(self["headline"])
         return [headline, *(each for each in self["reasons"] if each != headline)]
 
@@ -249,7 +253,7 @@ class Answer(dict[str, Any]):
 
 
 class ComparisonResult(Results):
-    """Strategies over seeds: the folder of ``raysim compare``."""
+    """The results of strategies over seeds: the folder of ``raysim compare``."""
 
     @property
     def _title(self) -> str:
@@ -263,24 +267,24 @@ class ComparisonResult(Results):
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
-        """One row per strategy and model served: figures over seeds, and their differences from the reference."""
+        """One row per strategy and model used: figures over seeds, and their differences from the reference."""
         return self.table("comparison.csv")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The rows of :attr:`comparison` of headline models, by strategy."""
+        """The rows of :attr:`comparison` for headline models, by strategy."""
         return self.comparison.drop_duplicates("strategy", keep="last").set_index("strategy")
 
     @cached_property
     def runs(self) -> dict[tuple[str, int], RunResult]:
-        """The runs by strategy and seed, in the order in which they were played."""
+        """The runs by strategy and seed, in the order of execution."""
         runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
         labels = {folder_of(label): label for label in learners.labels(self.config)}
         return {_of_run(run, labels): run for run in runs}
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
-        """One row per strategy, model served and seed: every federation-level metric."""
+        """One row per strategy, model used and seed: every federation-level metric."""
         return pd.DataFrame(
             {"strategy": strategy, "model": model, "seed": seed, **metrics}
             for (strategy, seed), run in self.runs.items()
@@ -289,7 +293,7 @@ class ComparisonResult(Results):
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """The rounds of all runs, with ``strategy`` and ``seed`` in front."""
+        """The rounds of all runs, with ``strategy`` and ``seed`` as first columns."""
         return stacked({key: run.rounds for key, run in self.runs.items()}, ["strategy", "seed"])
 
     @cached_property
@@ -298,10 +302,9 @@ class ComparisonResult(Results):
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
-        """The run of ``strategy`` (default: the recommended one, else the reference) with ``seed`` (default: the
-        first).
+        """Return the run of ``strategy`` with ``seed``; raises ``ConfigError`` if there is none.
 
-        Raises ``ConfigError`` where there is none.
+        The default strategy is the recommended one, otherwise the reference; the default seed is the first.
         """
         strategy = strategy or self._recommended[0]
         for (label, each), run in self.runs.items():
@@ -320,10 +323,10 @@ class ComparisonResult(Results):
         strategy: str | None = None,
         seed: int | None = None,
     ) -> Predictions:
-        """Predictions of :meth:`run` for new rows, by default with the recommended model and the first seed.
+        """Predict new rows with :meth:`run`, by default with the recommended model and the first seed.
 
-        See :meth:`RunResult.predict`. A warning of the logger ``raysim`` says whose model scores. Raises
-        ``ConfigError`` where nothing is recommended and no ``strategy`` is named.
+        See :meth:`RunResult.predict`. A warning of the logger ``raysim`` names the model that is used. Raises
+        ``ConfigError`` if nothing is recommended and no ``strategy`` is named.
         """
         if strategy is not None:
             return self.run(strategy, seed).predict(rows, hospital)
@@ -332,9 +335,9 @@ class ComparisonResult(Results):
         return run.predict(rows, hospital, model=model)
 
     def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
-        """The run of the recommended strategy with ``seed`` (default: the first), and the model that is recommended.
+        """Return the run of the recommended strategy with ``seed`` (default: the first), and the recommended model.
 
-        Raises ``ConfigError`` where nothing is recommended.
+        Raises ``ConfigError`` if nothing is recommended.
         """
         strategy, model = self._recommended
         if self.answer.recommended is None or model is None:
@@ -346,7 +349,7 @@ class ComparisonResult(Results):
 
     @property
     def _recommended(self) -> tuple[str, str | None]:
-        """The recommended strategy and model; where none is, the reference and its headline model."""
+        """The recommended strategy and model; if nothing is recommended, the reference and None."""
         table = self.comparison
         rows = zip(labels(table), table["strategy"], table["model"], strict=True)
         by_name = {name.removesuffix(" *"): (str(strategy), str(model)) for name, strategy, model in rows}
@@ -357,13 +360,13 @@ class ComparisonResult(Results):
 
 
 def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
-    """Its strategy and seed: of a folder that is among ``labels`` these are known, where YAML takes long to read."""
+    """Return the strategy and seed of a run. For folders among ``labels`` no YAML is read, which would be slow."""
     label = labels.get(run.folder.parent.name)
     return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))
 
 
 def _file(rows: Any) -> Path:
-    """The file of new rows. Raises ``DataError`` for what is neither a file nor a data frame."""
+    """Return the path of a file of new rows. Raises ``DataError`` if ``rows`` is neither a file nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
             f"table: {of_type(rows)} is neither a data frame nor a file; put each row into a frame: "
@@ -373,28 +376,29 @@ def _file(rows: Any) -> Path:
 
 
 def _figure(value: float | None) -> float:
-    """A figure of a JSON file, NaN for null."""
+    """Return a figure of a JSON file; null becomes NaN."""
     return math.nan if value is None else value
 
 
 class CurveResult(ComparisonResult):
-    """A comparison along a hyper-parameter: the folder of ``raysim curve``; its picture is ``figures["curve"]``."""
+    """The results of a comparison along a hyper-parameter: the folder of ``raysim curve``. Its plot is
+    ``figures["curve"]``."""
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """One row per line, value and seed: mean and variance over hospitals of the figure that is drawn."""
+        """One row per line, value and seed: mean and variance over hospitals of the plotted figure."""
         return self.table("curve.csv")
 
     @cached_property
     def found(self) -> Found:
-        """Which value is best for each strategy, whether intervals demonstrate it, and whether it is at an edge."""
+        """The best value of each strategy, whether intervals demonstrate it, and whether it is at an edge."""
         from raysim.experiment.curves.found import Found
 
         return Found.read(json.loads((self.folder / "curve_answer.json").read_text()))
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """All tables in one, with their keys in front as columns that are called ``names``."""
+    """Stack all tables, with their keys as first columns that are called ``names``."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 READING = "reading data"
-"""The phase before anything is run."""
+"""The name of the phase before anything is run."""
 
 
 def run(
@@ -59,15 +59,15 @@ def run(
 
     - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
     - ``strategy``: a registered name, the content of a section ``strategy``, a strategy, or its class. A class that is
-      defined in a notebook or a function trains like any other, but another process cannot resume its run.
+      defined in a notebook or a function can be trained, but another process cannot resume its run.
     - ``data``: a data frame; the section ``data`` says which of its columns are the hospital and the label.
-    - ``seed`` and ``overrides``, which are values by dotted key (``{"training.rounds": 5}``) or as ``--set`` takes them
-      (``["training.rounds=5"]``), are laid over ``config``.
+    - ``seed`` and ``overrides`` replace values of ``config``. ``overrides`` are values by dotted key
+      (``{"training.rounds": 5}``), or in the form of ``--set`` (``["training.rounds=5"]``).
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
-    - ``in_process``: without Ray, for a debugger; the results are the same.
-    - ``verbose``: show progress, and messages of Ray and MLflow. ``console``: where progress is shown, in any case.
+    - ``in_process``: run without Ray, for a debugger; the results are the same.
+    - ``verbose``: print progress, and messages of Ray and MLflow. ``console``: always print progress there.
 
-    Raises :class:`raysim.RaysimError` for what a user can mend.
+    Raises :class:`raysim.RaysimError` for errors that a user can correct.
     """
     asked = configuration(config, strategy=strategy, data=data, seed=seed, overrides=overrides)
     return play_run(asked, path_of(out), console_or_warnings(console, verbose), in_process=in_process, verbose=verbose)
@@ -87,8 +87,9 @@ def compare(
 ) -> ComparisonResult:
     """Compare strategies over seeds, as ``raysim compare`` does.
 
-    ``strategies``: those to compare, each as :func:`run` takes it, in a list or in a mapping by label. ``seed``: the
-    only seed to run; without it, and without seeds in ``config``, three are run. All else is as for :func:`run`.
+    ``strategies``: the strategies to compare, each as for :func:`run`, in a list or in a mapping by label. ``seed``:
+    the only seed to run; without it, and without seeds in ``config``, three are run. All other arguments are the same
+    as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(
@@ -109,10 +110,10 @@ def curve(
     verbose: bool = False,
     console: Console | None = None,
 ) -> CurveResult:
-    """Compare strategies as one hyper-parameter takes its values, as ``raysim curve`` does.
+    """Compare strategies over the values of one hyper-parameter, as ``raysim curve`` does.
 
     ``config`` has a section ``curve``. With ``of``, the folder of a finished comparison, nothing is run, and only the
-    table and the picture are made. All else is as for :func:`compare`.
+    table and the plot are made. All other arguments are the same as for :func:`compare`.
     """
     from raysim.api.results import CurveResult
     from raysim.experiment.curves.curve import begin
@@ -135,10 +136,10 @@ def sweep(
     verbose: bool = False,
     console: Console | None = None,
 ) -> SweepResult:
-    """Search a configuration for what is accurate and fair, as ``raysim sweep`` does: many trials on Ray.
+    """Search for an accurate and fair configuration, as ``raysim sweep`` does: many trials on Ray.
 
-    ``config`` has a section ``sweep``. ``strategy`` is as for :func:`run`; a class must be one that trials can import.
-    Interrupted once, it ends with the trials that there are, and :func:`resume` goes on.
+    ``config`` has a section ``sweep``. ``strategy`` is the same as for :func:`run`; a class must be one that trials can
+    import. After one interrupt, the sweep ends with the trials completed so far, and :func:`resume` continues it.
     """
     from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder
@@ -179,7 +180,7 @@ def play_run(
 def play_comparison(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> ComparisonResult:
-    """Compare what a configuration lists; with ``again``, resume the comparison in folder ``out``."""
+    """Compare the strategies of a configuration; with ``again``, resume the comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison, pairs
@@ -215,9 +216,9 @@ def resume(
     verbose: bool = False,
     console: Console | None = None,
 ) -> RunResult | ComparisonResult | CurveResult | SweepResult:
-    """Go on with a run, comparison or sweep that was stopped, as ``raysim resume`` does; a finished one is unchanged.
+    """Resume a stopped run, comparison, curve or sweep, as ``raysim resume`` does; a finished one is unchanged.
 
-    ``failed``: in a sweep, also run failed trials again.
+    ``failed``: in a sweep, also repeat failed trials.
     """
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep
@@ -231,14 +232,14 @@ def resume(
 def resume_with(
     path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
 ) -> RunResult | ComparisonResult | CurveResult:
-    """:func:`resume` of the run, comparison or curve in the folder ``path``, whose ``ticket`` this is."""
+    """Do the same as :func:`resume` for the run, comparison or curve in the folder ``path`` with this ``ticket``."""
     from raysim.api.results import CurveResult
     from raysim.experiment.curves.curve import go_on
     from raysim.experiment.pending_mlflow import send_kept
     from raysim.process.importing import standing_here
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
-    # Relative paths mean what they meant when the run was started; modules are still found in this working directory.
+    # Relative paths start from the original working directory; modules are also searched in the current one.
     with (
         alone_on_ray(in_process),
         search_path_restored(),
@@ -258,7 +259,7 @@ def resume_with(
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
-    """The results in a folder, by the kind in its ``resume.json``."""
+    """Return the results in a folder, by the kind in its ``resume.json``."""
     from raysim.api.results import ComparisonResult, CurveResult, RunResult
 
     made: Mapping[str, type[RunResult | ComparisonResult]]
@@ -269,7 +270,7 @@ def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResu
 def resume_sweep(
     folder: str | os.PathLike[str], *, failed: bool = False, verbose: bool = False, console: Console | None = None
 ) -> SweepResult:
-    """:func:`resume` of a sweep."""
+    """Do the same as :func:`resume` for a sweep."""
     from raysim.api.sweep_result import SweepResult
     from raysim.tune.sweep import go_on
 

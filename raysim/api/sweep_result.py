@@ -1,4 +1,4 @@
-"""Sweeps from Python."""
+"""The results of sweeps, from Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raysim.storage.manifest import Manifest
 
 
 class SweepResult(Results):
-    """Trials, their Pareto set and a recommendation: the folder of ``raysim sweep``."""
+    """The trials of a sweep, their Pareto set and a recommendation: the folder of ``raysim sweep``."""
 
     @property
     def _title(self) -> str:
@@ -30,19 +30,20 @@ class SweepResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """``summary.json``: counts of trials, hypervolume and recommendation; undefined values are None."""
+        """The content of ``summary.json``: counts of trials, hypervolume and recommendation; undefined values
+        are None."""
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
     @property
     def ended(self) -> bool:
-        """Whether all trials were run; else :func:`raysim.resume` goes on."""
+        """Whether all trials were run; if not, :func:`raysim.resume` continues the sweep."""
         over = sum(int(self.summary[state]) for state in ("completed", "stopped", "failed"))
         return over == int(self.summary["trials"])
 
     @property
     def failed(self) -> int:
-        """How many trials ended with an error, which is in :attr:`trials`."""
+        """The number of trials that ended with an error; :attr:`trials` has the errors."""
         return int(self.summary["failed"])
 
     @cached_property
@@ -52,25 +53,25 @@ class SweepResult(Results):
 
     @cached_property
     def pareto(self) -> pd.DataFrame:
-        """The Pareto-optimal trials, those with the widest gaps to their neighbours first."""
+        """The Pareto-optimal trials, sorted by the gap to their neighbours, the widest first."""
         return self.table("pareto.csv")
 
     @property
     def recommended(self) -> Mapping[str, Any]:
-        """The values of the recommended trial by dotted key, which ``overrides`` takes.
+        """The values of the recommended trial by dotted key, in the form of ``overrides``.
 
-        Raises ``ConfigError`` where none is recommended.
+        Raises ``ConfigError`` if no trial is recommended.
         """
         return dict(self._recommended["params"])
 
     @property
     def reasons(self) -> list[str]:
-        """Sentences on why that trial is recommended and what it costs."""
+        """Sentences on why the recommended trial was chosen, and on its cost."""
         return list(self._recommended["reason"])
 
     @property
     def answer(self) -> str:
-        """Which trial is recommended and why, in sentences, one a line."""
+        """The recommended trial and the reasons, one sentence per line."""
         recommended = self.summary["recommended"]
         return "no trial is recommended" if recommended is None else "\n".join(recommended["reason"])
 
@@ -82,23 +83,24 @@ class SweepResult(Results):
 
     @cached_property
     def metrics(self) -> pd.Series:
-        """Every metric of the recommended trial on test rows, its mean over seeds."""
+        """Every metric of the recommended trial on test rows, as its mean over seeds."""
         return pd.DataFrame([run.metrics for run in self._tested.values()]).mean(skipna=False)
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """The hospitals of the recommended trial on test rows, with the ``seed`` in front."""
+        """The hospitals of the recommended trial on test rows, with ``seed`` as first column."""
         return stacked({(seed,): run.hospitals for seed, run in self._tested.items()}, ["seed"])
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """The rounds of the recommended trial, with the ``seed`` in front."""
+        """The rounds of the recommended trial, with ``seed`` as first column."""
         return stacked({(seed,): run.rounds for seed, run in self._tested.items()}, ["seed"])
 
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, seed: int | None = None
     ) -> Predictions:
-        """Predictions of the recommended trial for new rows, by default with its first seed; see RunResult.predict."""
+        """Predict new rows with the recommended trial, by default with its first seed; see
+        :meth:`RunResult.predict`."""
         runs = self._tested
         if seed is not None and seed not in runs:
             raise ConfigError(f"seed: {seed} was not run; name one of {list(runs)}")

@@ -1,1 +1,1 @@
-"""What audits learn from what leaves hospitals."""
+"""Attacks that infer patients' data from messages."""

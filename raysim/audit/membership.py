@@ -1,8 +1,8 @@
-"""Who was in the training rows: attacks that look at a model's confidence, and how well they do.
+"""Membership inference: attacks that infer from a model's confidence which rows it was trained on, and their accuracy.
 
-- Loss threshold (Yeom 2018): a row with a smaller loss is called a member.
-- LiRA (Carlini 2022): shadow models with a row in and without it say how confident a model is either way; the score is
-  the logarithm of the ratio of two normal densities. With few shadows one variance serves all rows.
+- Loss threshold (Yeom 2018): rows with a smaller loss are classified as members.
+- LiRA (Carlini 2022): shadow models with and without a row estimate a model's confidence in both cases. The score is
+  the logarithm of the ratio of two normal densities. With few shadows, all rows share one variance.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 FALSE_POSITIVES = (0.01, 0.001)
-"""False positive rates at which the share of members that are found (the true positive rate) is reported."""
+"""False positive rates at which the true positive rate, the share of members detected, is reported."""
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """``log(p_y / (1 - p_y))`` of each row ``[n]``: the margin of its true class, of margins of class 1 ``[n]``.
+    """Compute ``log(p_y / (1 - p_y))`` of each row ``[n]``: the margin of its true class, from margins of class 1
+    ``[n]``.
 
-    Logits ``[n, C]`` give the logit of the true class less the logarithm of the others' sum of exponentials.
+    For logits ``[n, C]`` this is the logit of the true class minus the log-sum-exp of the other logits.
     """
     z, labels = np.asarray(margins, dtype=np.float64), np.asarray(y, dtype=np.int64)
     if z.ndim == 1:
@@ -34,10 +35,10 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
-    """The score of each row ``[n]`` under model ``target`` of ``J``: above 0 where it looks like a member.
+    """Compute the score of each row ``[n]`` under model ``target`` of ``J``; above 0 means that membership is likelier.
 
-    ``confidences [J, n]`` and ``members [J, n]`` are of all models, the target's own left out where densities are
-    fitted. NaN for rows that are never in, or never out, of the others.
+    ``confidences [J, n]`` and ``members [J, n]`` contain all models; densities are fitted without the target's. NaN for
+    rows that the other models either all contain or all lack.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -55,17 +56,17 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
 
 
 def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
-    """The pooled variance around each row's own mean; every row with a mean costs one degree of freedom."""
+    """Compute the pooled variance around each row's own mean; every row with a mean costs one degree of freedom."""
     freedom = len(residuals) - int(defined.any(axis=0).sum())
     return float(np.square(residuals).sum() / freedom) if freedom > 0 else float("nan")
 
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores tell members from others.
+    """How well scores separate members from non-members.
 
     - ``auroc``: .5 is chance.
-    - ``at``: per share of false positives, the share of members that are found.
+    - ``at``: the share of members detected, by share of false positives.
     """
 
     auroc: float
@@ -73,7 +74,7 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Of ``scores [n]``, higher for members, and the truth ``members [n]``. NaN without members or without others."""
+    """Evaluate ``scores [n]``, higher for members, against the truth ``members [n]``. NaN if either group is empty."""
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])
     if not len(positive) or not len(negative):
@@ -83,6 +84,6 @@ def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
     at = {}
     for share in FALSE_POSITIVES:
         allowed = int(share * len(negative))
-        threshold = negative[len(negative) - 1 - allowed]  # strictly above it there are `allowed` others at most
+        threshold = negative[len(negative) - 1 - allowed]  # at most `allowed` non-members are strictly above it
         at[share] = float((positive > threshold).mean())
     return Detection(auroc, at)

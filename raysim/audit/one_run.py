@@ -1,12 +1,12 @@
-"""A lower bound on epsilon from one run: canaries that are in by a fair coin, and guesses which were (Steinke 2023).
+"""A lower bound on epsilon from one run, by guessing which canaries a fair coin has included (Steinke 2023).
 
-Of ``M`` canaries an auditor guesses ``G`` and abstains for the others. Under (epsilon, delta) differential privacy the
+An auditor guesses ``G`` of ``M`` canaries and abstains on the others. Under (epsilon, delta) differential privacy the
 number of right guesses is hardly more than binomial with probability ``q = 1 / (1 + exp(-epsilon))``:
 
     P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
 
-The bound is the largest epsilon that the guesses refute at the given level. The term with ``delta`` belongs to it:
-without, bounds are too high.
+The bound is the largest epsilon that the guesses refute at the given level. The term with ``delta`` is necessary:
+without it, bounds are too high.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc
 
 ERROR = 0.05
-"""How often a bound may exceed the truth."""
+"""Largest probability that a bound exceeds the true epsilon."""
 
 LARGEST = 50.0
-"""An epsilon beyond which no bound is looked for."""
+"""Largest epsilon considered in the search for a bound."""
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """The auditor guessed ``made`` of ``canaries`` canaries, ``right`` of them rightly."""
+    """An auditor's guesses: ``made`` on ``canaries`` canaries, of which ``right`` were correct."""
 
     canaries: int
     made: int
@@ -36,7 +36,7 @@ class Guesses:
 
 
 def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
-    """An upper bound on the probability of so many right guesses under (``epsilon``, ``delta``)."""
+    """Bound the probability of so many right guesses under (``epsilon``, ``delta``) from above."""
     G, v, q = guesses.made, guesses.right, 1.0 / (1.0 + math.exp(-epsilon))
     if v <= 0:
         return 1.0
@@ -49,9 +49,9 @@ def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
 
 
 def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
-    """The largest epsilon that ``guesses`` refute at level ``error``; 0 where they refute none.
+    """Compute the largest epsilon that ``guesses`` refute at level ``error``; 0 if they refute none.
 
-    Raises ``ValueError`` for counts that no auditor can have.
+    Raises ``ValueError`` for impossible counts.
     """
     if not 0 <= guesses.right <= guesses.made <= guesses.canaries:
         raise ValueError(f"{guesses.right} of {guesses.made} guesses right of {guesses.canaries} canaries")
@@ -63,15 +63,15 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """The largest bound that so many canaries can give: that of guesses which are all right."""
+    """Compute the largest bound that this number of canaries can give, which needs all guesses to be right."""
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
 
 def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guesses:
     """Guess "in" for the highest ``share / 2`` of ``scores [M]`` and "out" for the lowest.
 
-    ``included [M]`` is the truth. The numbers of guesses are fixed beforehand, so that nothing is chosen by looking.
-    Equal scores keep their order.
+    ``included [M]`` is the truth. The numbers of guesses are fixed beforehand, so that they do not depend on the
+    scores. Equal scores keep their order.
     """
     s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
     each = int(len(s) * share / 2)
@@ -81,12 +81,12 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
 
 
 def _numbers(canaries: int) -> list[int]:
-    """Numbers of guesses among which the best is found: all of a few, else some hundred."""
+    """Return candidate numbers of guesses: all up to 200 canaries, otherwise about 200 of them."""
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
 
 
 def figures(guesses: Guesses, delta: float) -> dict[str, int | float]:
-    """The figures of an audit: how many guesses were right, and the lower bound on epsilon."""
+    """Return the figures of an audit: the number of right guesses, and the lower bound on epsilon."""
     return {
         "canaries": guesses.canaries,
         "guesses": guesses.made,

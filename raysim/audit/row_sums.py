@@ -1,9 +1,11 @@
-"""Rows, read out of the sums that a hospital sends for a regression.
+"""Reconstructs rows from the sums that a hospital sends for a regression.
 
-A Hessian is ``X' diag(w) X``. Those at two points of a logistic regression have other weights and the same rows: their
-generalised eigenvectors, inverted, are the rows, as long as these are no more than the columns. The first entry of a
-row is the intercept, 1, which gives its length. The gradient then gives the labels. In general ``k`` calls send
-``k p (p + 3) / 2`` numbers of ``n p`` that are unknown, so ``n <= k (p + 3) / 2`` rows are at risk.
+A Hessian is ``X' diag(w) X``. Hessians at two points of a logistic regression have different weights and the same rows.
+Their generalised eigenvectors, inverted, are the rows, if there are no more rows than columns. The first entry of a row
+is the intercept, 1, which gives its length. The gradient then gives the labels.
+
+In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with
+``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -14,18 +16,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 RANK = 1e-9
-"""Eigenvalues below this share of the greatest are those of directions in which there are no rows."""
+"""Smallest eigenvalue, as a share of the greatest, whose direction is considered to contain rows."""
 
 
 def rows_of(first: Floats, second: Floats) -> Floats:
-    """The rows ``[n, p]``, in any order, behind two Hessians ``[p, p]`` of the same ``n <= p`` rows.
+    """Reconstruct the rows ``[n, p]``, in any order, from two Hessians ``[p, p]`` of the same ``n <= p`` rows.
 
-    The first entry of each row is 1. Where more rows than columns are behind them, what comes back are no rows.
+    The first entry of each row is 1. With more rows than columns, the results are not the hospital's rows.
     """
     values, vectors = np.linalg.eigh(first)
     seen = values > RANK * values[-1]
     root = np.sqrt(values[seen])
-    # In these coordinates the first Hessian is the identity, so that rows stand at right angles.
+    # In these coordinates the first Hessian is the identity, so the rows are orthogonal.
     within = vectors[:, seen] / root
     _, turned = np.linalg.eigh(within.T @ second @ within)
     rows = (vectors[:, seen] * root @ turned).T
@@ -34,20 +36,20 @@ def rows_of(first: Floats, second: Floats) -> Floats:
 
 
 def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
-    """The labels ``[n]`` of ``rows [n, p]`` behind a ``gradient [p]`` where the model predicts ``means [n]``."""
+    """Infer the labels ``[n]`` of ``rows [n, p]`` from a ``gradient [p]`` at which the model predicts ``means [n]``."""
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
     labels: Floats = np.asarray(residuals + means, dtype=np.float64)
     return labels
 
 
 EXACT = 1e-3
-"""A row that is read counts where no entry is further from the hospital's, and its label rounds to that row's."""
+"""Largest deviation of any entry of a reconstructed row that counts. Its label must also round to the true label."""
 
 
 def rows_read(X: Floats, y: Floats) -> int:
-    """How many of a hospital's rows ``X [n, d]`` and labels ``y [n]`` (0 or 1) are read out of its sums.
+    """Count how many of a hospital's rows ``X [n, d]`` and labels ``y [n]`` (0 or 1) its sums reveal.
 
-    These are the gradient and the Hessian of a logistic regression at 0, and the Hessian where a step of it leads.
+    The sums are the gradient and Hessian of a logistic regression at 0, and the Hessian after one step.
     """
     rows = np.column_stack([np.ones(len(X)), X])
     first, gradient = 0.25 * rows.T @ rows, rows.T @ (y - 0.5)

@@ -1,1 +1,1 @@
-"""The commands of the command line, and nothing else."""
+"""The commands of the command line."""

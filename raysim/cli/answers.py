@@ -1,4 +1,4 @@
-"""What ``run``, ``compare``, ``curve`` and ``resume`` print of a result: its block, and the tables below it."""
+"""Prints the result of ``run``, ``compare``, ``curve`` and ``resume``: its block, and the tables below it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def show_answer(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the block of a run or comparison, which took so many ``seconds``; with ``details`` tables, too."""
+    """Print the block of a run or comparison, which took ``seconds``; with ``details`` also its tables."""
     from raysim.api.results import RunResult
 
     command = "run" if isinstance(result, RunResult) else "compare"
@@ -44,9 +44,9 @@ def show_curve(
     files: str = "",
     open_: bool = False,
 ) -> None:
-    """Print the block of a curve, which took so many ``seconds``; with ``details`` tables of its comparison, too.
+    """Print the block of a curve, which took ``seconds``; with ``details`` also the tables of its comparison.
 
-    ``files``: a line on what was written, where there is no more than that.
+    ``files``: a line on the files written, if the curve was only plotted.
     """
     from dataclasses import replace
 
@@ -71,7 +71,7 @@ def _show(block: Block, result: RunResult | ComparisonResult, console: Console, 
 
 
 def _show_details(result: RunResult | ComparisonResult, console: Console) -> None:
-    """Print the tables of a run or comparison, and all that its data show."""
+    """Print the tables of a run or comparison, and all of its reasons."""
     from raysim.api.results import RunResult
     from raysim.report.terminal.progress import say
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE = "audit.html"
-"""The page that an audit leaves."""
+"""The page that an audit writes."""
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
 Shadows = Annotated[
@@ -62,9 +62,9 @@ def audit(
     open_: Open = False,
     verbose: Verbose = False,
 ) -> None:
-    """Attack a run's privacy, and say what the attacks found.
+    """Attack a run's privacy, and report what the attacks found.
 
-    Who was trained on, how much epsilon is at least, what an update shows.
+    They ask who was trained on, how large epsilon is at least, and what an update reveals.
     """
     greet()
     import shlex

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def show_block(
     block: Block, console: Console, report: Path, details: Callable[[], None] | None = None, *, open_: bool = False
 ) -> None:
-    """Print a block; with ``details``, what that prints below it, and the headline again at the end.
+    """Print a block; with ``details``, also call ``details`` to print below it, and repeat the headline at the end.
 
-    It is 80 characters wide, or as a terminal or ``COLUMNS`` say. In a terminal the path of the ``report`` is a link;
-    with ``open_`` the report is opened in a browser, too.
+    The block is 80 characters wide, unless a terminal or ``COLUMNS`` gives another width. In a terminal the path of the
+    ``report`` is a link. With ``open_`` the report is also opened in a browser.
     """
     from raysim.report.terminal.answers import styled
     from raysim.report.terminal.block import WIDTH, lines

@@ -1,4 +1,4 @@
-"""What the commands ``run``, ``compare``, ``resume``, ``describe`` and ``plan`` do and print."""
+"""Executes the commands ``run``, ``compare``, ``resume``, ``describe`` and ``plan``, and prints their results."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def run_one(
     progress: Console | None = None,
     path: Path | None = None,
 ) -> None:
-    """``raysim run`` of the configuration in the file ``path``: prints the answer to ``console``, progress elsewhere.
+    """Execute ``raysim run`` on the configuration in the file ``path``. Prints the answer to ``console``.
 
-    With ``json`` standard output has the result alone, and all else goes to ``console``.
+    Progress is printed to ``progress``. With ``json`` standard output has only the result, and everything else goes to
+    ``console``.
     """
     from raysim.api.running import run
 
@@ -62,7 +63,7 @@ def compare_all(
     progress: Console | None = None,
     path: Path | None = None,
 ) -> None:
-    """``raysim compare``; as :func:`run_one`."""
+    """Execute ``raysim compare``; arguments as for :func:`run_one`."""
     from raysim.api.running import compare
 
     began = time.perf_counter()
@@ -78,7 +79,7 @@ def compare_all(
 def resume_run(
     folder: Path, console: Console, *, in_process: bool, verbose: bool, progress: Console | None = None
 ) -> None:
-    """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
+    """Execute ``raysim resume`` on a run, comparison or curve; a finished one is unchanged."""
     from raysim.api.results import CurveResult
     from raysim.api.running import resume_with
     from raysim.storage.resume import read_ticket
@@ -95,17 +96,18 @@ def resume_run(
 
 
 def _named(result: Results) -> dict[str, Any]:
-    """The fields of the JSON of a run or comparison that both have."""
+    """Return the JSON fields that runs and comparisons share."""
     return {"name": result.config.name, **places_of(result.folder)}
 
 
 def describe_data(
     config: Config, console: Console, table: Path | None = None, epsilon: str | None = None, *, json: bool = False
 ) -> None:
-    """``raysim describe``; ``table``: a file for one row per hospital. Raises ``ConfigError`` if it cannot be written.
+    """Execute ``raysim describe``. ``table``: a file with one row per hospital; ``ConfigError`` if it cannot be
+    written.
 
     ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. A configuration that ``run``
-    or ``compare`` would refuse is refused here too. The data are those of the first seed that would be run.
+    or ``compare`` would reject is rejected here too. Rows are divided by the first seed that would be run.
     """
     from raysim.api.describing import describe
     from raysim.core.atomic import replacing
@@ -135,7 +137,7 @@ def describe_data(
 
 
 def _smoothing(text: str | None) -> Smoothing:
-    """The value of ``--epsilon``."""
+    """Return the value of ``--epsilon``."""
     if text is None:
         return EPSILON
     try:
@@ -147,7 +149,7 @@ def _smoothing(text: str | None) -> Smoothing:
 
 
 def show_plan(config: Config, nodes: str | None, console: Console, *, json: bool = False) -> None:
-    """``raysim plan``."""
+    """Execute ``raysim plan``."""
     from raysim.experiment.planning.plan import make_plan
     from raysim.experiment.planning.tables import as_json, render
 

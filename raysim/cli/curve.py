@@ -44,7 +44,7 @@ def curve(
 ) -> None:
     """Compare strategies along the values of one hyper-parameter.
 
-    Mean and variance over hospitals at each value are drawn.
+    Mean and variance over hospitals are plotted for each value.
     """
     greet()
     import time

@@ -48,7 +48,7 @@ def judge(
     json: Json = False,
     open_: Open = False,
 ) -> None:
-    """Judge predictions of any framework as a comparison does."""
+    """Judge predictions from any framework as a comparison does."""
     greet()
     import shlex
     import time

@@ -1,4 +1,4 @@
-"""``raysim list``: the names that a configuration can use, or the documentation and keys of one."""
+"""``raysim list``: prints the names that a configuration can use, or the documentation and keys of one name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 
 WIDE = 120
-"""The width in characters from which on the keys of a plug-in are a table; below, each is a paragraph."""
+"""Smallest width in characters at which the keys of a plug-in are a table; below it, each key is a paragraph."""
 
 
 USAGE = {
@@ -22,17 +22,17 @@ USAGE = {
     "sources": "raysim list sources NAME: keys, what it reads",
     "selections": "raysim list selections NAME: keys, paper",
 }
-"""What stands below a list."""
+"""The line printed below a list, by kind."""
 
 EVERY_STRATEGY = (
     "Every strategy takes personalization, one step after the last round or a list of them: {epochs: 1, learning_rate: "
     "0.03} fine-tunes, {name: recalibrate} shifts risks by validation rows."
 )
-"""What stands below the keys of every strategy."""
+"""The lines printed below the keys of every strategy."""
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
-    """Print each name with the first line of its documentation, in groups where there are any."""
+    """Print each name with the first line of its documentation, in groups if there are any."""
     if kind == "metrics":
         _show_metrics(console, json)
         return
@@ -120,7 +120,7 @@ def _names(plugins: list[Plugin], width: int) -> Table:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Lines of a paragraph joined into one, which the terminal wraps at its width; lists keep their lines."""
+    """Join the lines of each paragraph into one, which the terminal wraps at its width; lists keep their lines."""
     lines: list[str] = []
     goes_on = False
     for line in text.splitlines():

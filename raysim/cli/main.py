@@ -1,8 +1,8 @@
-"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands that other packages add.
+"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
 
-Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted,
-141 nobody reads what it prints,
-143 terminated. Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
+Exit codes: 0 success; 1 an internal error; 2 bad input (one line on how to correct it); 130 interrupted; 141 the output
+is no longer read; 143 terminated. Each command imports only what it needs, when it runs: ``raysim --help`` answers at
+once.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 
 UNREAD = 141
-"""Exit code of a command that prints plain lines where nobody reads them: that of a process which SIGPIPE ends."""
+"""Exit code of a command whose output is no longer read. A process ended by SIGPIPE has the same exit code."""
 
 
 class Commands(TyperGroup):
-    """All commands. They also call plug-ins, whose ``sys.exit`` must not look like the end of the command."""
+    """The group of all commands. A plug-in's ``sys.exit`` is reported as an error, not as the end of the command."""
 
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **settings: Any) -> Any:
         args = [_at_home(argument) for argument in args]
-        with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises its help
+        with in_one_line() if args else contextlib.nullcontext():  # without arguments typer raises to print help
             return super().make_context(info_name, args, *more, **settings)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -78,7 +78,7 @@ class Commands(TyperGroup):
 
 
 def _at_home(argument: str) -> str:
-    """An argument in which ``~/`` begins a path, as in ``--out=~/runs``, which a shell leaves as it is."""
+    """Expand a leading ``~/`` in an argument's path, as in ``--out=~/runs``, which a shell does not expand."""
     option, given, path = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return option + given + (os.path.expanduser(path) if path.startswith("~/") else path)
 
@@ -120,7 +120,7 @@ def _options(version: Version = False) -> None:
 
 
 class Kind(StrEnum):
-    """What ``raysim list`` can list."""
+    """The kinds that ``raysim list`` can list."""
 
     strategies = "strategies"
     models = "models"
@@ -130,12 +130,12 @@ class Kind(StrEnum):
 
 
 def _kinds(incomplete: str) -> list[str]:
-    """What a shell completes ``raysim list`` with."""
+    """Return the kinds that complete ``raysim list`` in a shell."""
     return [kind.value for kind in Kind if kind.startswith(incomplete)]
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What a shell completes the name of ``raysim list`` with."""
+    """Return the names that complete ``raysim list KIND`` in a shell."""
     from raysim.core.installed import registered
 
     return [entry.name for entry in registered(str(ctx.params.get("kind"))) if entry.name.startswith(incomplete)]
@@ -221,7 +221,7 @@ def describe(
 ) -> None:
     """Print the hospitals: sizes, prevalence, missing values.
 
-    And how unlike they are, where metrics are undefined, and what the source has read.
+    Also how much they differ, where metrics are undefined, and what the source has read.
     """
     greet()
     from raysim.cli.commands import describe_data
@@ -240,7 +240,7 @@ def plan(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print who would run where, memory and bytes; runs nothing."""
+    """Plan a run without starting it: placement, memory, bytes."""
     greet()
     from raysim.cli.commands import show_plan
 
@@ -256,7 +256,7 @@ def list_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List what a configuration can name, or all about one of it."""
+    """List the names a configuration can use, or explain one."""
     greet()
     from raysim.cli.listing import show_kind, show_one
     from raysim.core.errors import ConfigError, nearest
@@ -272,7 +272,7 @@ def list_(
 
 
 def main() -> None:
-    """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
+    """Run the command line and exit. An error that a user can correct is one line on stderr and exit code 2."""
     from raysim.core import blas, host, pipes
     from raysim.core.errors import HangingError, RaysimError, TableGiven, of_the_machine
 
@@ -297,7 +297,7 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(2)  # an orderly exit would wait for the call that hangs
         raise SystemExit(2) from None
-    except SystemExit as ended:  # typer ends with 1 for what print() cannot write, and for nothing else
+    except SystemExit as ended:  # typer exits with 1 only if output cannot be written
         if ended.code == 1 and pipes.silence_unread():
             raise SystemExit(UNREAD) from None
         raise
@@ -305,17 +305,17 @@ def main() -> None:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     finally:
-        pipes.silence_unread()  # else Python would complain of the last lines at its end
-        if host.is_terminating():  # whichever exception a library has turned Terminated into
+        pipes.silence_unread()  # otherwise Python would report unwritten lines at exit
+        if host.is_terminating():  # even if a library has turned Terminated into another exception
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-            os._exit(143)  # all is shut down but half-imported libraries, which could fail at exit
+            os._exit(143)  # only half-imported libraries remain, which could fail at exit
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _without_folder(error: OSError | MemoryError) -> str | None:
-    """What to say where the folder that the command was typed in has been removed; None where it is there."""
+    """Return an error message if the command's working directory has been removed; None if it exists."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -325,7 +325,7 @@ def _without_folder(error: OSError | MemoryError) -> str | None:
 
 
 def _complain(line: str) -> None:
-    """Print an error to standard error: in a terminal wrapped at words, elsewhere in one line."""
+    """Print an error to standard error: wrapped at words in a terminal, otherwise in one line."""
     if sys.stderr.isatty():
         import shutil
         import textwrap
@@ -339,7 +339,7 @@ def _complain(line: str) -> None:
 def _add_commands() -> None:
     """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer.
 
-    Raysim's own come first, so that another package cannot take their names. Runs once for each process.
+    Raysim's own commands are added first, so that another package cannot take their names. Executed once per process.
     """
     from raysim.core.installed import registered
 

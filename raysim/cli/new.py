@@ -22,9 +22,9 @@ Out = Annotated[
 
 
 def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
-    """Write the configuration of a table, and say why each line.
+    """Write a table's configuration, and explain each line.
 
-    Hospital, label, patient and what is no feature are proposed by names and values; check them.
+    Hospital, label, patient and columns to drop are guessed from names and values; check them.
     """
     greet()
     import shlex
@@ -54,7 +54,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
     for line in _said(looked, found):
         print(line, file=sys.stdout if out is not None else sys.stderr)
     if out is None:
-        print(text, end="")  # alone on standard output
+        print(text, end="")  # standard output has nothing else
     else:
         print(f"files: {out}")
         if not (looked.unfilled or found.refused):
@@ -62,7 +62,7 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
 
 
 def _said(looked: Looked, found: Tried) -> Iterator[str]:
-    """What was seen, why each column was chosen, and what is left to a person."""
+    """Yield lines on the table: what was read, why each column was chosen, and what a person must decide."""
     from raysim.config.proposed import OPEN, reason
     from raysim.core.words import counted, listed
 
@@ -75,7 +75,7 @@ def _said(looked: Looked, found: Tried) -> Iterator[str]:
     if looked.named_after:
         yield "hospitals: the names of the files"
     for key, name in proposal.attributes.items():
-        yield f"data.{key}: '{name}', as it is called so; it stays a feature"
+        yield f"data.{key}: '{name}', as its name says so; it stays a feature"
     if len(proposal.classes) == 2:
         event = proposal.event or list(proposal.classes)[-1]
         share = proposal.classes[event] / sum(proposal.classes.values())

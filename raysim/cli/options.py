@@ -1,4 +1,4 @@
-"""Options that several commands have, the console that they print to, and their last lines. Imports only typer."""
+"""Options that several commands share, their consoles, and their last lines. Imports only typer."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Open = Annotated[bool, typer.Option("--open", help="Open the report in the defau
 Dashboard = Annotated[bool, typer.Option("--dashboard", help="Start Ray with its dashboard, and print the address.")]
 
 WIDE = 160
-"""Characters of a line where nothing says how wide it may be."""
+"""Width of a line in characters if neither a terminal nor ``COLUMNS`` gives a width."""
 
 REPORT = "report.html"
-"""The page that a command leaves in its folder."""
+"""The page that a command writes into its folder."""
 
 
 def greet() -> None:
-    """Show in a terminal at once that the command has begun; the next line overwrites this one."""
+    """Print at once, in a terminal, that the command has started; the next line overwrites this one."""
     _write("starting raysim\r")
 
 
 def ungreet() -> None:
-    """Remove the line of :func:`greet`, as the next line may be shorter."""
+    """Remove the line of :func:`greet`, because the next line may be shorter."""
     _write("\x1b[2K")
 
 
@@ -45,17 +45,17 @@ def _write(text: str) -> None:
 
 
 def console_of(json: bool = False) -> Console:
-    """The console that a command prints its result to.
+    """Return the console to which a command prints its result.
 
-    For a pipe or a log file it is as wide as ``COLUMNS`` says, and without it wide enough for every table. With
-    ``json`` it is standard error, and standard output is left to the result.
+    For a pipe or a log file its width is ``COLUMNS``, or wide enough for every table. With ``json`` it is standard
+    error, because standard output is reserved for the result.
     """
     ungreet()
     return _console(stderr=json)
 
 
 def progress_of() -> Console:
-    """The console for progress and notes: standard error, so that standard output has the result alone."""
+    """Return the console for progress and notes: standard error, so that standard output has only the result."""
     ungreet()
     return _console(stderr=True)
 
@@ -70,7 +70,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
-    """The settings of ``--set`` and ``--dashboard`` together."""
+    """Return the combined settings of ``--set`` and ``--dashboard``."""
     from raysim.core.errors import ConfigError
 
     if dashboard and in_process:
@@ -79,12 +79,12 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """The fields of the JSON of every result: its folder, and the path of its ``page``."""
+    """Return the fields of every result's JSON: its folder, and the path of its ``page``."""
     return {"folder": folder, "report": folder / page}
 
 
 def print_json(tree: Any) -> None:
-    """Print ``tree`` as JSON: numbers that are not finite become null, paths texts."""
+    """Print ``tree`` as JSON: numbers that are not finite become null, and paths become texts."""
     import json
 
     print(json.dumps(_plain(tree), indent=2, ensure_ascii=False))
@@ -98,7 +98,7 @@ def _plain(tree: Any) -> Any:
         return {str(key): _plain(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_plain(value) for value in tree]
-    if hasattr(tree, "tolist"):  # of numpy
+    if hasattr(tree, "tolist"):  # numpy arrays and scalars
         return _plain(tree.tolist())
     if isinstance(tree, float):
         return tree if math.isfinite(tree) else None
@@ -108,7 +108,7 @@ def _plain(tree: Any) -> Any:
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
     """Print where the files and the report (``page``) are; with ``open_``, open the report in a browser.
 
-    Paths are absolute only where ``out`` was. In a terminal the report's path is a link.
+    Paths are absolute only if ``out`` is. In a terminal the report's path is a link.
     """
     from rich.text import Text
 
@@ -123,12 +123,12 @@ def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page
 
 
 def place(folder: Path, out: Path | None) -> Path:
-    """A folder as it is printed: absolute only where ``out`` was."""
+    """Return a folder as it is printed: absolute only if ``out`` is."""
     return folder if out is not None and out.is_absolute() else _relative(folder)
 
 
 def linked(text: str, path: Path) -> Text:
-    """A text that leads to a file where the terminal can."""
+    """Return a text that is a link to a file, in terminals with links."""
     from rich.style import Style
     from rich.text import Text
 

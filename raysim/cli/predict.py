@@ -23,8 +23,8 @@ def predict(
 ) -> None:
     """Score the rows of a table with a run's models.
 
-    Each hospital's rows are scored by the model that served it. Of a comparison the recommended model of the first seed
-    is taken.
+    Each hospital's rows are scored by the model used for that hospital. For a comparison, the recommended model of the
+    first seed is used.
     """
     greet()
     from raysim.core.errors import ConfigError

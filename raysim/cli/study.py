@@ -37,9 +37,9 @@ def study(
     open_: Open = False,
     verbose: Verbose = False,
 ) -> None:
-    """Say which measure tells how unlike clients are.
+    """Find the measure that best predicts how clients differ.
 
-    A data set is divided over a grid, and every measure is taken of each division.
+    A data set is partitioned over a grid, and every measure is computed for each partition.
     """
     greet()
     import shlex

@@ -1,6 +1,6 @@
 """The commands ``raysim sweep``, ``resume`` and ``ui``, which the entry-point group ``raysim.commands`` names.
 
-Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials that failed. Imports only typer.
+Exit codes are those of ``raysim``, and 3 for a sweep with failed trials. Imports only typer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes of a sweep: all trials ended well, some failed, stopped before all had ended."""
+"""Exit codes of a sweep: all trials succeeded; some failed; stopped before all had ended."""
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the run, comparison or sweep to continue.")]
@@ -61,7 +61,7 @@ def sweep(
     dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
-    """Search a configuration for what is accurate and fair.
+    """Search for an accurate and fair configuration.
 
     Many trials, a Pareto set, one recommendation.
     """
@@ -83,7 +83,7 @@ def sweep(
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
-    """Go on with what was stopped; nothing is repeated."""
+    """Continue a stopped command; nothing is repeated."""
     greet()
     import time
 
@@ -108,9 +108,9 @@ def ui(
     open_: Browser = True,
     verbose: Verbose = False,
 ) -> None:
-    """Open MLflow with what was recorded, on this machine only.
+    """Open MLflow with the recorded runs, on this machine only.
 
-    With the folder of a sweep that has ended, its charts: every searched key against every objective.
+    With the folder of a finished sweep, open its charts: every searched key against every objective.
     """
     greet()
     import contextlib
@@ -153,7 +153,7 @@ def _show(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the block of a sweep, which took so many ``seconds``; with ``details`` its tables, too."""
+    """Print the block of a sweep, which took ``seconds``; with ``details`` also its tables."""
     from functools import partial
 
     from raysim.config.reading import read_tree

@@ -1,4 +1,4 @@
-"""Mistakes in a command line itself, such as an unknown option: one line that names what is wrong and where help is."""
+"""Reports errors in a command line, such as an unknown option, in one line: the error, and where to find help."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import typer
 
 NUMBER = "<int>"
-"""How help shows the value of an option that :func:`whole_number` reads."""
+"""The placeholder in help texts for the value of an option that :func:`whole_number` reads."""
 
 _UsageError: Any = typer.BadParameter.__mro__[1]
-"""The class of all mistakes of usage, of which typer makes only this subclass public."""
+"""The class of all usage errors; typer makes only this subclass public."""
 
 
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
-    """Turn typer's usage errors, which take several lines, into a ``ConfigError``."""
+    """Turn typer's usage errors, which span several lines, into a ``ConfigError``."""
     try:
         yield
     except _UsageError as error:
@@ -29,7 +29,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def whole_number(text: str) -> int:
-    """The number of an option. typer's own error does not name the value in all its versions."""
+    """Parse an option's number. Not all versions of typer name the value in their own error."""
     try:
         return int(text)
     except ValueError:

@@ -21,7 +21,7 @@ ConfigPath = Annotated[
 def validate(
     model: Model, config: ConfigPath, set_: Set = None, out: Out = None, json: Json = False, open_: Open = False
 ) -> None:
-    """Judge a model that exists at every hospital, without training."""
+    """Judge an existing model at every hospital, without training."""
     greet()
     import time
 

@@ -27,11 +27,11 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     names = [section.learner for section in models]
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise ConfigError(f"models.{i}.label: '{name}' stands for two models; give one of them another label")
+            raise ConfigError(f"models.{i}.label: '{name}' is the label of two models; give one of them another label")
     for i, section in enumerate(config.strategies):
         if section.from_path is not None:
             raise ConfigError(
-                f"strategies.{i}.from: brings a model of its own, and models crosses strategies with others; write the "
+                f"strategies.{i}.from: has its own model, and cannot be combined with models; write the "
                 "strategy out, or leave models out"
             )
     return tuple(_with(each, section) for section in simplest_first(models) for each in configs)

@@ -53,7 +53,7 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
             if below is not None and not isinstance(below, Mapping):
                 path = ".".join(parents[:depth])
                 raise ConfigError(
-                    f"{where}{key}: goes through '{path}', which holds {as_yaml(below)}; keep one of the two"
+                    f"{where}{key}: is below '{path}', whose value is {as_yaml(below)}; keep one of the two"
                 )
             at[parent] = dict(below or {})
             at = at[parent]

@@ -121,7 +121,7 @@ def build_selection(section: SelectionSection) -> Selection:
     if "name" not in section.model_fields_set and (idle := sorted(section.options().keys() - options.keys())):
         raise ConfigError(
             f"selection.{idle[0]}: changes nothing, since {section.name}, the default, takes no {idle[0]}; name a "
-            "selection that draws hospitals (selection.name: uniform)"
+            "selection that samples hospitals (selection.name: uniform)"
         )
     selection: Selection = construct(cls, options, "selection")
     return selection
@@ -154,8 +154,8 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
     if config.hides_rows and config.privacy and section.split.column and getattr(source, "stratified", False):
         raise ConfigError(
             f"data.split.column: '{section.split.column}' of source {section.source} is a stratified holdout, which "
-            f"deals all rows again where one is gone, so privacy.unit: {config.privacy.unit} cannot be guaranteed; use "
-            "fractions"
+            f"divides all rows again when one is removed, so privacy.unit: {config.privacy.unit} cannot be guaranteed; "
+            "use fractions"
         )
     if config.hides_sizes and getattr(source, "kept_by_size", False):
         raise ConfigError(

@@ -116,12 +116,12 @@ class Config(Section):
             drawn = {(split.effective_seed(seed), split.fold(seed)) for seed in self.seeds}
             if len(drawn) != len(self.seeds) or len(drawn) != split.folds * len({seed for seed, _ in drawn}):
                 raise ConfigError(
-                    f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds, of which a run with "
+                    f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds: a run with "
                     f"seed s tests on fold s mod {split.folds}; use {list(range(split.folds))}"
                 )
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
-                f"data.split.independent: false deals all rows again where one is gone, so privacy.unit: "
+                f"data.split.independent: false divides all rows again when one is removed, so privacy.unit: "
                 f"{self.privacy.unit} cannot be guaranteed; take it out"
             )
         self._check_ranges()
@@ -143,7 +143,7 @@ class Config(Section):
         if noisy and data.preprocessing != "standard":
             raise ConfigError(
                 f"privacy.statistics.preprocessing: is noise on means and deviations, and data.preprocessing: "
-                f"{data.preprocessing} tells none; use standard, or take it out"
+                f"{data.preprocessing} sends none; use standard, or take it out"
             )
         if data.ranges is None and (noisy or data.preprocessing == "declared"):
             why = "privacy.statistics.preprocessing" if noisy else "data.preprocessing: declared"

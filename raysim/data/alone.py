@@ -1,8 +1,8 @@
-"""Parts and folds that each patient has by itself, whoever else is in the data.
+"""Splits and folds in which the part of each patient does not depend on who else is in the data.
 
-A guarantee for patients compares data with a patient to the same data without. A split that deals all rows of a
-hospital, to keep its shares, would then move others from part to part as well. Here a keyed hash of what is never
-divided decides alone, so that shares are kept on average only.
+A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
+deals all rows of a hospital at once, to meet its shares exactly, would also move other patients from part to part. Here
+a keyed hash of what is never divided (a patient, or a row) decides alone, and shares are met on average only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ Places = NDArray[np.float64]
 
 
 def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
-    """The part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
+    """Return the part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
 
-    ``split`` has fractions or folds, and ``by`` is what it never divides. ``run`` is the run's seed.
+    ``split`` has fractions or folds, and ``by`` is what it never divides. ``run`` is the run's seed. Raises
+    ``ValueError`` for a split by column.
     """
     seed = split.effective_seed(run)
     if seed is None:
@@ -38,9 +39,10 @@ def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Which rows ``kept [N]`` would be used in training, as far as ``split.used`` decides; arguments as above.
+    """Return which rows ``kept [N]`` would be used in training, as far as ``split.used`` decides; arguments as in
+    :func:`parts`.
 
-    A smaller share is within a larger one.
+    The rows of a smaller share are also in every larger share.
     """
     ids = _contents(records, kept) if by == "row" or records.group is None else _ids(records, kept)
     seed = split.effective_seed(run)
@@ -48,20 +50,20 @@ def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: 
 
 
 def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
-    """A number in [0, 1) for each of ``ids [N]``, by a hash with ``seed`` as its key, ``[N]``."""
+    """Hash each of ``ids [N]`` to a number in [0, 1), with ``seed`` as the hash's key, ``[N]``."""
     import pandas as pd
 
     codes, distinct = pd.factorize(ids)
     key, person = seed.to_bytes(16, "little"), purpose.encode()
     hashed = (hashlib.blake2b(repr(each).encode(), digest_size=8, key=key, person=person).digest() for each in distinct)
-    # 53 bits: all of them fit a double, so that none is rounded up to 1.
+    # 53 bits fit into a double, so that no number is rounded up to 1.
     drawn = np.array([int.from_bytes(digest, "little") >> 11 for digest in hashed], np.float64)
     places: Places = drawn[codes] * 2.0**-53
     return places
 
 
 def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
-    """The group of each row as text, ``[N]``; the digest of its content where it has none."""
+    """Return the group of each row as text, ``[N]``; a row without a group gets the digest of its content."""
     import pandas as pd
 
     group = np.asarray(records.group, object)[kept]
@@ -72,14 +74,14 @@ def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
 
 def _text(value: Any) -> str:
-    """``value`` as text, whatever type its column has: a whole number is one in a column with gaps, too."""
+    """Return ``value`` as text; a whole number reads the same whether its column is stored as integers or as floats."""
     return str(int(value)) if isinstance(value, float | np.floating) and float(value).is_integer() else str(value)
 
 
 def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
-    """A digest of each row's hospital, label, features, and patient, ``[N]``: equal rows have equal ones.
+    """Return a digest of each row's hospital, label, features and patient, ``[N]``: equal rows have equal digests.
 
-    Classes and categories count by their names, since their numbers depend on which others there are.
+    Classes and categories enter by name, since their numbers depend on which other ones are in the data.
     """
     import pandas as pd
 
@@ -91,7 +93,7 @@ def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
 
 def _hashable(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers as doubles and all else as texts, whatever type a column has."""
+    """Return numbers as doubles and all other values as texts, whatever type a column has."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     return np.array([_text(each) for each in values], object)

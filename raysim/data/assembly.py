@@ -1,4 +1,4 @@
-"""Makes a federation of a source's records: chooses and orders rows, divides them into parts, prepares features."""
+"""Make a federation of a source's records: choose and order rows, divide them into parts, prepare features."""
 
 from __future__ import annotations
 
@@ -29,55 +29,56 @@ if TYPE_CHECKING:
     from raysim.data.records import Records
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
-"""What may give the label away, and what else is odd in a table."""
+"""The columns that may give the label away, and the other findings in a table."""
 
 
 MOST_NAMED = 5
-"""How many columns a warning names."""
+"""Largest number of columns that a warning names."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a federation is made of a source's records; see :func:`raysim.data.build.build`."""
+    """The settings by which a federation is made of a source's records; see :func:`raysim.data.build.build`."""
 
     split: Split
-    """Which rows are for training, validation and test."""
+    """The division of rows into training, validation and test."""
     preprocessing: str
-    """How features are prepared: one of ``METHODS``."""
+    """The method that prepares features: one of ``METHODS``."""
     seed: int
-    """The run's seed, used where ``split`` has none of its own."""
+    """The run's seed, used where ``split`` has no seed."""
     minimum: int | None
-    """Hospitals with fewer rows are left out; None: all are kept."""
+    """Fewest rows of a hospital; smaller hospitals are left out. None: all hospitals are included."""
     largest: int | None
-    """Only so many hospitals are kept, the largest; None: all."""
+    """Number of hospitals to include, the largest first. None: all hospitals."""
     ranges: Declared | None
-    """Declared ranges and categories of columns; None where all is fitted on training rows."""
+    """Declared ranges and categories of columns; None where the preprocessing is fitted on training rows."""
     noise: SumNoise | None
-    """Noise on the means and deviations that hospitals send; None: they are exact."""
+    """Noise on the means and deviations that hospitals send; None: exact values are sent."""
     missing_flags: bool
-    """Whether features say where values are missing."""
+    """Whether features flag missing values."""
     tabular: bool = True
-    """Whether each column is a quantity of its own, so that one may give the label away; not so in pictures."""
+    """Whether each column is a separate quantity that may give the label away; False for pictures."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The rows that are kept, ``N`` of the source's, in the source's order; ``H`` hospitals."""
+    """The ``N`` rows of the source that are included, in the source's order, and their ``H`` hospitals."""
 
     kept: NDArray[np.int64]
-    """Which of the source's rows these are, ``[N]``."""
+    """The position of each row in the source, ``[N]``."""
     home: NDArray[np.int64]
     """Each row's hospital, ``[N]``."""
     names: tuple[str, ...]
-    """The hospitals, in natural order."""
+    """The names of the hospitals, in natural order."""
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """The arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in ``into``.
+    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in
+    ``into``.
 
-    ``checked``: what is known to be odd in these rows; None: they are checked.
+    ``checked`` are findings on these rows from an earlier check; with None the rows are checked here.
 
-    Raises ``DataError`` for records that cannot be federated; ``source`` is what it calls their source.
+    Raises ``DataError`` for records that cannot be federated; its message calls their source ``source``.
     """
     split, notes = recipe.split, list(records.notes)
     by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
@@ -142,7 +143,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """A warning on columns without a value in training rows."""
+    """Return a warning about columns without a value in training rows."""
     if not columns:
         return []
     named = listed([f"'{name}'" for name in columns], MOST_NAMED)
@@ -169,7 +170,8 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """The part of each row, ``[N]``: 0 train, 1 validation, 2 test; drawn, from folds, or as the source gives it."""
+    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test. Parts are random, from folds, or given by
+    the source."""
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
     if drawn is None:
         if records.part is None:
@@ -185,8 +187,9 @@ def _parts(
 
 
 def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[np.int8]:
-    """``part [N]`` with all rows of hospitals that are to be unseen in the test part, and those of the others in none,
-    where these train on them.
+    """Return ``part [N]`` after moving all rows of unseen hospitals to the test part.
+
+    Where ``split.trained_on`` is ``all``, the test rows of all other hospitals also become training rows.
     """
     if not split.unseen:
         return part
@@ -201,7 +204,7 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """The rows without those training rows that are not used, and their part."""
+    """Remove the training rows that are not used; return the remaining rows and their part."""
     split = recipe.split
     if split.independent:
         kept = (part != 0) | alone.used(split, records, rows.kept, by, recipe.seed)
@@ -213,7 +216,7 @@ def _used(
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` where no hospital has training rows, or none has test rows; ``counts [H, 3]``."""
+    """Raise ``DataError`` where no hospital has training rows, or no hospital has test rows; ``counts [H, 3]``."""
     for k, missing in ((0, "train"), (2, "test")):
         if not counts[:, k].any():
             raise DataError(
@@ -231,7 +234,8 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """The features of the rows ``order [N]``, fitted on the rows where ``train [N]`` is true, or as declared."""
+    """Prepare the features of the rows ``order [N]``, fitted on the rows where ``train [N]`` is true, or as
+    declared."""
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -253,7 +257,8 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """The privacy unit of each row, ``[N]``: its patient, where ``noise`` hides patients, or the row itself."""
+    """Return the privacy unit of each row, ``[N]``: its patient where ``noise`` protects patients, otherwise the row
+    itself."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:
@@ -267,7 +272,7 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """The patient of each row, ``[N]``; None where ``split.by`` replaced patients by another column."""
+    """Return the patient of each row, ``[N]``; None where ``split.by`` replaced patients by another column."""
     if split.by not in (None, "row", "patient"):
         return None
     _, codes = groups("patient", group, source) if group is not None else ("row", None)
@@ -275,7 +280,7 @@ def _people(
 
 
 def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The hospital of each row, ``[N]``, and their names in natural order, ``[H]``."""
+    """Return the hospital of each row, ``[N]``, and the names of hospitals in natural order, ``[H]``."""
     import pandas as pd
 
     codes, labels = pd.factorize(silo)
@@ -288,10 +293,10 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
-    """The rows of the hospitals that are kept, and a note on what was left out.
+    """Return the rows of the hospitals that are included, and a note on the excluded hospitals.
 
-    Of the hospitals with at least ``minimum`` rows the ``largest`` so many are kept (None: all); of two equally large
-    ones the first wins.
+    Hospitals need at least ``minimum`` rows. Of these, the ``largest`` biggest hospitals are included (None: all);
+    between hospitals of equal size the first in natural order wins.
     """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))
@@ -315,7 +320,7 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
-    """Values in their new order; objects become texts, since numpy would pickle objects."""
+    """Return values in their new order; objects become texts, since numpy would pickle objects."""
     if values.dtype.kind != "O":
         return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
     import pandas as pd

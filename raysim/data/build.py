@@ -1,4 +1,4 @@
-"""A federation of a source, taken from the cache or made of the source's records and kept there."""
+"""Load a source's federation from the cache, or make it of the source's records and store it in the cache."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
 STORED = 6
-"""Version of the stored layout: raise it when a stored federation gets another file."""
+"""Version of the stored layout; increase it when a stored federation gets another file."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""What this process found in columns, by the records and the rows kept of them: seeds divide the same rows."""
+"""Findings of this process in columns, by records, ``minimum`` and ``largest``. Runs with other seeds divide the same
+rows and reuse them."""
 
 
 def build(
@@ -45,20 +46,21 @@ def build(
     missing_flags: bool = True,
     scores: tuple[str, ...] = (),
 ) -> Federation:
-    """The federation of ``source``, from the cache where it has been built before.
+    """Return the federation of ``source``, from the cache where it has been built before.
 
-    Hospitals come in natural order of their names, and their rows in the source's order within train, validation and
+    Hospitals are in natural order of their names, and their rows in the source's order within train, validation and
     test.
 
-    - ``split``: which rows are for training, validation and test.
+    - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.
-    - ``seed``: the run's seed, used where ``split`` has none of its own.
-    - ``minimum``: hospitals with fewer rows are left out (None: none are); ``largest``: of the others only so many are
-      kept, the largest (None: all).
-    - ``ranges``: declared ranges and categories of columns, which ``declared`` preprocessing needs, and ``standard``
-      with ``noise``; ``noise``: what hospitals add to the sums that means and deviations follow from.
-    - ``missing_flags``: whether features say where values are missing.
-    - ``scores``: existing scores of the rows, which are no features.
+    - ``seed``: the run's seed, used where ``split`` has no seed.
+    - ``minimum``: fewest rows of a hospital; smaller hospitals are left out (None: no hospital is left out).
+    - ``largest``: number of the remaining hospitals to include, the largest first (None: all).
+    - ``ranges``: declared ranges and categories of columns; needed by ``declared`` preprocessing, and by ``standard``
+      with ``noise``.
+    - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
+    - ``missing_flags``: whether features flag missing values.
+    - ``scores``: columns with existing clinical scores of the rows, which are no features.
 
     Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
     """
@@ -88,7 +90,8 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
-    """Where the cache keeps the federation ``key``, made of the records ``read`` by ``recipe``."""
+    """Make the federation ``key`` of the records ``read`` by ``recipe``, store it in the cache, and return its
+    folder."""
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -102,7 +105,7 @@ def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """The source, told which of its columns ``split`` uses: these are no features."""
+    """Return the source with the columns that ``split`` uses reserved, so that they are no features."""
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):
@@ -111,31 +114,31 @@ def _reserved(source: Source, split: Split) -> Source:
     if split.column is not None:
         raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
     if split.by != "patient":
-        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient where it knows patients")
+        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient if the source has patients")
     return source
 
 
 def read(source: Source) -> Records:
-    """The records of ``source``, from the cache where they have been read before."""
+    """Return the records of ``source``, from the cache where they have been read before."""
     return _records(source, cache.source_key(source, source.files()))
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """The source, told which scores of its rows it is to read."""
+    """Return the source with the names of the scores that it has to read."""
     if not scores:
         return source
     if not isinstance(source, Scored):
-        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} knows no scores; use source table")
+        raise DataError(f"data.scores: '{scores[0]}', but source {_name(source)} has no scores; use source table")
     return source.with_scores(scores)
 
 
 def _records(source: Source, key: str) -> Records:
-    """The source's records; where they come from files, they are kept for other splits and seeds."""
+    """Return the source's records; records from files are stored in the cache for other splits and seeds."""
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)
     records = source.read()
-    memory.give_back()  # the file's content, which is needed no more
+    memory.give_back()  # the file's content is not needed any more
     _check(records, _name(source))
     if any(True for _ in source.files()):
         cache.store("records", key, lambda making: cache.save_records(making, records))
@@ -158,11 +161,11 @@ def _check(records: Records, source: str) -> None:
 
 
 def fingerprint(built: dict[str, Any]) -> str:
-    """A digest of all data that a run computes with: rows and names, but neither code nor paths.
+    """Compute a digest of all data that a run computes with: rows and names, but neither code nor paths.
 
     ``built`` are the arguments of :func:`raysim.data.federation.write`. A run can thus be resumed after modules have
-    moved, but not after its data have changed. Numbers are digested in single precision: a run may be resumed on
-    another processor, where the last bits of a double differ.
+    moved, but not after its data have changed. Numbers enter in single precision, because the last bits of a double
+    differ on another processor and a run may be resumed there.
     """
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]

@@ -1,8 +1,9 @@
-"""Keeps what was read and built in a folder, keyed by the content of configuration and files.
+"""Store the records that were read and the federations that were built in a folder.
 
-An entry is a folder that appears whole or not at all: it is written beside its place and renamed into it, so
-that processes which build the same entry at once all succeed. ``complete.json`` lists size and digest of each file;
-each process checks an entry once, and one that does not match is replaced, with a warning.
+Entries are keyed by the content of configuration and files. An entry is a folder that appears whole or not at all: it
+is written to a temporary folder and renamed. Processes that build the same entry at once therefore all succeed.
+``complete.json`` lists size and digest of each file. Each process checks an entry once; an entry that does not match is
+replaced, with a warning.
 """
 
 from __future__ import annotations
@@ -32,22 +33,31 @@ if TYPE_CHECKING:
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
-_ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
-_IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column")  # of records
-_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: listing, files' states
-_RACY = 2.0  # seconds: a file this young can change again without its time of change moving
+_ABANDONED = 24 * 3600  # seconds after which an unfinished entry counts as left by a killed process
+_IN_WORDS = (
+    "classes",
+    "attributes",
+    "notes",
+    "warnings",
+    "hospital_column",
+    "label_column",
+)  # fields of records stored as JSON
+_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = (
+    set()
+)  # entries written by this process: listing, files' states
+_RACY = 2.0  # seconds: a younger file can change again without a new time of change
 
 
 def digest(*parts: Any) -> str:
-    """A name for ``parts`` (JSON values): 32 hexadecimal digits."""
+    """Return a name for ``parts`` (JSON values): 32 hexadecimal digits."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def source_key(source: Source, files: Iterable[Path]) -> str:
-    """A name for what ``source.read()`` gives: a digest of the source's kind, code, fields, and files.
+    """Return a name for the records of ``source.read()``: a digest of the source's kind, code, fields, and files.
 
-    Of a file it is the name and the content. It does not depend on where the modules with the code lie.
+    A file enters with its name and content. The digest does not depend on the folder of the modules with the code.
     """
     from pydantic import TypeAdapter
 
@@ -58,7 +68,8 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Digest of a file's content; read again only after its size, time of change or inode has changed."""
+    """Return the digest of a file's content; the file is read again only after its size, time of change or inode has
+    changed."""
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -76,7 +87,7 @@ def file_digest(path: Path) -> str:
 
 
 def find(kind: str, key: str) -> Path | None:
-    """The folder of a complete entry, or None."""
+    """Return the folder of a complete entry, or None."""
     folder = cache_folder() / kind / key
     try:
         listed = (folder / _COMPLETE).read_text()
@@ -84,7 +95,7 @@ def find(kind: str, key: str) -> Path | None:
         return None
     try:
         files = json.loads(listed)
-        if all(isinstance(each, int) for each in files.values()):  # of an older version
+        if all(isinstance(each, int) for each in files.values()):  # an entry of an older version
             return None
         states = _states(folder, files)
         damage = "" if (listed, states) in _written else _damage(folder, listed, states)
@@ -97,15 +108,17 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
-    """Size, time of change and inode of each file: one of them changes when the file does."""
+    """Return size, time of change and inode of each file; at least one of these changes when the file does."""
     states = [(folder / name).stat() for name in names]
     return tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states)
 
 
 @functools.cache
 def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
-    """What is wrong with an entry; empty if it is as it was written. A process reads an entry's files once, and again
-    only after ``states`` have changed."""
+    """Describe the damage of an entry; empty if the entry is intact.
+
+    A process reads an entry's files once, and again only after ``states`` have changed.
+    """
     for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
         if state[0] != size or _content(folder / name) != content:
             return f"{name} is not as it was written"
@@ -125,7 +138,8 @@ def check() -> None:
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """The folder of entry ``key``, filled by ``write(folder)``; an entry that another process finished first is kept.
+    """Fill entry ``key`` by ``write(folder)`` and return its folder; where another process finished first, its entry is
+    used.
 
     Raises ``DataError`` where the cache folder cannot be written.
     """
@@ -138,7 +152,7 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
             write(making)
             files = {path.name: (path.stat().st_size, _content(path)) for path in sorted(making.iterdir())}
             listed = json.dumps(files)
-            _written.add((listed, _states(making, files)))  # so that it is not read once more
+            _written.add((listed, _states(making, files)))  # so that the files are not read again
             (making / _COMPLETE).write_text(listed)
             _move_in(making, folder / key)
         finally:
@@ -156,7 +170,7 @@ def _move_in(made: Path, target: Path) -> None:
         os.replace(made, target)
     except OSError:
         if find(target.parent.name, target.name) is not None:
-            return  # another process was first, with the same content
+            return  # another process finished first, with the same content
         if not target.exists():
             raise
         # A damaged entry is moved away first: a folder that is not empty cannot be replaced.
@@ -164,7 +178,7 @@ def _move_in(made: Path, target: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.replace(target, damaged)
         shutil.rmtree(damaged, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another process was first: the caller finds its entry
+        with contextlib.suppress(OSError):  # another process finished first: the caller finds its entry
             os.replace(made, target)
 
 
@@ -191,12 +205,12 @@ def _writing() -> Any:
         reason = error.strerror or " ".join(str(error).split())
         raise DataError(
             f"RAYSIM_CACHE: the cache folder '{cache_folder()}' cannot be written ({reason}); "
-            "set the environment variable to a folder with space that can be"
+            "set the environment variable to a writable folder with free space"
         ) from None
 
 
 def _code(module: str) -> list[str]:
-    """Digests of the code that reads and builds, so that no entry outlives the program that made it."""
+    """Compute digests of the code that reads and builds, so that no entry outlives the program that made it."""
     here = Path(__file__).parent
     files = {
         path for folder in (here, here.parent / "core") for kind in ("*.py", "*.sql") for path in folder.rglob(kind)
@@ -232,7 +246,7 @@ def save_records(folder: Path, records: Records) -> None:
 
 
 def load_records(folder: Path) -> Records:
-    """The records that :func:`save_records` stored."""
+    """Load the records that :func:`save_records` stored."""
     import pandas as pd
     from pyarrow import feather
 

@@ -1,4 +1,4 @@
-"""What a source's feature columns hold, before they become numbers for a model, and which of them are suspect."""
+"""Describe a source's feature columns before they become numbers for a model, and which of them are suspect."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Kind = Literal["number", "binary", "category"]
 Remark = Literal["", "empty", "constant", "unnamed", "row number", "identifier"]
 
 UNNAMED = re.compile(r"|unnamed: \d+|__index_level_\d+__|\.\.\.\d+|x\.\d+|v\d+", re.IGNORECASE)
-"""What pandas, Arrow and R call a column without a name."""
+"""Names that pandas, Arrow and R give to a column without a name."""
 
-_FEW = 20  # rows: with fewer, "all different" says nothing
-_DENSE = 0.5  # share of the range that the values of a row number fill
+_FEW = 20  # fewest rows at which "all different" is evidence
+_DENSE = 0.5  # least share of their range that row numbers fill
 
 
 @dataclass(frozen=True)
 class Column:
     """A feature column of a source, over all rows.
 
-    - ``name``: as the source gives it.
-    - ``kind``: numbers; ``binary`` ones, of which there are two; or categories.
+    - ``name``: the name that the source gives.
+    - ``kind``: ``number``; ``binary``, numbers with two different values; or ``category``.
     - ``missing``: the share of rows without a value.
     - ``low``, ``high``: the lowest and highest number; None for categories and without any value.
     - ``distinct``: how many different values there are.
-    - ``remark``: why it is suspect, or nothing: ``empty`` or ``constant``, ``unnamed`` in the file, a ``row number``
-      (whole numbers, all different, without large gaps), an ``identifier`` (another value in every row).
+    - ``remark``: why the column is suspect, or nothing: ``empty`` or ``constant``, ``unnamed`` in the file, a ``row
+      number`` (whole numbers, all different, without large gaps), an ``identifier`` (another value in every row).
     """
 
     name: str
@@ -46,7 +46,7 @@ class Column:
 
     @property
     def range(self) -> str:
-        """The lowest and highest number, or the number of categories, in words."""
+        """The lowest and highest number, or the number of categories, as text."""
         if self.kind == "category":
             return f"{self.distinct:,} categories"
         if self.low is None or self.high is None:
@@ -55,12 +55,12 @@ class Column:
 
 
 def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
-    """The columns of ``features [N, *]``: numbers (NaN: missing) and pandas categories."""
+    """Describe the columns of ``features [N, *]``: numbers (NaN: missing) and pandas categories."""
     return tuple(_column(str(name), features[name]) for name in features.columns)
 
 
 def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """A warning for each column from which a model would learn something that is no property of a patient."""
+    """Return a warning for each column from which a model would learn something that is no property of a patient."""
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",
@@ -96,7 +96,7 @@ def _column(name: str, series: pd.Series[Any]) -> Column:
 
 
 def _ascending(series: pd.Series[Any]) -> NDArray[Any]:
-    """The recorded values of a column of numbers, sorted: distinct values are then counted ten times faster."""
+    """Return the recorded values of a column of numbers, sorted: distinct values are then counted ten times faster."""
     values = series.to_numpy()
     ascending = np.sort(values if values.dtype.kind in "fiu" else series.to_numpy(np.float64))
     return ascending[: len(ascending) - int(np.isnan(ascending).sum())]

@@ -1,4 +1,4 @@
-"""Which rows of a hospital take part, where each patient may contribute at most so many."""
+"""Choose the rows of a hospital that take part where each patient may contribute a limited number of rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Contribution:
     rows: NDArray[np.int64]
     """Positions among the hospital's rows of its part (training, validation or test), ``[n]``."""
     patient: NDArray[np.int64]
-    """The patient of each of these rows, ``[n]``, ascending: numbered by first appearance in the hospital's rows."""
+    """The patient of each of these rows, ``[n]``, ascending; patients are numbered by first appearance in the
+    hospital's rows."""
     patients: int
-    """Number of patients."""
+    """The number of patients."""
     total: int
-    """Number of rows that the hospital has, whether they take part or not."""
+    """The number of rows that the hospital has, whether they take part or not."""
 
     @property
     def single(self) -> bool:
@@ -36,7 +37,7 @@ class Contribution:
 
 
 def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """Keep at most ``most`` rows of each patient: those that come first in ``order [n]``, a permutation of rows.
+    """Select at most ``most`` rows of each patient: the rows that come first in ``order [n]``, a permutation of rows.
 
     ``people [n]`` is the patient of each row of a hospital.
     """
@@ -53,10 +54,10 @@ def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Con
 
 
 def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """An order of rows ``[n]`` in which those of each patient are at random, by ``seed`` and their number alone.
+    """Return an order of rows ``[n]`` that is random within each patient and depends only on ``seed`` and the number of
+    the patient's rows.
 
-    Which rows of a patient take part therefore does not depend on who else is there. ``people [n]`` as in
-    :func:`drawn`.
+    Which rows of a patient take part therefore does not depend on other patients. ``people [n]`` as in :func:`drawn`.
     """
     _, code, counts = np.unique(people, return_inverse=True, return_counts=True)
     by_patient = np.argsort(code, kind="stable")

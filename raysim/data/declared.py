@@ -1,9 +1,9 @@
-"""Prepares features by declared ranges and categories of their columns, rather than by the training rows.
+"""Prepare features by declared ranges and categories of their columns, rather than by the training rows.
 
-A range from a public data dictionary scales a column without a look at any row. Or it bounds what a row adds to the
-sums from which means and deviations follow, so that noise can hide the row: for each numeric column with a recorded
-value a row adds ``(1, u, u^2)``, where ``u`` is the value scaled to -1 at the low end of the range and 1 at the high
-end.
+A range from a public data dictionary scales a column without reading any row. With noise, the range bounds what a row
+adds to the sums from which means and deviations are computed, so that the noise can hide the row. A row adds ``(1, u,
+u^2)`` for each numeric column with a recorded value. There ``u`` is the value scaled to -1 at the low end of the range
+and 1 at the high end.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""By column: the least and the greatest number, or all categories; a null among them says that a value may be missing.
-"""
+"""The declaration by column: the least and the greatest number, or all categories. A null among them means that a value
+may be missing."""
 
 QUARTER = 0.5
-"""The standard deviation assumed where only the range is known, in half ranges: nearly all of a normal column lies
-within two deviations of the middle."""
+"""The standard deviation assumed where only the range is known, as a share of half the range: nearly all values of a
+normal column lie within two deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The lower limit of a deviation that was released with noise, in half ranges. A smaller one is mere noise, and
-dividing by it would blow up values."""
+"""The lower limit of a deviation that was released with noise, as a share of half the range. A smaller deviation is
+mere noise, and dividing by it would blow up values."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """What is declared of a column of numbers."""
+    """The declared range of a column of numbers."""
 
     low: float
     """The least value, in the column's unit."""
@@ -65,30 +65,34 @@ class SumNoise(Protocol):
 
     @property
     def rows(self) -> int:
-        """The most rows that a unit contributes."""
+        """The largest number of rows that a unit contributes."""
 
     @property
     def named(self) -> str:
-        """How a federation that was prepared with it describes it."""
+        """The description of the noise in a federation that was prepared with it."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for two noises that draw the same numbers."""
+        """A key that is equal for two noises that generate the same numbers."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1, those of one ``unit [n]`` clipped to the
-        norm of one row. ``hospitals``: how many send such sums; ``seed`` and ``hospital`` name the noise's stream.
+        """Compute the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1; all rows of one ``unit [n]`` are
+        clipped together to the norm of one row.
+
+        ``hospitals`` is the number of hospitals that send such sums; ``seed`` and ``hospital`` name the noise's random
+        stream.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """The total ``[K]`` that the coordinator learns of noisy ``sums``; ``seed`` names the streams of masks."""
+        """Compute the total ``[K]`` of the noisy ``sums``, as the coordinator learns it; ``seed`` names the streams of
+        masks."""
 
     def deviation(self, width: int, hospitals: int) -> float:
-        """The standard deviation of one hospital's noise on each of ``width`` sums."""
+        """Compute the standard deviation of one hospital's noise on each of ``width`` sums."""
 
 
 def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Categorical]:
-    """The declaration of each column of a table. Raises ``DataError`` for a column without a usable range."""
+    """Return the declaration of each column of a table. Raises ``DataError`` for a column without a usable range."""
     for name in declared:
         if name not in table.order:
             raise DataError(f"data.ranges: no feature is called '{name}'; {nearest(name, table.order)}")
@@ -96,8 +100,8 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
     for name in table.order:
         if name not in declared:
             raise DataError(
-                f"data.ranges: says nothing of feature '{name}'; give its least and greatest value as [0, 100], or its "
-                "categories, with null among them where values may be missing"
+                f"data.ranges: has no entry for feature '{name}'; give its least and greatest value as [0, 100], or "
+                "its categories, with null among them where values may be missing"
             )
         values = [value for value in declared[name] if value is not None]
         missing = len(values) < len(declared[name])
@@ -115,7 +119,7 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Preprocessing by declarations alone: a column's deviation is taken to be a quarter of its range."""
+    """Return a preprocessing by declarations alone: a column's deviation is assumed to be a quarter of its range."""
     columns = {
         name: Numeric(name, each.middle, QUARTER * each.half, each.middle, each.missing)
         for name, each in described.items()
@@ -125,7 +129,8 @@ def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessin
 
 
 def declared_raw(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Numbers as they are and categories as positions among those declared, for trees."""
+    """Return a preprocessing for trees: numbers stay unchanged and categories become positions among the
+    declared ones."""
     columns = {
         name: Numeric(name, fill=math.nan, flagged=each.missing, limits=(each.low, each.high))
         for name, each in described.items()
@@ -143,9 +148,11 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Preprocessing by noisy means and deviations, and the number of scalars that each hospital sent for them.
+    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent for
+    them.
 
-    ``rows`` lists for each hospital its training rows in the table, ``people`` the privacy unit of each of these.
+    ``rows`` lists for each hospital the positions of its training rows in the table, ``people`` the privacy unit of
+    each of these rows.
     """
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
     middle, half = np.array([r.middle for r in ranges]), np.array([r.half for r in ranges])
@@ -169,7 +176,8 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
-    """What rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: ``(1, u, u^2)`` for each column, 0 where missing."""
+    """Compute what rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: ``(1, u, u^2)`` for each column, 0 where
+    missing."""
     placed = (values.astype(np.float64) - middle) / half
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""What a federation holds, for ``raysim describe``: sizes, classes, missing values, and where metrics are undefined."""
+"""Describe a federation for ``raysim describe``: sizes, classes, missing values, and where metrics are undefined."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# How much is printed: columns, bands of test rows, the largest and smallest hospitals, names in a list, suspects.
+# Limits of what is printed: columns, bands of test rows, largest and smallest hospitals, names in a list, suspects.
 _COLUMNS = 40
 _BANDS: tuple[tuple[int, float], ...] = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 49), (50, np.inf))
 _LARGEST, _SMALLEST = 5, 3
@@ -34,74 +34,74 @@ class Summary:
     """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns."""
 
     hospitals: tuple[str, ...]
-    """Their names."""
+    """The names of the hospitals."""
     classes: tuple[str, ...]
-    """Their names; a real label has none."""
+    """The names of the classes; empty for a real label."""
     values: tuple[str, ...]
     """The names of the value columns ``[D]``."""
     flags: int
     """The number of columns that flag missing values."""
     sizes: NDArray[np.int64]
-    """Rows of each hospital's train, validation and test part, ``[H, 3]``."""
+    """The number of rows of each hospital's train, validation and test part, ``[H, 3]``."""
     counts: NDArray[np.int64]
-    """Rows of each class at each hospital, all parts, ``[H, C]``."""
+    """The number of rows of each class at each hospital, all parts, ``[H, C]``."""
     tested: NDArray[np.int64]
-    """Rows of each class in each hospital's test part, ``[H, C]``."""
+    """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """Of a real label, the mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean and highest
-    of all rows."""
+    """Two results for a real label: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
+    and highest label of all rows. None with classes."""
     columns: tuple[Column, ...]
     """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
-    """How many hospitals have each value of each attribute."""
+    """The number of hospitals by attribute and by value of the attribute."""
     notes: tuple[str, ...]
-    """What each source read, a line each."""
+    """What each source read, one line for each note."""
     warnings: tuple[str, ...]
-    """What the user should know of the data, a line each."""
+    """What the user should know of the data, one line for each warning."""
     leaks: Leaks
     """Columns that may give the label away."""
     quality: tuple[Suspect, ...]
-    """What else is odd in the data, from one hospital to the next."""
+    """The findings that are no leaks, mostly differences between hospitals."""
     fingerprint: str
     """The digest of all rows and names."""
     folder: str
-    """Where the federation is stored."""
+    """The folder of the stored federation."""
 
     @property
     def rows(self) -> int:
-        """Rows of all hospitals."""
+        """The number of rows of all hospitals."""
         return int(self.sizes.sum())
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Share of each class over all rows, ``[C]``."""
+        """The share of each class over all rows, ``[C]``."""
         shares: NDArray[np.float64] = self.counts.sum(axis=0) / max(self.rows, 1)
         return shares
 
     @property
     def prevalence(self) -> NDArray[np.float64]:
-        """Share of each class at each hospital, ``[H, C]``."""
+        """The share of each class at each hospital, ``[H, C]``."""
         shares: NDArray[np.float64] = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         return shares
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """Hospitals without a test row."""
+        """The hospitals without a test row."""
         return self._named(self.sizes[:, PARTS.index("test")] == 0)
 
     @property
     def one_class(self) -> tuple[str, ...]:
-        """Hospitals whose test rows are all of one class, so that AUROC is undefined."""
+        """The hospitals whose test rows are all of one class, so that AUROC is undefined."""
         return self._named((self.tested > 0).sum(axis=1) == 1)
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        """Hospitals without a training row."""
+        """The hospitals without a training row."""
         return self._named(self.sizes[:, 0] == 0)
 
     @property
     def judged(self) -> int:
-        """Hospitals where AUROC, or the error of a real label, is defined on test rows."""
+        """The number of hospitals where AUROC, or the error of a real label, is defined on test rows."""
         return len(self.hospitals) - len(self.one_class) - len(self.untested)
 
     def _named(self, which: NDArray[np.bool_]) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Summary:
 
 
 def summarise(federation: Federation) -> Summary:
-    """Count what ``federation`` holds; reads labels and masks once, and no feature."""
+    """Compute the figures of ``federation``; reads labels and masks once, and no feature."""
     H, C = len(federation.hospitals), len(federation.classes)
     home = np.repeat(np.arange(H), federation.totals)
     counts = tested = np.zeros((H, 0), np.int64)
@@ -181,8 +181,9 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Of two classes: at how many hospitals no test row is an event, so that figures of accuracy are undefined there;
-    empty where it is nowhere.
+    """Say at how many hospitals no test row is an event, so that AUROC is undefined there.
+
+    Empty where every hospital has a test event, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -201,7 +202,11 @@ def _sizes(s: Summary) -> Table:
 
 
 def _labels(s: Summary) -> Table:
-    """The event of two classes, or all of more classes; a real label: its range over rows and over hospitals' means."""
+    """Make the table of classes or of the label.
+
+    With two classes it shows the event, with more classes all of them. For a real label it shows the range over rows
+    and over hospitals' means.
+    """
     if s.labels is not None:
         means, overall = s.labels
         means = means[~np.isnan(means)]
@@ -224,7 +229,8 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """All feature columns; if there are more than ``_COLUMNS``, the suspect ones and those with most missing values."""
+    """Make the table of all feature columns; beyond ``_COLUMNS``, of suspect columns and columns with the most missing
+    values."""
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
@@ -239,7 +245,8 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """How many hospitals test on how many events and non-events: a precise AUROC needs many of each."""
+    """Make the table of hospitals by their numbers of test events and non-events: a precise AUROC needs many of
+    each."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):
@@ -298,7 +305,7 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """``text``, then the suspects of each level; of many that are no warning, the names of most."""
+    """Append the suspects of each level to ``text``; of many that are no warnings, most are listed by name only."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1
@@ -311,7 +318,7 @@ def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
 
 
 def lines(title: str, below: Sequence[str], style: str = "") -> Text:
-    """A bold title, and lines below it."""
+    """Format a bold title, and lines below it."""
     from rich.text import Text
 
     text = Text(title, style="bold")

@@ -1,8 +1,8 @@
 """The data of all hospitals, immutable and memory-mapped.
 
 Rows of all hospitals lie back to back, and within a hospital its training rows come first, then validation, then test:
-each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``, so
-that every process maps the rows it serves and nobody receives a copy.
+each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``.
+Every process maps the rows that it uses, and no process receives a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raysim.metrics.segments import ranges
 PARTS = ("train", "validation", "test")
 
 _CODES, _TEXTS = "codes of ", "texts of "
-"""How the parts of a :class:`Coded` attribute of patients are called in their file."""
+"""Prefixes of the names under which the parts of a :class:`Coded` patient attribute are stored."""
 
 
 _SCORES = "scores.npz"
@@ -35,10 +35,10 @@ _SCORES = "scores.npz"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coded:
-    """Texts of ``N`` rows, each written once: ``texts[codes]``."""
+    """Texts of ``N`` rows, each different text stored once: ``texts[codes]``."""
 
     codes: NDArray[np.int64]
-    """Which of the ``texts`` each row has, ``[N]``."""
+    """The position of each row's text in ``texts``, ``[N]``."""
     texts: NDArray[np.str_]
 
     def __len__(self) -> int:
@@ -51,14 +51,14 @@ class Coded:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """All hospitals' rows, and what is known of rows, patients and hospitals.
+    """All hospitals' rows, and the known attributes of rows, patients and hospitals.
 
-    ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing, of which the first ``D`` are values and the rest
+    ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing. The first ``D`` features are values, the rest are
     flags of missing values.
     """
 
     folder: Path
-    """Where it is stored."""
+    """The folder of the stored federation."""
     X: NDArray[np.float32]
     """The features, ``[N, F]``."""
     y: NDArray[Any]
@@ -66,35 +66,39 @@ class Federation:
     observed: NDArray[np.bool_]
     """Whether the value behind feature ``j < D`` was recorded, before imputation; ``[N, D]``."""
     bounds: NDArray[np.int64]
-    """Hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on ``bounds[h, 1]:bounds[h, 2]`` and tests
-    on ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``. ``[H, 4]``."""
+    """The bounds of each hospital's parts, ``[H, 4]``.
+
+    Hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on ``bounds[h, 1]:bounds[h, 2]`` and tests on
+    ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``.
+    """
     hospitals: tuple[str, ...]
-    """Their names, ``[H]``."""
+    """The names of the hospitals, ``[H]``."""
     features: tuple[str, ...]
-    """Their names, ``[F]``."""
+    """The names of the features, ``[F]``."""
     classes: tuple[str, ...]
-    """Their names, ``[C]``; a real label has none."""
+    """The names of the classes, ``[C]``; empty for a real label."""
     attributes: dict[str, list[str]]
-    """What is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
+    """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]
-    """What each source read, a line each."""
+    """What each source read, one line for each note."""
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """What each hospital sent to fit the preprocessing (the mean over hospitals, rounded up, where it differs)."""
+    """The number of scalars that each hospital sent to fit the preprocessing (where it differs, the mean over
+    hospitals, rounded up)."""
     warnings: tuple[str, ...] = ()
-    """What the user should know of the data, a line each."""
+    """What the user should know of the data, one line for each warning."""
     columns: tuple[Column, ...] = ()
-    """What the source's feature columns held before preprocessing."""
+    """The source's feature columns before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
-    """Which of these may give the label away."""
+    """The columns that may give the label away."""
     quality: tuple[Suspect, ...] = ()
-    """What else is odd in them, from one hospital to the next, the gravest first."""
+    """The findings in the columns that are no leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
-    """The noise on the means and deviations of preprocessing, in words; empty: none."""
+    """A description of the noise on the means and deviations of preprocessing; empty without noise."""
 
     def __repr__(self) -> str:
-        """Its size alone: what is printed is not to show rows of patients."""
+        """Return the sizes alone: printing a federation must not show rows of patients."""
         rows, features = self.X.shape
         return f"<federation: {len(self.hospitals)} hospitals, {rows} rows, {features} features>"
 
@@ -132,12 +136,12 @@ class Federation:
 
     @property
     def task(self) -> TaskKind:
-        """The kind of label, which decides what is measured."""
+        """The kind of label, which decides which metrics are computed."""
         return CLASSIFICATION if self.classes else REGRESSION
 
     @cached_property
     def patient_attributes(self) -> tuple[str, ...]:
-        """The names of :attr:`patients`; reads none of their values."""
+        """The names of the attributes in :attr:`patients`; reads none of their values."""
         with np.load(self.folder / "patients.npz") as arrays:
             return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
@@ -152,7 +156,7 @@ class Federation:
 
     @cached_property
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """What existing scores say of each row, ``{name: [N]}``; NaN where they say nothing."""
+        """The values of existing clinical scores, ``{name: [N]}``; NaN for rows without a value."""
         path = self.folder / _SCORES
         if not path.is_file():
             return {}
@@ -163,7 +167,7 @@ class Federation:
     def people(self) -> NDArray[np.int64]:
         """The patient of each row, ``[N]``: all rows of a patient have the same number, even at several hospitals.
 
-        Where the source does not know patients, each row counts as a patient. Raises ``FileNotFoundError`` where
+        Where the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` where
         ``split.by`` replaced the source's patients by another column.
         """
         people: NDArray[np.int64] = np.load(self.folder / "people.npy")
@@ -179,13 +183,13 @@ class Federation:
     def identities(self) -> NDArray[np.int64]:
         """A number for the patient of each row, the same in every division of the source into parts, ``[N]``.
 
-        The patient's, where the source knows patients, otherwise the row's position in the source.
+        The number is the patient's where the source identifies patients, otherwise the row's position in the source.
         """
         try:
             people = self.people
         except FileNotFoundError:
             return self.source_rows
-        # Rows that count as patients are numbered as they lie here, which another division changes.
+        # Rows that count as patients are numbered by position, which another division changes.
         return self.source_rows if np.array_equal(people, np.arange(len(people))) else people
 
     @cached_property
@@ -195,33 +199,34 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature that is a category's position, 0 for all others; ``[F]``."""
+        """The number of categories of each feature that is a category's position, 0 for all other features; ``[F]``."""
         try:
             return self.preprocessing.levels
-        except FileNotFoundError:  # arrays that nothing has prepared
+        except FileNotFoundError:  # arrays without preprocessing
             return (0,) * len(self.features)
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each feature that is a number as it was recorded, ``[F]``."""
+        """The declared least and greatest value of each feature that is an unscaled number, ``[F]``; None for all other
+        features."""
         try:
             return self.preprocessing.limits
-        except FileNotFoundError:  # arrays that nothing has prepared
+        except FileNotFoundError:  # arrays without preprocessing
             return (None,) * len(self.features)
 
     def rows(self, hospital: int, part: str) -> slice:
-        """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
+        """Return where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
         k = PARTS.index(part)
         return slice(int(self.bounds[hospital, k]), int(self.bounds[hospital, k + 1]))
 
     def sizes(self, part: str) -> NDArray[np.int64]:
-        """Rows of ``part`` at each hospital, ``[H]``."""
+        """Return the number of rows of ``part`` at each hospital, ``[H]``."""
         k = PARTS.index(part)
         return self.bounds[:, k + 1] - self.bounds[:, k]
 
     @property
     def totals(self) -> NDArray[np.int64]:
-        """All rows of each hospital, ``[H]``: train, validation and test."""
+        """The number of all rows of each hospital, ``[H]``: train, validation and test."""
         return self.bounds[:, 3] - self.bounds[:, 0]
 
 
@@ -239,11 +244,13 @@ def write(
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
-    """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON.
+    """Store a federation's arrays in ``folder``, which must exist; ``meta`` contains the fields that are stored as
+    JSON.
 
-    ``X`` and ``observed`` that are already mapped files of that folder are not written again. Without ``source_rows``
-    and ``preprocessing`` the source has these rows and these features, unchanged. ``people [N]`` is as in
-    :attr:`Federation.people`; ``"rows"``: each row is a patient, None: patients are not known.
+    ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
+    ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is a patient; None: patients are
+    unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
@@ -271,8 +278,10 @@ def write(
 
 @lru_cache(maxsize=4)
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
-    """The content of ``federation.json``. A process keeps one copy with each text once, since the names and attributes
-    of a million hospitals are a gigabyte otherwise. ``state`` differs after the file has changed.
+    """Read ``federation.json``, cached per process.
+
+    Equal texts are stored once, since the names and attributes of a million hospitals are a gigabyte otherwise.
+    ``state`` differs after the file has changed.
     """
     meta: dict[str, Any] = json.loads(path.read_text())
     once: dict[str, str] = {}
@@ -281,10 +290,10 @@ def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
 
 
 def _mapped(path: Path) -> NDArray[Any]:
-    # A plain view of the mapping: slicing np.memmap itself costs several microseconds a hospital.
+    # A plain view of the mapping: slicing np.memmap itself takes several microseconds per hospital.
     return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:
-    """Indices of the training rows of all hospitals, in order."""
+    """Return the indices of the training rows of all hospitals, in order."""
     return ranges(federation.bounds[:, 0], federation.sizes("train"))

@@ -1,7 +1,7 @@
 """Fitted preprocessing: plain numbers and names that turn a source's columns into features.
 
-The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, rows that came later. A
-missing value is filled; a category that no training row had is 0 in all columns of its feature.
+The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, later rows. A missing value is
+filled; a category that no training row had is 0 in all columns of its feature.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Floats = NDArray[np.float64]
 FORMAT = 1
 
 RAW = "raw"
-"""The method that leaves numbers as they are, missing ones missing, and makes categories positions: for trees."""
+"""The name of the method for trees: numbers stay unchanged, missing values stay missing, and categories become
+positions."""
 
 _SHORTEST = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
 
@@ -43,9 +44,9 @@ MISSING = -1
 class Numeric:
     """A column of numbers: its feature is ``(value - mean) / scale``, with ``fill`` in place of a missing value.
 
-    - ``scale``: infinite for a column that did not vary in training, so that its feature is 0.
-    - ``flagged``: whether a feature of its own says where values are missing.
-    - ``limits``: its declared least and greatest value, where numbers stay as they are.
+    - ``scale``: infinite for a column that did not vary in training; its feature is then 0.
+    - ``flagged``: whether an extra feature flags missing values.
+    - ``limits``: the declared least and greatest value, where numbers are not scaled.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Numeric:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of its features, without the flag."""
+        """The names of the column's features, without the flag."""
         return (self.name,)
 
 
@@ -65,8 +66,8 @@ class Numeric:
 class Categorical:
     """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
 
-    ``flagged``: whether a feature of its own says where values are missing. ``coded``: its one feature is instead the
-    position of the category, NaN where it is missing or was not found in training rows.
+    ``flagged``: whether an extra feature flags missing values. ``coded``: whether its one feature is instead the
+    position of the category, NaN where the category is missing or was not found in training rows.
     """
 
     name: str
@@ -76,21 +77,23 @@ class Categorical:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of its features, without the flag."""
+        """The names of the column's features, without the flag."""
         return (self.name,) if self.coded else tuple(f"{self.name}={category}" for category in self.categories)
 
     @property
     def compared_as(self) -> Literal["truth", "number", "text"]:
-        """How categories are compared: as truth values, as numbers, or as texts, whichever they all are."""
+        """How categories are compared: as truth values where all are truth values, as numbers where all are numbers,
+        else as texts."""
         if set(self.categories) <= {"True", "False"}:
             return "truth"
         return "number" if all(map(_is_number, self.categories)) else "text"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
-        """The position of each text ``written [c]`` among the categories, ``[c]``; ``len(categories)`` if it is none.
+        """Return the position of each text of ``written [c]`` among the categories, ``[c]``; ``len(categories)`` if it
+        is no category.
 
-        Where all categories are numbers (or truth values), texts are compared by value: one file may say ``1.0`` or
-        ``TRUE`` where another said ``1`` or ``True``.
+        Where all categories are numbers (or truth values), texts are compared by value: one file may contain ``1.0`` or
+        ``TRUE`` where another has ``1`` or ``True``.
         """
         by_category = {category: position for position, category in enumerate(self.categories)}
         alike = (
@@ -106,12 +109,12 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What was fitted on training rows, and what it was fitted on.
+    """A preprocessing fitted on training rows.
 
-    - ``method``: as :mod:`raysim.data.preprocessing` names it.
+    - ``method``: its name in :mod:`raysim.data.preprocessing`.
     - ``columns``: the source's columns, in its order.
     - ``hospital``, ``label``: the names of the source's columns of hospitals and labels.
-    - ``classes``: classes of the label, of two the event last; empty for a real label.
+    - ``classes``: classes of the label, the event last where there are two; empty for a real label.
     - ``reading``: the rules by which the source's columns were read.
     """
 
@@ -124,26 +127,27 @@ class Preprocessing:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The names of the features that hold values, ``[D]``."""
+        """The names of the features that are values, ``[D]``."""
         return self.features[: sum(len(column.values) for column in self.columns)]
 
     @cached_property
     def flags(self) -> tuple[str, ...]:
-        """The columns that have a flag, in order."""
+        """The names of the columns that have a flag, in order."""
         return tuple(column.name for column in self.columns if column.flagged)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
         """The names of all features, ``[F]``: values, then flags.
 
-        No two are alike: where a column is called as the flag of another, or ``unit=MICU``, a number tells them apart.
+        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``, a
+        number is added.
         """
         values = (name for column in self.columns for name in column.values)
         return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The number of categories of each feature that is a category's position, 0 for all others; ``[F]``."""
+        """The number of categories of each feature that is a category's position, 0 for all other features; ``[F]``."""
         each = [
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
@@ -151,13 +155,13 @@ class Preprocessing:
 
     @property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared limits of each feature, ``[F]``."""
+        """The declared limits of each feature, ``[F]``; None without limits."""
         each = [c.limits if isinstance(c, Numeric) else None for c in self.columns for _ in c.values]
         return (*each, *[None] * len(self.flags))
 
     @property
     def scaling(self) -> tuple[Floats, Floats]:
-        """The offset subtracted from each value and the scale that divides it, ``[D]`` each; 0, 1 for categories."""
+        """The offset subtracted from each value and the scale that divides it, ``[D]`` each; 0 and 1 for categories."""
         each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
         mean, scale = np.array(each).reshape(-1, 2).T
         return mean, scale
@@ -165,10 +169,11 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Features ``X [n, F]`` of the rows ``order [n]`` (None: all), and whether each value was recorded, ``[n, D]``.
+        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and whether each value was recorded,
+        ``[n, D]``.
 
-        Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``.
-        Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
+        Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
+        ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.
         """
         rows = np.arange(table.rows) if order is None else order
         if self.method == "none":
@@ -199,11 +204,11 @@ class Preprocessing:
         scaling: Floats,
         lookups: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Write the features of ``rows [n]`` into ``X [n, F]`` (zeros so far) and ``observed [n, D]``."""
+        """Write the features of ``rows [n]`` into ``X [n, F]`` (zeros before) and ``observed [n, D]``."""
         numbers = [self._first[name] for name in table.numeric]
         values = table.values[rows]
         missing = np.isnan(values)
-        with np.errstate(over="ignore", invalid="ignore"):  # refused by the caller, with its column
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses infinite values and names the column
             X[:, numbers] = scaled(values, *scaling)
         observed[:, numbers] = ~missing
         absent = dict(zip(table.numeric, missing.T, strict=True))
@@ -224,13 +229,14 @@ class Preprocessing:
             X[:, k] = absent[name]
 
     def _scaling(self, table: RawColumns) -> Floats:
-        """Mean, scale and fill value of the table's numeric columns, ``[3, D]``."""
+        """Return mean, scale and fill value of the table's numeric columns, ``[3, D]``."""
         columns = [self._by_name[name] for name in table.numeric]
         numbers = [(column.mean, column.scale, column.fill) for column in columns if isinstance(column, Numeric)]
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """From the codes of the table's column to positions among the categories; the last is never used."""
+        """Return a lookup from the codes of the table's column to positions among the categories; its last entry is
+        never used."""
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
         positions = column.positions(written) if isinstance(column, Categorical) else np.empty(0, np.int64)
@@ -250,7 +256,7 @@ class Preprocessing:
         return first
 
     def tree(self) -> dict[str, Any]:
-        """JSON values for ``preprocessing.json``; the infinite scale of a column that did not vary is null."""
+        """Return JSON values for ``preprocessing.json``; the infinite scale of a column that did not vary is null."""
         columns: list[dict[str, Any]] = []
         for column in self.columns:
             if isinstance(column, Numeric):
@@ -278,7 +284,8 @@ class Preprocessing:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
-        """The inverse of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+        """Read a preprocessing from the values of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError``
+        for other values."""
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
@@ -287,11 +294,11 @@ class Preprocessing:
             if described["kind"] == "numeric":
                 scale = math.inf if described["scale"] is None else float(described["scale"])
                 if not scale > 0:
-                    raise ValueError(f"the scale of column '{name}' is {scale:g}, and no number above 0")
+                    raise ValueError(f"the scale of column '{name}' is {scale:g}, not a number above 0")
                 unfilled = tree["method"] == RAW and described["fill"] is None
                 for part in ("mean",) if unfilled else ("mean", "fill"):
                     if not math.isfinite(float(described[part])):
-                        raise ValueError(f"the {part} of column '{name}' is {described[part]}, and no finite number")
+                        raise ValueError(f"the {part} of column '{name}' is {described[part]}, not a finite number")
                 fill = math.nan if unfilled else float(described["fill"])
                 low_high = described.get("limits")
                 limits = None if low_high is None else (float(low_high[0]), float(low_high[1]))
@@ -310,7 +317,7 @@ class Preprocessing:
 
 
 def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of which each that stood before has a number behind it.
+    """Append a number to each name that occurred before.
 
     >>> _told_apart(["a", "b", "a", "a (2)", "a"])
     ('a', 'b', 'a (3)', 'a (2)', 'a (4)')
@@ -328,7 +335,8 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; all others are ``[D]``."""
+    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; ``mean``, ``scale`` and
+    ``fill`` are ``[D]``."""
     features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
     return features
 
@@ -341,7 +349,7 @@ def _number(text: str) -> float | None:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text is how a number is written when a column of numbers becomes categories: as short as possible."""
+    """Whether a text is the shortest form of a number, as numbers are written when their column becomes categories."""
     value = _number(text)
     return value is not None and _SHORTEST.fullmatch(text) is not None and Decimal(text) == Decimal(repr(value))
 

@@ -1,4 +1,4 @@
-"""Cross-validation: which fold each row is in, so that every row tests once.
+"""Cross-validation: the fold of each row, so that every row is tested once.
 
 Folds are stratified by hospital and class, as in scikit-learn's ``StratifiedGroupKFold``, and a group (a patient) is
 never divided.
@@ -18,14 +18,16 @@ Ids = NDArray[np.int64]
 
 
 def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: NDArray[Any], seed: int) -> Ids:
-    """The fold of each row, ``[N]``, in ``0..folds-1``.
+    """Assign each row a fold in ``0..folds-1``, ``[N]``.
 
-    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows), ``y [N]``
-    are class indices (real labels are not stratified by). Each hospital deals its groups by a stream of its own
-    (``seed`` and its name). The class of a group is the last one of which it has rows. Groups are dealt by size, the
-    largest first; of one size those of the hospital's rarest class first; then in random order. Each goes to the fold
-    with the fewest rows of its class; ties go to the fold with the fewest rows, then to the first in an order that the
-    hospital drew. A group that an earlier hospital has dealt stays in its fold.
+    ``home [N]`` indexes the hospitals ``names``, and ``group [N]`` numbers what is never divided (None: rows). ``y
+    [N]`` are class indices; folds are not stratified by a real label. Each hospital assigns its groups with a separate
+    random stream (``seed`` and its name). The class of a group is the highest class index among its rows.
+
+    Groups are assigned by size, the largest first; among equal sizes, groups of the hospital's rarest class come first,
+    then in random order. Each group goes to the fold with the fewest rows of its class. Ties go to the fold with the
+    fewest rows, then to the first in an order that is random for each hospital. A group that an earlier hospital has
+    assigned stays in its fold.
     """
     of_class = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
     groups = np.arange(len(home)) if group is None else group

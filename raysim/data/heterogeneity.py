@@ -1,8 +1,9 @@
-"""How unlike hospitals are: non-IID metrics of their labels, sizes and features.
+"""Non-IID metrics: how much hospitals differ in their labels, sizes and features.
 
-Sources: PSI and its weighted mean are D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
-Hellinger and Jensen-Shannon distances of a federation are those of the library FedArtML; the weighted earth mover's
-distance is Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. PSI of features and of sizes goes beyond them.
+Sources: PSI and its weighted mean are from D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
+Hellinger and Jensen-Shannon distances of a federation are as in the library FedArtML; the weighted earth mover's
+distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. PSI of features and of sizes is added
+here.
 
 Label metrics take ``counts [H, C]``, rows of each class at each hospital, and compare hospitals' shares ``p_i``.
 Hospitals without rows are left out. Where a metric is a mean over pairs, it is NaN for fewer than two hospitals, and
@@ -36,8 +37,8 @@ EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
 class Stability:
     """Population stability index (PSI) of ``H`` hospitals over ``K`` classes or features.
 
-    ``terms [H, K]`` are its summands (NaN for hospitals without rows), ``hospital [H]`` the sum of each hospital's, and
-    ``weighted`` the mean over hospitals, weighted by rows (WPSI).
+    ``terms [H, K]`` are the summands (NaN for hospitals without rows), ``hospital [H]`` is the sum of each hospital's
+    terms, and ``weighted`` the mean over hospitals, weighted by rows (WPSI).
     """
 
     terms: Floats
@@ -47,11 +48,12 @@ class Stability:
 
 @dataclass(frozen=True)
 class Quantity:
-    """How unevenly rows are spread over ``H`` hospitals.
+    """How unevenly rows are distributed over ``H`` hospitals.
 
-    ``psi``: between hospitals' shares of the rows and even shares; ``gini``: Gini coefficient, 0 for equal sizes;
-    ``effective``: number of equally large hospitals with the same sum of squared shares; ``largest``: share of the
-    largest.
+    - ``psi``: PSI between hospitals' shares of the rows and even shares.
+    - ``gini``: Gini coefficient, 0 for equal sizes.
+    - ``effective``: number of equally large hospitals with the same sum of squared shares.
+    - ``largest``: share of the largest hospital.
     """
 
     psi: float
@@ -61,7 +63,8 @@ class Quantity:
 
 
 def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int64]:
-    """Rows of each class at each hospital in one part, ``[H, C]``. Raises ``DataError`` for a label without classes."""
+    """Count the rows of each class at each hospital in one part, ``[H, C]``. Raises ``DataError`` for a label without
+    classes."""
     if not federation.classes:
         raise DataError("data.task: a label that is a number has no classes to count; choose a classification task")
     hospitals, classes = len(federation.hospitals), len(federation.classes)
@@ -71,11 +74,12 @@ def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int6
 
 
 def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
-    """How a real label differs between hospitals that have rows of a part, by name.
+    """Compute how a real label differs between hospitals that have rows of a part, by name.
 
-    ``std_between`` and ``std_within``: population standard deviations of hospitals' mean labels around the mean of all
-    rows, and of rows around their hospital's mean, hospitals weighted by rows. Their squares add up to the variance of
-    all rows; ``between_share`` is the share of the first (the squared correlation ratio), NaN for a constant label.
+    ``std_between`` is the population standard deviation of hospitals' mean labels around the mean of all rows.
+    ``std_within`` is the population standard deviation of rows around their hospital's mean. Both weight hospitals by
+    rows, and their squares add up to the variance of all rows. ``between_share`` is the share of the variance between
+    hospitals (the squared correlation ratio), NaN for a constant label.
     """
     home, rows = _home(federation, part)
     y = federation.y[rows]
@@ -89,7 +93,7 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
 
 
 def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, float]:
-    """All metrics of label skew of a federation, by name; ``epsilon`` smooths the shares of WPSI."""
+    """Compute all metrics of label skew of a federation, by name; ``epsilon`` smooths the shares of WPSI."""
     metrics = {
         "wpsi": label_psi(counts, epsilon=epsilon).weighted,
         "hellinger": hellinger_distance(counts),
@@ -100,7 +104,8 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 
 
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
-    """PSI of each hospital and class against the pooled shares, or those of ``reference [C]`` (training counts)."""
+    """Compute the PSI of each hospital and class against the pooled shares, or against the shares of ``reference [C]``
+    (training counts)."""
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 
@@ -111,17 +116,18 @@ def feature_psi(
     bins: int = 10,
     epsilon: Smoothing = EPSILON,
 ) -> Stability:
-    """PSI of each hospital and feature over ``bins`` quantile bins of the pooled values and one of missing values.
+    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of the pooled values and a bin of
+    missing values.
 
-    ``X [n, >= D]``, of which the first D columns are values, ``observed [n, D]``, ``home [n]`` the hospital of each
-    row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
+    The first D columns of ``X [n, >= D]`` are values, ``observed [n, D]`` flags recorded values, and ``home [n]`` is
+    the hospital of each row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
     """
     if bins < 2:
         raise ValueError(f"bins: {bins} is not at least 2")
     columns, cuts = observed.shape[1], np.arange(1, bins) / bins
     edges = np.zeros((columns, bins - 1))
     for j in np.flatnonzero(observed.any(axis=0)):
-        # Edges are values of the data: rounded ones could divide the rows of a common value between two bins.
+        # Edges are values of the data: rounded edges could divide the rows of a common value between two bins.
         edges[j] = np.quantile(X[observed[:, j], j].astype(np.float64), cuts, method="inverted_cdf")
     hospitals = int(home.max(initial=-1)) + 1
     counts = psi.bin_counts(psi.bin_indices(X, observed, edges), home, hospitals, bins + 1)
@@ -131,10 +137,10 @@ def feature_psi(
 def federation_feature_psi(
     federation: Federation, part: str = "train", bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """:func:`feature_psi` of one part of a federation."""
+    """Compute :func:`feature_psi` of one part of a federation."""
     home, rows = _home(federation, part)
     psi = feature_psi(federation.X[rows], federation.observed[rows], home, bins, epsilon)
-    idle = len(federation.hospitals) - len(psi.hospital)  # hospitals without rows at the end
+    idle = len(federation.hospitals) - len(psi.hospital)  # number of hospitals without rows at the end
     return Stability(
         np.pad(psi.terms, ((0, idle), (0, 0)), constant_values=np.nan),
         np.pad(psi.hospital, (0, idle), constant_values=np.nan),
@@ -143,7 +149,8 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """The unevenness of ``sizes [H]``, rows of each hospital; all NaN where no hospital has rows."""
+    """Compute the unevenness of ``sizes [H]``, the rows of each hospital; all figures are NaN where no hospital has
+    rows."""
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
         return Quantity(np.nan, np.nan, np.nan, np.nan)
@@ -157,10 +164,11 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """One row for each hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and features.
+    """Return a table with one row for each hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and
+    features.
 
-    With classes: ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; always ``psi_of_features``, the sum over
-    features. PSI is NaN for a hospital without rows.
+    With classes it has the columns ``rows_<class>``, ``psi_<class>`` and their sum ``psi``. It always has
+    ``psi_of_features``, the sum over features. PSI is NaN for a hospital without rows.
     """
     import pandas as pd
 
@@ -176,21 +184,21 @@ def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothi
 
 
 def hellinger(p: Floats, q: Floats) -> float:
-    """``sqrt(1/2 sum (sqrt p - sqrt q)^2)`` of two distributions ``[C]``: 0 to 1."""
+    """Compute ``sqrt(1/2 sum (sqrt p - sqrt q)^2)`` of two distributions ``[C]``: 0 to 1."""
     return float(np.sqrt(0.5 * ((np.sqrt(p) - np.sqrt(q)) ** 2).sum()))
 
 
 def hellinger_distance(counts: Counts) -> float:
-    """The root of the mean over pairs of hospitals of the squared Hellinger distance."""
+    """Compute the root of the mean over pairs of hospitals of the squared Hellinger distance."""
     roots = np.sqrt(_shares(counts))
     if len(roots) < 2:
         return np.nan
-    # Over pairs i < j the sum of |r_i - r_j|^2 is H times that of |r_i - mean|^2.
+    # The sum of |r_i - r_j|^2 over pairs i < j is H times the sum of |r_i - mean|^2.
     return float(np.sqrt(((roots - roots.mean(axis=0)) ** 2).sum() / (len(roots) - 1)))
 
 
 def jensen_shannon_distance(counts: Counts) -> float:
-    """The root of the generalised Jensen-Shannon divergence (base 2) of all hospitals with equal weights.
+    """Compute the root of the generalised Jensen-Shannon divergence (base 2) of all hospitals with equal weights.
 
     For more than two hospitals the divergence is divided by its bound log2 H, so that it lies between 0 and 1.
     """
@@ -207,13 +215,14 @@ def jensen_shannon_distance(counts: Counts) -> float:
 
 
 def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
-    """The earth mover's distance over a federation, in one of the variants in use.
+    """Compute the earth mover's distance over a federation, in one of the variants in use.
 
-    - ``tv``: mean over pairs of ``1/2 sum |p - q|``, the cost of moving between any two classes being 1.
-    - ``pooled``: the same between each hospital and the pooled shares, weighted by rows; ``l1`` (Zhao et al.): twice.
+    - ``tv``: mean over pairs of ``1/2 sum |p - q|``, where moving between any two classes costs 1.
+    - ``pooled``: ``1/2 sum |p - q|`` between each hospital and the pooled shares, weighted by rows; ``l1`` (Zhao et
+      al.): twice ``pooled``.
     - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``: classes lie on a line.
     - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as that library
-      computes it. Two hospitals with one class each, but not the same, are at distance 0: for reproduction only.
+      computes it. Two hospitals with one class each, but not the same class, are at distance 0: for reproduction only.
     """
     shares = _shares(counts)
     if kind in ("pooled", "l1"):
@@ -235,9 +244,10 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 
 
 def _mean_pair_difference(values: Floats) -> float:
-    """Mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
+    """Compute the mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
 
-    The gap above the k-th smallest value is part of the difference of k (H - k) pairs: one value up to it, one above.
+    The gap above the k-th smallest value is part of the difference of k (H - k) pairs, which have one value on each
+    side of it.
     """
     n = len(values)
     below = np.arange(1, n)
@@ -245,7 +255,7 @@ def _mean_pair_difference(values: Floats) -> float:
 
 
 def _shares(counts: Counts) -> Floats:
-    """Class shares of the hospitals that have rows, ``[H', C]``."""
+    """Compute the class shares of the hospitals that have rows, ``[H', C]``."""
     sizes = counts.sum(axis=1)
     shares: Floats = counts[sizes > 0] / sizes[sizes > 0, None]
     return shares
@@ -258,7 +268,7 @@ def _stability(terms: Floats, sizes: Counts) -> Stability:
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The hospital and the index of every row of ``part``."""
+    """Return the hospital and the index of every row of ``part``."""
     sizes = federation.sizes(part)
     home = np.repeat(np.arange(len(sizes)), sizes)
     starts = np.array([federation.rows(h, part).start for h in range(len(sizes))], dtype=np.int64)

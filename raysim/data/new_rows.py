@@ -1,7 +1,7 @@
-"""Rows that a federation does not hold, read as its source's columns: a CSV or Parquet file, or a data frame.
+"""Read rows that a federation does not contain with its source's columns: from a CSV or Parquet file, or a data frame.
 
-Columns that the run was not trained with are ignored. All columns that it was trained with must be there: one left out
-by mistake would be scored as if none of its values had been recorded. Single values may be missing anywhere.
+Columns that the run was not trained with are ignored. All columns that it was trained with must be present: a column
+left out by mistake would be scored as if none of its values had been recorded. Single values may be missing anywhere.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD = "table"
-"""The name of the rows in error messages."""
+"""The name of the new rows in error messages."""
 
-_SEVERAL = 10  # in fewer rows a column may be empty by chance
+_SEVERAL = 10  # with fewer rows a column may be empty by chance
 _NAMED = 6  # columns that a note names
 
 
@@ -37,8 +37,8 @@ class NewRows:
     """Rows to score.
 
     - ``columns``: the columns of the ``n`` rows, by kind.
-    - ``hospitals [n]``: the name of each row's hospital; None where neither a column nor the caller says it.
-    - ``notes``: how the rows differ from the training rows, a line each.
+    - ``hospitals [n]``: the name of each row's hospital; None where neither a column nor the caller names it.
+    - ``notes``: how the rows differ from the training rows, one line for each difference.
     """
 
     columns: RawColumns
@@ -50,10 +50,10 @@ class NewRows:
 
 
 def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
-    """Read the columns that ``fitted`` was fitted on, as a federation's rows are read; others are ignored.
+    """Read the columns that ``fitted`` was fitted on, as a federation's rows are read; other columns are ignored.
 
-    Numbers are rounded to float32. ``hospital``: the hospital of all rows, whatever a column says. Raises ``DataError``
-    naming the first column that is missing or does not fit.
+    Numbers are rounded to float32. ``hospital`` is the hospital of all rows and replaces a column with hospitals.
+    Raises ``DataError`` naming the first column that is missing or cannot be read.
     """
     numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
     categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
@@ -73,7 +73,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     homes: NDArray[Any] | None = None
     if hospital is not None:
         if not is_unicode(hospital):
-            raise DataError(f"--hospital: {hospital!a} holds half a character; name one of the run's")
+            raise DataError(f"--hospital: {hospital!a} contains half a character; name one of the run's hospitals")
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
@@ -82,7 +82,7 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
 
 
 def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, tuple[str, ...]]:
-    """The columns that are needed, read as in training, and remarks on the file.
+    """Read the needed columns as in training; return them with remarks on the file.
 
     Raises ``DataError`` for a column that is missing.
     """
@@ -127,7 +127,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The code of each row ``[n]`` (``MISSING`` where there is no value), and the text that each code stands for."""
+    """Return the code of each row ``[n]`` (``MISSING`` where there is no value), and the text of each code."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -138,7 +138,7 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
 
 
 def _empty(columns: RawColumns) -> list[str]:
-    """A note on columns that have no value in any of several rows."""
+    """Return a note on columns without any value; no note for fewer than ``_SEVERAL`` rows."""
     if columns.rows < _SEVERAL:
         return []
     missing = np.isnan(columns.values).all(axis=0)
@@ -149,8 +149,10 @@ def _empty(columns: RawColumns) -> list[str]:
 
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
-    """A note on values that are none of the column's categories, if there are any."""
-    unseen = np.append(column.positions(written) == len(column.categories), False)  # the last is of no value
+    """Return a note on values that are none of the column's categories; None without such values."""
+    unseen = np.append(
+        column.positions(written) == len(column.categories), False
+    )  # the last entry is for rows without a value
     rows = int(unseen[codes].sum())
     if not rows:
         return None

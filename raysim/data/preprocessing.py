@@ -1,12 +1,14 @@
-"""Turns recorded values into numbers a model can take, fitted on training rows alone.
+"""Turn recorded values into numbers for a model, fitted on training rows alone.
 
-``standard`` needs from each hospital only sums, which are then added up over hospitals: per numeric feature the number
-of observed values, their sum, and (once the mean is known) their sum of squared deviations; per categorical feature how
-often each category occurs. ``median`` imputes the pooled median instead of the mean: no sums give a median, so this is
-for comparison with centralised pipelines and is no federated method. ``none`` leaves values as they are, and
-``raw`` does too, and also leaves missing values missing and makes each category its position, as boosted trees take
-them. ``declared`` goes by declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of
-``standard`` when noise is added to them.
+``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these are the
+number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
+categorical feature it is how often each category occurs.
+
+``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so this method is for
+comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw`` also leaves
+missing values missing and makes each category its position, the input that boosted trees need. ``declared`` uses
+declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is
+added to them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _CONSTANT = 1e-12
 class Sums:
     """Sums over the rows of one or more hospitals, for ``D`` numeric features; ``a + b`` are the sums over both.
 
-    ``count [D]``: observed values; ``total [D]``: sum of (value - centre); ``squares [D]``: sum of (value - centre)^2.
+    ``count [D]``: number of observed values; ``total [D]``: sum of (value - centre); ``squares [D]``: sum of (value -
+    centre)^2.
     """
 
     count: NDArray[np.int64]
@@ -50,11 +53,11 @@ class Sums:
 
 
 def sums(values: NDArray[Any], centre: Floats | float = 0.0) -> Sums:
-    """The sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
+    """Compute the sums of ``values [n, D]`` (NaN: not observed) around ``centre [D]``."""
     shifted = values.astype(np.float64) - centre
     observed = ~np.isnan(shifted)
     shifted[~observed] = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite values make infinite sums, which are refused
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values give infinite sums, which are refused
         return Sums(observed.sum(axis=0), shifted.sum(axis=0), np.einsum("nd,nd->d", shifted, shifted))
 
 
@@ -67,7 +70,8 @@ class Scaler:
 
     @staticmethod
     def of(first: Sums, second: Sums) -> Scaler:
-        """From ``first``, sums around 0, and ``second``, sums around the mean that follows from them.
+        """Compute mean and deviation from ``first``, sums around 0, and ``second``, sums around the mean computed from
+        ``first``.
 
         With the second pass, deviations are accurate even where they are far smaller than the mean.
         """
@@ -90,7 +94,7 @@ class Prepared:
     - ``observed [N, D]``: whether the value behind a feature was recorded.
     - ``scalars``: how many scalars each hospital sent to fit the preprocessing.
     - ``note``: a line on the method and the features, for ``raysim describe``.
-    - ``left_out``: columns without a value in training rows, of which no model could learn anything.
+    - ``left_out``: columns without a value in training rows, from which no model could learn anything.
     """
 
     X: NDArray[np.float32]
@@ -116,14 +120,16 @@ def prepare(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Fit on the rows where ``train [N]`` and transform all, in the order ``order [N]`` of rows of ``features``.
+    """Fit on the rows where ``train [N]`` is true and transform all rows, in the order ``order [N]`` of rows of
+    ``features``.
 
-    ``train`` is in the new order. Numeric columns are scaled; a categorical column becomes one 0/1 column for each
-    category seen in training, and a category not seen there is 0 in all of them. Each feature with a missing training
-    value gets a flag column ``<feature>_missing``, unless there are to be no ``flags``. A column without any training
-    value is left out: it would be a constant, and its flag a second intercept. ``hospitals`` is the number
-    that have training rows, ``into`` a folder for what is made.
-    Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
+    ``train`` is in the new order. Numeric columns are scaled. A categorical column becomes one 0/1 column for each
+    category of training rows; any other category is 0 in all of them. Each feature with a missing training value gets a
+    flag column ``<feature>_missing``, unless ``flags`` is false. A column without any training value is left out: it
+    would be a constant, and its flag a second intercept.
+
+    ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
+    ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.
     """
     table, training = RawColumns.of(features), order[train]
     around_zero = _total(table, training)
@@ -161,7 +167,7 @@ def prepare(
 
 
 def _empty(table: RawColumns, training: NDArray[np.int64], around_zero: Sums) -> list[str]:
-    """The columns of a table without a value in the rows ``training``."""
+    """Return the columns of a table without a value in the rows ``training``."""
     numbers = [name for name, count in zip(table.numeric, around_zero.count.tolist(), strict=True) if not count]
     texts = [name for name, codes in zip(table.categorical, table.codes, strict=True) if (codes[training] < 0).all()]
     return [*numbers, *texts]
@@ -180,13 +186,12 @@ def prepare_declared(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Transform rows as ``declared`` for their columns or, with ``noise``, by noisy means and deviations; by the
-    ``method`` for trees numbers stay as they are.
+    """Transform rows by the ranges and categories ``declared`` for their columns or, with ``noise``, by noisy means and
+    deviations.
 
-    ``rows`` lists for each hospital the positions in ``order`` of its training rows; ``people [N]`` is the privacy unit
-    of each position.
-    ``into``: a folder for what is made. ``flags``: whether features say where values are missing.
-    Raises ``DataError`` for columns without a usable declaration.
+    With the ``method`` for trees, numbers stay unchanged. ``rows`` lists for each hospital the positions in ``order``
+    of its training rows; ``people [N]`` is the privacy unit of each position. ``into`` is a folder for the features;
+    ``flags``: whether features flag missing values. Raises ``DataError`` for columns without a usable declaration.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
@@ -211,7 +216,7 @@ def _prepared(
 
 
 def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
-    """Median of the observed values of each numeric column (0 where there are none), ``[D]``."""
+    """Compute the median of the observed values of each numeric column (0 without observed values), ``[D]``."""
     medians = np.zeros(len(table.numeric))
     for j in range(len(table.numeric)):
         column = table.values[which, j].astype(np.float64)
@@ -222,7 +227,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """Sums over rows in chunks: the same, up to rounding, as adding them hospital by hospital."""
+    """Sum over rows in chunks; up to rounding, this equals adding the sums of hospitals."""
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

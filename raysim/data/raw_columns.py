@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 65_536
-"""Number of rows that are held in float64 at once."""
+"""Number of rows that are in memory as float64 at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,12 +36,12 @@ class RawColumns:
 
     @property
     def rows(self) -> int:
-        """Number of rows, ``N``."""
+        """The number of rows, ``N``."""
         return len(self.codes[0]) if self.codes else len(self.values)
 
     @staticmethod
     def of(features: pd.DataFrame) -> RawColumns:
-        """The columns of a frame. Raises ``DataError`` for one of neither numbers nor pandas categories."""
+        """Return the columns of a frame. Raises ``DataError`` for a column of neither numbers nor pandas categories."""
         import pandas as pd
 
         names = tuple(str(name) for name in features.columns)
@@ -81,7 +81,7 @@ def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
 
 
 def slices(n: int) -> Iterator[slice]:
-    """Consecutive slices that cover ``n`` rows, ``CHUNK`` rows each."""
+    """Yield consecutive slices that cover ``n`` rows, ``CHUNK`` rows each."""
     return (slice(at, at + CHUNK) for at in range(0, n, CHUNK))
 
 

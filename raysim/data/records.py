@@ -1,4 +1,4 @@
-"""What a data source gives: one row per stay, before split and preprocessing."""
+"""The rows that a data source returns, one row per stay, before split and preprocessing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from raysim.data.tables.reading import Reading
 
-if TYPE_CHECKING:  # a run whose federation is cached never needs pandas
+if TYPE_CHECKING:  # a run with a cached federation does not need pandas
     import pandas as pd
 
 
@@ -23,15 +23,15 @@ class Records:
     """One row per stay (or other prediction), ``N`` rows, in any order.
 
     - ``features [N, *]``: float32 columns (NaN: not recorded) and pandas categorical columns.
-    - ``y [N]``: class indices into ``classes``, or finite numbers in a unit of their own where ``classes`` is empty.
-    - ``silo [N]``: the name of the hospital that holds the row, as text.
+    - ``y [N]``: class indices into ``classes``, or finite numbers in the label's unit where ``classes`` is empty.
+    - ``silo [N]``: the name of the row's hospital, as text.
     - ``group [N]`` or None: rows of one group (a patient) are never split between parts.
     - ``part [N]`` or None: 0 train, 1 validation, 2 test, where the source itself divides its rows.
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
-    - ``scores``: what existing scores say of each row, ``[N]`` each, NaN where they say nothing; they are no features.
+    - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are no features.
     - ``attributes``: ``{silo name: {attribute: text}}``.
-    - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: what the user
-      should know of them, said once by each command.
+    - ``notes``: what was read, one line for each note, for ``raysim describe``.
+    - ``warnings``: what the user should know of the rows; each command prints them once.
     - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in its order.
     - ``reading``: the rules by which the source's columns were read.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.
@@ -55,12 +55,13 @@ class Records:
 
 
 class Source(Protocol):
-    """A data source: a frozen pydantic model of its own keys in ``data`` (``path``, ``task``, ``silo``, ...)."""
+    """A data source: a frozen pydantic model whose fields are the source's keys in ``data`` (``path``,
+    ``task``, ...)."""
 
     def files(self) -> Iterator[Path]:
-        """The files whose content decides what :meth:`read` returns (none for generated data).
+        """Return the files whose content decides what :meth:`read` returns (none for generated data).
 
-        Raises ``DataError`` where the path or a file that is needed does not exist.
+        Raises ``DataError`` where the path or a needed file does not exist.
         """
         ...
 
@@ -71,40 +72,41 @@ class Source(Protocol):
 
 @runtime_checkable
 class Naming(Protocol):
-    """A source that says what its label is (optional beside :class:`Source`)."""
+    """A source that describes its label (an optional addition to :class:`Source`)."""
 
     @property
     def predicts(self) -> str:
-        """What the label is, as a phrase for reports, such as ``death in hospital``."""
+        """The meaning of the label, as a phrase for reports, such as ``death in hospital``."""
         ...
 
 
 @runtime_checkable
 class Columned(Protocol):
-    """A source of named columns, so that ``split`` may name some of them (optional beside :class:`Source`)."""
+    """A source of named columns, so that ``split`` may name some of them (an optional addition to :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
-        """This source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None: unchanged).
+        """Return this source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None:
+        unchanged).
 
-        ``by="patient"`` stands for the source's own patients. Reserved columns are no features.
+        ``by="patient"`` means the source's own patients. Reserved columns are no features.
         """
         ...
 
 
 @runtime_checkable
 class Scored(Protocol):
-    """A source that knows existing scores of its rows (optional beside :class:`Source`)."""
+    """A source with existing scores of its rows (an optional addition to :class:`Source`)."""
 
     def with_scores(self, names: tuple[str, ...]) -> Source:
-        """This source with ``Records.scores`` of these names, which are no features.
+        """Return this source with the scores ``names`` in ``Records.scores``; scores are no features.
 
-        Raises ``DataError`` for a name that it does not know.
+        Raises ``DataError`` for an unknown name.
         """
         ...
 
 
 def natural(names: Iterable[str]) -> list[str]:
-    """Names in the order a reader expects: numbers by value, and digits inside texts too.
+    """Sort names in the order a reader expects: numbers by value, and digits inside texts too.
 
     >>> natural(["10", "9", "-1"]), natural(["ward 10", "ward 9", "Ward 1"])
     (['-1', '9', '10'], ['Ward 1', 'ward 9', 'ward 10'])
@@ -123,7 +125,7 @@ def natural(names: Iterable[str]) -> list[str]:
 
 
 def _numbered(names: list[str]) -> list[str] | None:
-    """Names in order where all are the same text before a whole number, such as ``hospital_12``; else None."""
+    """Sort names that all have the same text before a whole number, such as ``hospital_12``; None for other names."""
     if len(names) < 2:
         return None
     low, high = min(names), max(names)

@@ -1,4 +1,4 @@
-"""Which rows a hospital trains, validates and tests on."""
+"""The division of a hospital's rows into training, validation and test."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from raysim.core.words import counted
 from raysim.data.federation import PARTS
 
 ROUNDED = 0.0015
-"""How far from 1 the sum of three fractions can be that were rounded to three digits."""
+"""Largest distance from 1 at which the sum of three fractions counts as rounded to three digits."""
 
 
 class Split(Section):
-    """``data.split``: fractions, drawn at each hospital; or folds; or a column of the data that names each row's part.
+    """``data.split``: fractions, split at random at each hospital; or folds; or a column of the data that names each
+    row's part.
 
-    - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0. Where they are off
-      by no more than :data:`ROUNDED`, they were rounded, and are divided by their sum.
+    - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0. A sum that differs
+      from 1 by no more than :data:`ROUNDED` counts as rounded, and the fractions are divided by it.
     - ``by``: what is never divided between parts: ``row``, ``patient``, or a column of the data. None: ``patient``
-      where the source knows patients, else ``row``.
-    - ``seed``: of the draw. None: the run's seed.
-    - ``folds``: of a cross-validation, instead of fractions: the run with seed ``s`` tests on fold ``s mod folds`` and
-      trains on the others. The folds are drawn from ``seed``, None: ``s div folds``, so that seeds from 0 to
-      ``folds - 1`` make one cross-validation, and the next so many another.
-    - ``column``: a column that holds ``train``, ``validation`` or ``test``; the other fields then stay unset.
-    - ``independent``: whether the part or fold of what is not divided depends on itself and the seed alone
-      (:mod:`raysim.data.alone`). Shares are then kept on average only. None: as ``privacy.unit`` needs.
-    - ``used``: the share of each hospital's training rows that is trained on; the others are left out. Smaller shares
-      are within larger ones, and all other parts stay as they are.
+      where the source identifies patients, else ``row``.
+    - ``seed``: the seed of the random split. None: the run's seed.
+    - ``folds``: the number of folds of a cross-validation, instead of fractions. The run with seed ``s`` tests on fold
+      ``s mod folds`` and trains on all other folds. The folds are assigned by ``seed``, or by ``s div folds`` where it
+      is None: seeds from 0 to ``folds - 1`` then make one cross-validation, and the next ``folds`` seeds another.
+    - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
+    - ``independent``: whether the part or fold of a patient (or row) depends on itself and the seed alone
+      (:mod:`raysim.data.alone`). Shares are then met on average only. None: as ``privacy.unit`` needs.
+    - ``used``: the share of each hospital's training rows that is trained on; the rest is left out. The rows of a
+      smaller share are also in every larger share, and validation and test rows do not change.
     - ``unseen``: hospitals whose rows are all test rows, whatever else decides parts.
     - ``trained_on``: ``train``; or ``all``, where the test rows of all other hospitals become training rows, so that
       only ``unseen`` hospitals test.
@@ -57,9 +58,13 @@ class Split(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Split:
         if self.column is not None and (given := self._given(*PARTS, "by", "seed", "folds", "independent")):
-            raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
+            raise ValueError(
+                f"column '{self.column}' decides the parts and cannot be combined with {given}; keep one of them"
+            )
         if self.folds is not None and (given := self._given(*PARTS)):
-            raise ValueError(f"folds {self.folds} decides the parts, {given} cannot too; keep one of them")
+            raise ValueError(
+                f"folds {self.folds} decides the parts and cannot be combined with {given}; keep one of them"
+            )
         if self.trained_on == "all" and not self.unseen:
             raise ValueError("trained_on 'all' leaves no test rows; name the hospitals that test in unseen")
         for part in PARTS:
@@ -82,9 +87,11 @@ class Split(Section):
 
     @model_serializer(mode="wrap")
     def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Where folds or a column decide, a written configuration names no fractions: it could not be read again. No
-        hospital that is unseen is not written, nor that all training rows are used and no others, so that runs of
-        earlier versions go on.
+        """Omit keys from a written configuration that have no effect.
+
+        Where folds or a column decide, fractions are omitted, since the configuration could not be read again with
+        them. An empty ``unseen``, ``used: 1`` and ``trained_on: train`` are omitted so that runs of earlier versions
+        can be resumed.
         """
         decided = self.folds is not None or self.column is not None
         idle = {*(PARTS if decided else ()), *(() if self.unseen else ("unseen",))}
@@ -93,13 +100,15 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """This split with a part for each patient that depends on nobody else, and so with what is used of it; a column
-        gives parts as it does.
+        """Return this split with ``independent`` set: the part of each patient, and whether it is used, depends on no
+        other patient.
+
+        The parts of a split by column do not change.
         """
         return self.model_copy(update={"independent": True})
 
     def effective_seed(self, run: int) -> int | None:
-        """The seed that decides the parts of a run with seed ``run``; None where a column does."""
+        """Return the seed that decides the parts of a run with seed ``run``; None where a column decides."""
         if self.column is not None:
             return None
         if self.seed is not None:
@@ -107,14 +116,14 @@ class Split(Section):
         return run if self.folds is None else run // self.folds
 
     def fold(self, run: int) -> int | None:
-        """The fold that a run with seed ``run`` tests on; None without folds."""
+        """Return the fold that a run with seed ``run`` tests on; None without folds."""
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """The split in words; ``by`` is what was never divided."""
+        """Describe the split as text; ``by`` is what was never divided."""
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
-        alone = f"; each {whom} by a hash of its own, so that shares are kept on average" if hashed else ""
+        alone = f"; each {whom} by a separate hash, so that shares are met on average" if hashed else ""
         if self.used < 1:
             alone += f"; {100 * self.used:g} % of training rows used"
         if self.unseen:
@@ -133,15 +142,15 @@ class Split(Section):
 def assign(
     split: Split, home: NDArray[np.int64], names: tuple[str, ...], group: NDArray[np.int64] | None, seed: int
 ) -> NDArray[np.int8]:
-    """The part of each row, ``[N]``: 0 train, 1 validation, 2 test.
+    """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
-    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows).
-    Each hospital permutes its groups by a random stream of its own (``seed`` and its name) and cuts the permutation in
-    two places: the first groups train, the next validate, the rest test. Cuts lie where row counts come closest to the
-    fractions, at the later place where two are equally close; training gets at least one group. A group that an
-    earlier hospital has placed stays in its part, and the hospital's other groups make up for it.
+    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows). Each
+    hospital permutes its groups with a separate random stream (``seed`` and its name) and cuts the permutation in two
+    places: the first groups train, the next validate, the rest test. Cuts are where row counts are closest to the
+    fractions, at the later place where two are equally close; training gets at least one group. A group that an earlier
+    hospital has assigned stays in its part, and the hospital's other groups make up for it.
 
-    A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier one.
+    A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")
@@ -172,10 +181,11 @@ def used(
     group: NDArray[np.int64] | None,
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Which rows ``[N]`` are kept where a share of the training rows is used: these, and all of other ``part [N]``.
+    """Return a mask ``[N]`` of the rows that remain where a share of the training rows is used.
 
-    Arguments as for :func:`assign`. Each hospital permutes its training groups once, and keeps the first so many, at
-    least one, whose rows come closest to the share: a smaller share is within a larger one.
+    All validation and test rows remain. Arguments as for :func:`assign`; ``part [N]`` is the part of each row. Each
+    hospital permutes its training groups once and uses the first groups, at least one, whose rows come closest to the
+    share. The rows of a smaller share are therefore also in every larger share.
     """
     kept: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
@@ -196,7 +206,8 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """The part of each permuted group with ``sizes [g]`` rows, given the ``taken`` rows that are placed already."""
+    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken`` are the rows already assigned to each
+    part."""
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])
@@ -219,12 +230,13 @@ def _closest(ends: NDArray[np.int64], target: float) -> int:
 
 
 def number(name: str) -> int:
-    """63 bits of a hospital's name, so that its random stream does not depend on which other hospitals there are."""
+    """Hash a hospital's name to 63 bits, so that its random stream does not depend on which other hospitals
+    there are."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """The name of what is never divided, and each row's group number ``[N]`` (None: rows are divided freely)."""
+    """Return the name of what is never divided, and each row's group number ``[N]`` (None: rows are divided freely)."""
     if by == "row" or (by is None and group is None):
         return "row", None
     if group is None:

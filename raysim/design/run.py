@@ -1,4 +1,4 @@
-"""``raysim design``: from its file to its folder, its page and its sentence."""
+"""``raysim design``: from a design's file to its folder, its page and its headline."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ SECTIONS = (Section("figures", "What more would buy", MORE),)
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A planned comparison, or one with more of something, and what it could demonstrate."""
+    """A planned comparison, or one with more hospitals, rows or seeds, and what it could demonstrate."""
 
     name: str
     sites: Sites
     seeds: int
     draws: Draws
     spread: float
-    """The power for the spread between hospitals that would matter."""
+    """The power to detect the relevant spread between hospitals."""
     slope: float
-    """The power for the slope of gains on size; NaN where none is computed."""
+    """The power for the slope of gains on size; NaN if no slope is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A design with what it, and more of it, could demonstrate; the design itself comes first."""
+    """A design and its larger variants, with what each could demonstrate; the design itself comes first."""
 
     design: Design
     variants: Sequence[Variant]
@@ -70,7 +70,7 @@ class Planned:
         )
 
     def table(self) -> pd.DataFrame:
-        """The rows of ``design.csv``: one a variant."""
+        """Return the rows of ``design.csv``: one per variant."""
         return pd.DataFrame(
             {
                 "variant": each.name,
@@ -89,7 +89,8 @@ class Planned:
 
 
 def planned(design: Design) -> Planned:
-    """What ``design`` could demonstrate, and twice the hospitals, twice the rows or twice the seeds."""
+    """Compute what ``design`` could demonstrate, and the same for twice the hospitals, twice the rows or twice the
+    seeds."""
     sites = design.judged()
     twice = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
     larger = replace(sites, events=2 * sites.events, non_events=2 * sites.non_events)
@@ -109,7 +110,8 @@ def planned(design: Design) -> Planned:
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path, Planned]:
-    """Read, simulate, and write ``design.csv``, ``power.csv`` and the page. Returns the folder and what was found."""
+    """Read a design, simulate it, and write ``design.csv``, ``power.csv`` and the page. Returns the folder and
+    findings."""
     design = read_design(path, overrides)
     found = planned(design)
     folder = choose_folder(out, design.name)
@@ -124,7 +126,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None) -> tuple[Path,
 
 
 def power_by_difference(found: Planned) -> pd.DataFrame:
-    """The rows of ``power.csv``: of each variant the power for differences up to what all of them show."""
+    """Return the rows of ``power.csv``: each variant's power for differences up to a size that all variants detect."""
     most = max(each.draws.visible(0.95) for each in found.variants)
     grid = np.linspace(0.0, float(f"{1.2 * most:.1g}"), 31)
     return pd.DataFrame(
@@ -135,7 +137,7 @@ def power_by_difference(found: Planned) -> pd.DataFrame:
 
 
 def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
-    """The page, as HTML text."""
+    """Return the page as HTML text."""
     table = found.table()
     shown = ("hospitals", "seeds", "visible", "power_difference", "power_spread", "power_slope")
     rows = [
@@ -163,7 +165,7 @@ def page(found: Planned, curve: pd.DataFrame, config: str) -> str:
 
 
 def notes(found: Planned) -> list[str]:
-    """What a reader has to know beside the headline, a sentence each."""
+    """Return sentences that a reader needs in addition to the headline."""
     said = []
     if left_out := found.design.undefined():
         said.append(f"{counted(left_out, 'hospital')} will have rows of one class alone, and no AUROC.")
@@ -176,7 +178,7 @@ def notes(found: Planned) -> list[str]:
 
 
 def picture(curve: pd.DataFrame) -> Figure:
-    """The power of every variant by the true difference."""
+    """Plot the power of every variant against the true difference."""
     groups = list(curve.groupby("variant", sort=False))
     x = svg.linear("true difference of AUROC", curve["difference"], include=(0.0,))
     y = svg.share("share of studies that show it")
@@ -191,7 +193,7 @@ def picture(curve: pd.DataFrame) -> Figure:
 
 
 def block(found: Planned, seconds: str, report: str) -> Block:
-    """What the command prints."""
+    """Return the terminal output of the command."""
     design, hospitals = found.design, len(found.variants[0].sites.rows)
     rows = [["", "shown in 8 of 10", f"{design.difference:g} shown", f"spread {design.spread:g} shown"]]
     rows += [

@@ -1,4 +1,4 @@
-"""The file of ``raysim design``: who is to take part, and what is assumed of them."""
+"""The file of ``raysim design``: the planned hospitals, and the assumptions on them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Spread = Annotated[float, Field(ge=0, le=0.5)]
 class Site(Section):
     """One hospital.
 
-    - ``name``: what it is called.
-    - ``rows``: patients on whom models will be tested, some fifth of all that it has.
-    - ``events``: how many of them will have the event.
+    - ``name``: the hospital's name.
+    - ``rows``: the number of test patients, about a fifth of all its patients.
+    - ``events``: the number of test patients who will have the event.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Site(Section):
 
 
 class Many(Section):
-    """Hospitals of which only the number is known: their test rows are log-normal.
+    """Hospitals of which only the number is known; their numbers of test rows are log-normal.
 
-    - ``hospitals``: how many. ``median_rows``: test rows of the one in the middle.
-    - ``sigma``: the standard deviation of the logarithm of their rows. ``prevalence``: the share of events.
+    - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
+    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events.
     """
 
     hospitals: int = Field(ge=2, le=10_000)
@@ -48,12 +48,12 @@ class Many(Section):
 class Design(Section):
     """A planned comparison.
 
-    - ``sites``: a list of hospitals, or what is known of many.
-    - ``difference``: of AUROC, between two methods, that would matter. ``spread``: the standard deviation of hospitals'
-      AUROCs that would matter. ``halving``: by how much half the size is to raise the gain.
-    - ``seeds``: how often each method is to be trained. ``auroc``: how well it will rank.
-    - ``correlation``: of the chance errors of two methods on the same patients.
-    - ``hospital_sd``, ``seed_sd``: how much a true difference varies between hospitals, and between seeds.
+    - ``sites``: a list of hospitals, or :class:`Many`.
+    - ``difference``: the relevant difference in AUROC between two methods. ``spread``: the relevant standard deviation
+      of hospitals' AUROCs. ``halving``: the relevant rise of the gain when size is halved.
+    - ``seeds``: how often each method is trained. ``auroc``: the AUROC expected.
+    - ``correlation``: the correlation of two methods' chance errors on the same patients.
+    - ``hospital_sd``, ``seed_sd``: the standard deviation of a true difference between hospitals, and between seeds.
     """
 
     name: str = "design"
@@ -70,7 +70,7 @@ class Design(Section):
     @field_validator("sites", mode="before")
     @classmethod
     def _one_form(cls, sites: Any) -> Any:
-        # Checked by their form here, since of a union the wrong member would be named.
+        # Checked here by form, because a union's error would name the wrong member.
         if isinstance(sites, Mapping):
             return validated(Many, sites, "sites")
         return sites
@@ -90,7 +90,7 @@ class Design(Section):
         return sites
 
     def judged(self) -> Sites:
-        """The hospitals whose AUROC will be defined; raises ``ConfigError`` for fewer than two."""
+        """Return the hospitals whose AUROC will be defined; raises ``ConfigError`` for fewer than two."""
         events, rows = self._counts()
         defined = (events > 0) & (events < rows)
         if defined.sum() < 2:
@@ -102,7 +102,7 @@ class Design(Section):
         return Sites(events, others, self.auroc, self.correlation, self.hospital_sd, self.seed_sd)
 
     def undefined(self) -> int:
-        """How many hospitals will have no AUROC, since all their rows are of one class."""
+        """Return the number of hospitals without AUROC, because all their rows are of one class."""
         events, rows = self._counts()
         return int(((events == 0) | (events >= rows)).sum())
 
@@ -117,5 +117,5 @@ class Design(Section):
 
 
 def read_design(source: Source, overrides: Sequence[str] = ()) -> Design:
-    """The checked design of a file; every error is one line."""
+    """Read and check the design in a file; every error is one line."""
     return validated(Design, read_tree(source, overrides), "")

@@ -1,6 +1,6 @@
-"""What an attack changed at the honest hospitals, compared with the same run without it.
+"""The effect of an attack on honest hospitals, compared with the same run without the attack.
 
-Harm is what honest hospitals lose of the headline figure, positive where they do worse under the attack.
+Harm is the loss of honest hospitals in the headline figure, positive where they do worse under the attack.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ NAN = float("nan")
 def attack_figures(
     job: Job, outcome: Outcome, clean: Outcome | None, data: Any, averaged: Outcome | None = None
 ) -> AttackFigures:
-    """The figures of a run of ``job`` on federation ``data``, beside the ``clean`` one without attack, if any.
+    """Return the attack figures of a run of ``job`` on federation ``data``, given the ``clean`` run without attack, if
+    any.
 
-    ``averaged`` is one without attack and rule, in which hospitals have equal weights; None: not played.
+    ``averaged`` is a run without attack and rule, with equal weights of hospitals; None if it was not run.
     """
     section, task = job.adversary, data.task
     if section is None:
@@ -71,7 +72,8 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """The share of the test rows of ``hospitals [N]`` of other classes that the trigger turns into the target class."""
+    """Return the share of test rows of other classes at ``hospitals [N]`` that the trigger turns into the
+    target class."""
     section = job.adversary
     if section is None or section.feature is None:
         return NAN

@@ -1,4 +1,4 @@
-"""A guarantee of privacy with its noise, and what it rests on. They are values: :mod:`.calibration` makes them."""
+"""A privacy guarantee with its noise and its parameters. These are plain values; :mod:`.calibration` computes them."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from raysim.config.sections.privacy import PrivacySection
 
 @dataclass(frozen=True)
 class Terms:
-    """What a guarantee rests on."""
+    """The parameters of a privacy guarantee."""
 
     rounds: int
-    """How many rounds there are."""
+    """The number of rounds."""
     rate: float
     """The probability of each hospital to take part in a round."""
     hospitals: int
-    """How many hospitals have training rows; all, where nobody is to know which have."""
+    """The number of hospitals with training rows; the number of all hospitals if noisy sizes hide which have any."""
     patients: tuple[int, ...] = ()
-    """Units at each hospital, where they are patients or rows, ``[N]``."""
+    """The number of units at each hospital, if units are patients or rows, ``[N]``."""
     batch: int = 0
-    """How many units make a batch; 0: all."""
+    """The number of units in a batch; 0: all."""
     epochs: int = 1
-    """Epochs of a local update."""
+    """The epochs of a local update."""
     secure: bool = False
-    """Whether the server learns sums alone."""
+    """Whether secure aggregation is used, so that the server receives only sums."""
     left: int = 0
-    """How many shares of the noise are at least in a sum of all hospitals that is opened."""
+    """The minimum number of noise shares in an opened sum over all hospitals."""
     fewest: int = 0
-    """As ``left``, for the smallest sum that a peer can be in."""
+    """The minimum number of noise shares in the smallest sum that a peer can be in."""
     sampled: bool = True
-    """Whether units are drawn at random for sums in mode ``pooled``; else all are in them, as in client programs."""
+    """Whether units are sampled at random for sums in mode ``pooled``; else all are included, as in client programs."""
     evaluations: int = 1
-    """How often models are evaluated, at most."""
+    """The largest number of evaluations of the models."""
 
     @property
     def units(self) -> int:
-        """How many units there are."""
+        """The total number of units."""
         return sum(self.patients) if self.patients else self.hospitals
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The chance of each unit to be in a step of its hospital, ``[N]``."""
+        """The probability of a unit to be in a step of its hospital, for each hospital ``[N]``."""
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How many steps each hospital makes in a local update, ``[N]``."""
+        """The number of steps of each hospital in a local update, ``[N]``."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 
 @dataclass(frozen=True, eq=False)
 class Guarantee:
-    """A guarantee of privacy with its noise."""
+    """A privacy guarantee with its calibrated noise."""
 
     section: PrivacySection
-    """It, with epsilon and the noise multiplier filled in."""
+    """The configuration section, with epsilon and the noise multiplier filled in."""
     terms: Terms
-    """What it rests on."""
+    """The parameters of the guarantee."""
     parts: tuple[Any, ...]
-    """The parts of the job that it follows from."""
+    """The parts of the job that the guarantee depends on."""

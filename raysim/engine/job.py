@@ -1,4 +1,4 @@
-"""What a run gets (:class:`Job`), reports while it is played (:class:`Round`), and leaves (:class:`Outcome`)."""
+"""The input of a run (:class:`Job`), its progress reports (:class:`Round`), and its result (:class:`Outcome`)."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierPlays:
-    """What was played of a run before it was stopped, and is played again with noise that is drawn again."""
+    """Rounds that were run before a stop and are run again with fresh noise."""
 
     starts: int = 0
-    """How often the run was begun or gone on with before."""
+    """How often the run was started or resumed before."""
     rounds: int = 0
-    """How many rounds are played again, at most, all starts together."""
+    """Upper bound on the number of rounds run again, over all starts."""
 
     def stopped(self, since: int, reached: int) -> EarlierPlays:
-        """With one start more, which began after round ``since`` and has played no round beyond ``reached``."""
+        """Return this with one more start, which began after round ``since`` and ran no round beyond ``reached``."""
         return EarlierPlays(self.starts + 1, self.rounds + max(0, reached - since))
 
 
 AHEAD = 2
-"""Once a round has been told of, the next one has been played, and the one after it may be before more is told."""
+"""Rounds that may have been run beyond the last reported round: one for certain, a second possibly."""
 
 
 @dataclass(frozen=True)
@@ -59,54 +59,55 @@ class Job:
     """One training run: a strategy with a seed."""
 
     work: Work
-    """What all rounds have in common: data, model, optimiser, seed."""
+    """The settings shared by all rounds: data, model, optimiser, seed."""
     strategy: Strategy
     """The federated method."""
     selection: Selection
-    """Who takes part, where the strategy leaves it to a selection."""
+    """The client sampling, if the strategy leaves it to a selection."""
     rounds: int
-    """How many rounds are played; fewer where ``stop`` ends the run early."""
+    """How many rounds are run; fewer if ``stop`` ends the run early."""
     evaluation: EvaluationSection
     """On which rows models are evaluated, and how often."""
     system: SystemSection | None = None
     """How unreliable hospitals are; None: all are reliable, and there is no virtual clock."""
     label: str = ""
-    """What errors call the strategy; its class where empty."""
+    """The strategy's name in errors; empty: its class name."""
     stop: StopSection | None = None
-    """When the run ends before its last round; None: never."""
+    """The rule for early stopping; None: the run does not stop early."""
     adversary: AdversarySection | None = None
-    """Who attacks, and how; None: nobody."""
+    """The attack and the Byzantine hospitals; None: no attack."""
     aggregation: AggregationSection | None = None
-    """The robust rule that replaces averages; None: averages."""
+    """The robust rule that replaces averages; None: plain averages."""
     compression: CompressionSection | None = None
-    """How updates are compressed; None: not at all."""
+    """How updates are compressed; None: uncompressed."""
     privacy: PrivacySection | None = None
-    """What is guaranteed of hospitals' privacy; None: nothing."""
+    """The privacy guarantee for hospitals or patients; None: no guarantee."""
     guarantee: Guarantee | None = None
-    """What is guaranteed with the noise that it takes; None: that is not computed yet."""
+    """The guarantee with its calibrated noise; None: not computed yet."""
     secure: SecureSection | None = None
-    """How sums are hidden; None: not at all."""
+    """Secure aggregation; None: sums are not hidden."""
     canaries: Canaries | None = None
-    """The canaries of an audit; None: there are none."""
+    """The canaries of an audit; None without an audit."""
     tests_groups: bool = False
-    """Whether gaps between groups of patients are tested; of runs with several seeds those of the first are."""
+    """Whether gaps between groups of patients are tested; of several seeds only the first one's run tests them."""
     last: LastSteps = field(default_factory=LastSteps)
-    """What hospitals do after the last round, beside what the strategy lets them."""
+    """Further steps of hospitals after the last round, such as fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
-    """What a guarantee charges beside the rounds that count."""
+    """Earlier starts and repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """This job with its ``guarantee``, whose section has epsilon and noise filled in; itself without one."""
+        """Return this job with its ``guarantee``, whose section has epsilon and noise filled in; None leaves it
+        unchanged."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
     def draws_anew(self) -> bool:
-        """Whether a round that is played again has other noise, so that it costs as much as another round."""
+        """Whether a repeated round has fresh noise, so that it costs as much privacy as another round."""
         return self.privacy is not None and self.privacy.noise == "system"
 
     @property
     def name(self) -> str:
-        """What errors call the strategy."""
+        """The strategy's name in errors."""
         return self.label or type(self.strategy).__name__
 
 
@@ -114,108 +115,108 @@ class Job:
 class Round:
     """A row of ``rounds.csv``.
 
-    A run without rounds has one row, round 0, with what its set-up took and sent: :attr:`Outcome.setup`.
+    A run without rounds has one row, round 0, with the time and bytes of its set-up: :attr:`Outcome.setup`.
     """
 
     round: int
-    """Its number: 1, 2, ..."""
+    """The number of the round: 1, 2, ..."""
     seconds: float
-    """How long it took, in seconds of real time."""
+    """Duration in seconds of real time."""
     cohort_size: int
-    """How many hospitals' updates went into it."""
+    """How many hospitals' updates were used."""
     bytes_down: int
-    """Bytes that hospitals received in it."""
+    """Bytes that hospitals received in the round."""
     bytes_up: int
-    """Bytes that hospitals sent in it."""
+    """Bytes that hospitals sent in the round."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Federation-level metrics by model served, where it was evaluated."""
+    """Federation-level metrics by model served; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
-    """Virtual time from the run's beginning until the server had this round's models; NaN where no federation could
-    have them (pooled rows), None without a virtual clock."""
+    """Virtual time from the run's start until the server had this round's models. NaN for pooled rows, which no
+    federation could train on; None without a virtual clock."""
     asked: int = 0
-    """How many hospitals were called, on a virtual clock."""
+    """How many hospitals were called, with a virtual clock."""
     staleness: float = 0.0
     """The mean staleness of the cohort's updates, in versions of the global model."""
     training_loss: float | None = None
-    """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
+    """Mean loss over the training rows of all hospitals, if measured; see :class:`TrainingLosses`."""
     validation_loss: float | None = None
-    """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
+    """Mean loss over the validation rows of all hospitals, if the run may stop early; see :class:`Stopping`."""
 
     def exchange(self, further: Bytes) -> None:
-        """Count ``further`` bytes, which were exchanged after its updates."""
+        """Add ``further`` bytes, which were exchanged after the updates."""
         self.bytes_down += further.down
         self.bytes_up += further.up
 
 
 @dataclass(eq=False, kw_only=True)
 class Outcome(Gathered):
-    """What a finished run leaves."""
+    """The result of a finished run."""
 
     rounds: list[Round]
-    """All of them, in order."""
+    """All rounds, in order."""
     figures: dict[str, Floats]
-    """Per model served, the figures of each hospital, ``[N, len(task.figures)]``."""
+    """For each model served, the figures of each hospital, ``[N, len(task.figures)]``."""
     metrics: dict[str, dict[str, float]]
-    """Per model served, the metrics of the federation."""
+    """For each model served, the metrics of the federation."""
     serve: dict[str, Ids]
-    """Per model served, the model row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
+    """For each model served, the model row of each hospital ``[N]`` or of each group of its rows ``[N, G]``, or
+    ``OWN``."""
     models: Floats
     """The server's models, ``[M, P]``; row 0 is the global one."""
     cluster: Ids | None
-    """The model row of each hospital's cluster model, ``[N]``, or None."""
+    """The model row of each hospital's cluster model, ``[N]``; None without clusters."""
     kept: dict[int, NDArray[Any]]
-    """The hospitals' own models ``[P]`` by id; only their ``private`` parameters are used where there are such."""
+    """The hospitals' own models ``[P]`` by id; with ``private`` parameters, only these are used."""
     layout: Layout
-    """Where each tensor lies in a model's parameters."""
+    """The position of each tensor in a model's parameters."""
     ledger: Ledger
     """Everything that ever left a hospital."""
     seconds: float
-    """How long the run took in all, set-up and last evaluation included."""
+    """Duration of the whole run in seconds, including set-up and last evaluation."""
     setup: Bytes = field(default_factory=Bytes)
     """What was exchanged before the first round."""
     private: Mask | None = None
-    """The parameters that never left a hospital, ``[P]``, or None."""
+    """The parameters that never left a hospital, ``[P]``; None without such parameters."""
     mixture: Floats | None = None
-    """The weights of model rows that make a hospital's model until it has its own, ``[N, M]``, or None."""
+    """The weights of model rows in each hospital's model until it has its own, ``[N, M]``; None without a mixture."""
     division: Division | None = None
-    """How rows are cut into the groups that models belong to, or None."""
+    """The division of rows into the groups that have models of their own; None without one."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Per model served, its outputs for all rows ``[n]`` or ``[n, C]``, where these were asked for."""
+    """For each model served, its outputs for all rows, ``[n]`` or ``[n, C]``; empty if not requested."""
     stopped: Stopped | None = None
-    """How the run ended where it may stop early; None where it may not."""
+    """How early stopping ended the run; None if the run may not stop early."""
     facts: dict[str, float] = field(default_factory=dict)
-    """Figures that the strategy reports beside its models."""
+    """Figures that the strategy reports in addition to its models."""
     clusters_of_patients: Ids | None = None
-    """The training rows of each hospital in each group of its division, ``[N, G]``; None without one."""
+    """The number of each hospital's training rows in each group of the division, ``[N, G]``; None without one."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The ids of the hospitals that attacked."""
     attack: AttackFigures | None = None
-    """What the attack changed; None without one."""
+    """What the attack changed; None without an attack."""
     privacy: Statement | None = None
-    """The guarantee of privacy, with the epsilon that was spent; None where nothing was guaranteed."""
+    """The privacy guarantee with the epsilon reached; None without a guarantee."""
 
     one_class: dict[str, Mask] = field(default_factory=dict)
-    """Per model served, the hospitals ``[N]`` that trained it themselves, in whole or the part that they keep, on rows
-    of one class; empty under a guarantee of privacy, where nobody knows."""
+    """For each model served, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
+    only. Empty under a privacy guarantee, which hides this."""
     noisy_sizes: Ids | None = None
-    """How many units each hospital trains on, as it has released with noise, ``[N]``; None where that is public."""
+    """How many units each hospital trains on, as released with noise, ``[N]``; None if the exact numbers are public."""
     seen: Floats | None = None
     """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
     recalibrated: Recalibrated | None = None
-    """The recalibration of the model that is called ``recalibrated``; None without one."""
+    """The recalibration behind the model called ``recalibrated``; None without recalibration."""
     uncertainty: Uncertainty | None = None
-    """How sure the global model's parameters are; None where nothing estimates that."""
+    """The uncertainty of the global model's parameters; None if the strategy does not estimate it."""
     ended: bool = False
-    """Whether the strategy has finished by itself, such as an exact fit: no round could change its models."""
+    """Whether the strategy has finished by itself, such as an exact fit: further rounds would not change its models."""
     called: Ids | None = None
-    """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
+    """The number of rounds in which each hospital ran client programs, ``[N]``; None without client programs."""
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss has converged; None where none was measured, or where no round is left to be
-        played.
+        """Whether the training loss has converged; None if no loss was measured or the strategy has finished by itself.
 
-        A fit that says that it has not converged yet has not diverged, whatever its loss: it may have begun again.
+        A fit that reports that it has not converged is not called diverged, whatever its loss: it may have restarted.
         """
         losses = list(self.loss_curve.values())
         if not losses or self.ended:
@@ -227,23 +228,23 @@ class Outcome(Gathered):
 
     @property
     def loss_curve(self) -> dict[int, float]:
-        """The training losses by round, 0 before training; empty where none were taken."""
+        """The training losses by round, 0 being before training; empty if no loss was measured."""
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
+        """Return how many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property
     def played(self) -> int:
-        """How many rounds were played; 0 where the strategy has none."""
+        """How many rounds were run; 0 if the strategy has no rounds."""
         return max((row.round for row in self.rounds), default=0)
 
     def participated(self, hospitals: int) -> Ids | None:
-        """In how many of the rounds each of so many hospitals has sent an update, ``[hospitals]``.
+        """Return the number of rounds in which each hospital has sent an update, ``[hospitals]``.
 
-        None under a privacy guarantee, which assumes that nobody knows who was sampled. Training alone and training on
-        pooled rows send none. An update that came too late to be used was sent all the same.
+        None under a privacy guarantee, which assumes that client sampling is secret. Local-only training and training
+        on pooled rows send no updates. An update that came too late to be used counts as sent.
         """
         if self.privacy is not None:
             return None
@@ -253,7 +254,7 @@ class Outcome(Gathered):
 
     @property
     def traffic(self) -> Bytes:
-        """What was exchanged in all rounds together, without the set-up."""
+        """The bytes exchanged in all rounds together, without the set-up."""
         rounds = [row for row in self.rounds if row.round > 0]
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
 
@@ -263,22 +264,22 @@ class Result:
     """A finished run of an experiment and the folder with its files."""
 
     label: str
-    """What tables call the strategy."""
+    """The strategy's name in tables."""
     is_reference: bool
-    """Whether its strategy is a reference, such as training on pooled rows, and not a federated method."""
+    """Whether the strategy is a reference, such as training on pooled rows, and not a federated method."""
     seed: int
     """The seed of the run."""
     federation: Federation
-    """The federation that it ran on."""
+    """The federation of the run."""
     outcome: Outcome
-    """Its models and figures."""
+    """The models and figures of the run."""
     folder: Path
-    """The folder with its files."""
+    """The folder with the run's files."""
     title: str = ""
-    """What people call the strategy; empty: its label."""
+    """The strategy's full name; empty: its label."""
     alone: bool = False
-    """Whether its hospitals train by themselves."""
+    """Whether hospitals train alone, without a federation."""
     learner: str = ""
-    """What tables call the model; empty where that is not known."""
+    """The model's name in tables; empty if unknown."""
     by_steps: bool = True
-    """Whether its strategy trains by the configured learning rate."""
+    """Whether the strategy trains with the configured learning rate."""

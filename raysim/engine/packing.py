@@ -1,8 +1,8 @@
-"""Plain values as named arrays and JSON, and back: how a strategy's state is kept without anything that executes.
+"""Packing of plain values as named arrays and JSON: a strategy's state is stored without executable code.
 
-A state is a dataclass of arrays, numbers, texts, None, and tuples, lists and dicts of these; a field may itself be a
-dataclass if its annotation says which. No file decides alone which class is made: the state's is looked up among the
-subclasses of ``State`` that the configured strategy has brought along, a field's is read from its annotation.
+A state is a dataclass of arrays, numbers, texts, None, and tuples, lists and dicts of these. A field may itself be a
+dataclass if its annotation names the class. A file alone never decides which class is made: the state's class is
+searched among the ``State`` subclasses of the configured strategy, and a field's class is read from its annotation.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from raysim.strategies.base import State, Strategy
 Arrays = dict[str, NDArray[Any]]
 
 KINDS = "biuf"
-"""Kinds of numpy types that are kept: truth values, integers with and without sign, floats."""
+"""Kinds of numpy types that can be stored: Booleans, signed and unsigned integers, floats."""
 
 
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
-    """``value`` as JSON; its arrays go into ``arrays`` under names that begin with ``name``.
+    """Return ``value`` as JSON; its arrays go into ``arrays`` under names that begin with ``name``.
 
-    ``typed``: an annotation tells which dataclass ``value`` is when it is unpacked. Raises ``TypeError`` naming the
-    part that cannot be kept, such as a dataclass inside a tuple, list or dict, where no annotation tells its class.
+    ``typed``: an annotation gives the dataclass of ``value`` for unpacking. Raises ``TypeError`` naming the part that
+    cannot be stored, such as a dataclass inside a tuple, list or dict, whose class no annotation gives.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -49,7 +49,7 @@ def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
 
 
 def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> Any:
-    """What :func:`pack` packed; ``hint`` is the annotation of the field that holds it."""
+    """Return the value that :func:`pack` packed; ``hint`` is the annotation of its field."""
     if not isinstance(node, dict):
         return node
     ((kind, content),) = node.items()
@@ -67,10 +67,11 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """The state of ``strategy`` with the name of its class. Raises ``ConfigError`` where it cannot be kept.
+    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if it cannot be
+    stored.
 
-    The class is named in words that stay when modules move, ``{strategy: its registered name, class: its own name}``;
-    or by its import path, ``{class: module.Class}``, where the strategy is not registered.
+    For a registered strategy the name does not depend on modules: ``{strategy: its registered name, class: class
+    name}``. Otherwise it is the import path, ``{class: module.Class}``.
     """
     cls = type(state)
     named = {"class": f"{cls.__module__}.{cls.__qualname__}"}
@@ -82,14 +83,14 @@ def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, An
 
 
 def pack_memory(memory: Any, arrays: Arrays) -> Any:
-    """What a selection remembers. Raises ``ConfigError`` where it cannot be kept."""
+    """Return the packed memory of a selection. Raises ``ConfigError`` if it cannot be stored."""
     with _blaming_its_author("what the selection remembers"):
         return pack(memory, "memory", arrays)
 
 
 @contextmanager
 def _blaming_its_author(what: str) -> Iterator[None]:
-    """Turn a ``TypeError`` of packing ``what`` into a ``ConfigError`` for whoever wrote its class."""
+    """Turn a ``TypeError`` of packing ``what`` into a ``ConfigError`` for the author of its class."""
     try:
         yield
     except TypeError as error:
@@ -100,7 +101,8 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """The state that :func:`pack_state` packed. Raises ``ValueError`` for a class that ``strategy`` has not brought."""
+    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class that ``strategy`` does not
+    have."""
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
         classes = [cls for (module, qualified), cls in _states().items() if f"{module}.{qualified}" == name]
@@ -115,7 +117,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """State classes called ``name``; of several, those whose module path shares most with the strategy's module."""
+    """Return the state classes called ``name`` whose module paths share the most parts with the strategy's module."""
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
     for (module, qualified), cls in _states().items():
@@ -126,7 +128,7 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _states() -> dict[tuple[str, str], type[State]]:
-    """``State`` and all its subclasses by module and name; of a class that was defined twice, the later one."""
+    """Return ``State`` and all its subclasses by module and name; of a class defined twice, the later one."""
 
     def all_of(cls: type[State]) -> Iterator[type[State]]:
         yield cls
@@ -137,7 +139,7 @@ def _states() -> dict[tuple[str, str], type[State]]:
 
 
 def _dataclass_of(hint: Any) -> Any:
-    """The dataclass that an annotation allows, ``X`` or ``X | None``."""
+    """Return the dataclass in an annotation ``X`` or ``X | None``."""
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for choice in choices:
         if dataclasses.is_dataclass(choice):

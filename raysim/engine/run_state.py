@@ -1,4 +1,4 @@
-"""The state of a run: what it goes on from, and what it records meanwhile."""
+"""The state of a run, from which it is resumed, and its records."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from raysim.virtual_time.clock import Clock
 
 @dataclass(eq=False)
 class History:
-    """The record of a job so far: what a resumed run goes on writing."""
+    """The record of a job so far, which a resumed run continues."""
 
     rounds: list[Round]
-    """Its rounds, the last one not evaluated yet."""
+    """The rounds so far; the last one is not evaluated yet."""
     ledger: Ledger
-    """What has left hospitals."""
+    """Everything that has left hospitals."""
     seconds: float
-    """How long it took, in seconds of real time."""
+    """Duration so far in seconds of real time."""
     setup_down: int
     """Bytes that hospitals received before the first round."""
     models_held: Ids
-    """As :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
+    """See :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """Training losses, beside those of the rounds."""
+    """Training losses that are not in the rows of rounds, such as the loss before training."""
     cohorts: list[Ids | None] = field(default_factory=list)
-    """Who was asked for an update in each round; None: nobody was, as models stay where they are."""
+    """The ids of the hospitals asked for an update in each round; None: the round needed no updates."""
 
     def copy(self) -> History:
-        """A copy that a run may change."""
+        """Return a copy that a run may change."""
         return replace(
             self,
             rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
@@ -46,29 +46,29 @@ class History:
 
 @dataclass(eq=False)
 class RunState:
-    """The state of a job: what it can go on from, with the same hyper-parameters or others."""
+    """The state of a job, from which it can continue with the same hyper-parameters or others."""
 
     round: int
-    """The round after which it was taken; 0: before the first."""
+    """The last round included; 0: before the first."""
     state: State
     """The strategy's state."""
     kept: HospitalStates | None
-    """What hospitals remember, None where no strategy has let them."""
+    """The hospitals' memory; None if no strategy has used any."""
     memory: Any = None
-    """What the selection remembers."""
+    """The memory of the selection."""
     history: History | None = None
-    """The record so far. With one this is a checkpoint: the job goes on as if it had never stopped."""
+    """The record so far. With a history this is a checkpoint: the job continues as if it had never stopped."""
     clock: Clock | None = None
-    """The virtual clock, with what is under way between hospitals and server; None without one."""
+    """The virtual clock, with messages under way between hospitals and server; None without one."""
     stopping: Stopping | None = None
-    """The checks on validation rows so far, where the job may stop early."""
+    """The checks on validation rows so far; None if the job may not stop early."""
     reception: Any = None
-    """What privacy guarantees carry from round to round, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
+    """The state of the privacy guarantee, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
     best: RunState | None = None
-    """The state after the best of these checks, as far as the job needs it to end with its models."""
+    """The state after the best validation check, as far as the job needs it to end with these models."""
     attacks: Any = None
-    """What attacks and robust rules carry from round to round, in plain values; None without."""
+    """The state of attacks and robust rules carried from round to round, in plain values; None without any."""
 
 
 Event = Round | Outcome | RunState
-"""What a run yields while it is played."""
+"""Everything that a run yields."""

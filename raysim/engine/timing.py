@@ -1,4 +1,4 @@
-"""Virtual time of finished runs: how long they took, and when a metric reached its target."""
+"""Virtual time of finished runs: their duration, and when a metric reached its target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALLER = (
     *("gini", "std", "size_bias_abs", "ad", "sdad", "accuracy_range", "accuracy_cv"),
 )
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
-"""Metrics of which more is better; of which less is better; and those that follow the headline metric."""
+"""Metrics that are better when larger; that are better when smaller; and that follow the headline metric."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Reached:
     """When a target was first reached."""
 
     round: int
-    """The round at whose end it was; 0 where it never was."""
+    """The round at whose end the target was reached; 0 if never."""
     virtual_seconds: float
-    """Virtual time from the run's beginning; NaN where it never was."""
+    """Virtual time from the run's start; NaN if the target was never reached."""
     bytes: float
-    """Bytes that hospitals had exchanged by then; NaN where it never was."""
+    """Bytes exchanged until then; NaN if the target was never reached."""
 
 
 def check_target(target: Mapping[str, float], task: TaskKind) -> None:
-    """Raise ``ConfigError`` for a metric that rounds do not report, or of which neither more nor less is better."""
+    """Raise ``ConfigError`` for a metric that rounds do not report, or that has no better direction."""
     reachable = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
     for name in target:
         if name not in reachable:
@@ -49,7 +49,8 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
-    """When the headline model reached ``value`` of a metric, among evaluated rounds. ``before``: set-up bytes."""
+    """Return when the headline model first reached ``value`` of a metric, among evaluated rounds. ``before``: set-up
+    bytes."""
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
         reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
@@ -60,14 +61,16 @@ def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, 
 
 
 def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
-    """Bytes that hospitals had exchanged by the end of each round, ``before`` the first one included."""
+    """Return the bytes exchanged by the end of each round, including ``before`` bytes from before the first round."""
     exchanged = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
     return [before + moved for moved in itertools.accumulate(exchanged)]
 
 
 def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> dict[str, float]:
-    """A run's virtual time by name, for tables: ``virtual_seconds``, and ``<metric>_target_seconds``,
-    ``<metric>_target_bytes`` and ``<metric>_target_reached`` (1 or 0) for each target. Nothing without ``system``.
+    """Return a run's virtual times for tables, by name; empty without ``system``.
+
+    The names are ``virtual_seconds`` and, for each target, ``<metric>_target_seconds``, ``<metric>_target_bytes`` and
+    ``<metric>_target_reached`` (1 or 0).
     """
     if section is None or not outcome.rounds:
         return {}
@@ -82,7 +85,7 @@ def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> 
 
 
 def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[str, Any]:
-    """A run's virtual time and targets for ``summary.json``; undefined values are None."""
+    """Return a run's virtual time and targets for ``summary.json``; undefined values are None."""
     targets = {}
     for metric, value in section.target.items():
         when = reached(outcome.rounds, metric, value, task, outcome.setup.both)
@@ -102,8 +105,10 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 
 
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
-    """A row a strategy, model served, seed and evaluated round: ``virtual_seconds``, ``bytes`` until then, ``value`` of
-    a metric. Runs whose time is undefined have none.
+    """Return one row per strategy, model served, seed and evaluated round.
+
+    Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Runs with undefined time are left
+    out.
     """
     import pandas as pd
 

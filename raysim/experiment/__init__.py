@@ -1,1 +1,1 @@
-"""A run, a comparison, a curve, a plan."""
+"""Runs, comparisons, curves, plans and validations."""

@@ -35,10 +35,10 @@ def card_of_comparison(
     edge: str = "",
     unseen: Mapping[Key, Line] | None = None,
 ) -> Card:
-    """The card of a comparison; ``frame`` has a row a strategy, model and seed, the others as for its page.
+    """Return the card of a comparison. ``frame`` has one row per strategy, model and seed.
 
-    ``edge`` is a clause on values that tuning has chosen at the edge of what it tried; may be empty. ``unseen`` has a
-    line a model on hospitals that were left out in turn.
+    The other arguments are the same as for the comparison's page. ``edge`` is a clause on tuned values that lie at the
+    edge of the range tried; it may be empty. ``unseen`` has one line per model on hospitals that were left out in turn.
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(
@@ -53,7 +53,7 @@ def card_of_comparison(
 
 
 def card_of_run(config: Config, result: Result, hospitals: pd.DataFrame, noise: Mapping[Key, Noise] | None) -> Card:
-    """The card of one run; without ``noise`` nothing is said of groups of patients."""
+    """Return the card of one run. Without ``noise`` the card has no statement on patient groups."""
     return run_card(result, hospitals, _asked(config), noise=noise, remarks=_remarks(config, [result]))
 
 
@@ -67,7 +67,7 @@ def _remarks(config: Config, results: Sequence[Result], cautions: tuple[str, ...
 
 
 def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
-    """A line on features that all but are the label, if there are any."""
+    """Return a warning line on features that may reveal the label; empty if there are none."""
     federations = {result.seed: result.federation for result in results}.values()
     found = {
         each.feature: each.text

@@ -1,4 +1,4 @@
-"""What chance alone would show, computed while runs are still being played."""
+"""Computes the noise floor of a comparison, the differences expected by chance, while later runs still execute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class BackgroundNoiseFloor:
-    """The noise of a comparison. Only runs of the first seed decide it, so a thread computes it while others play."""
+    """The noise floor of a comparison. It depends only on runs of the first seed, so a thread computes it during later
+    runs."""
 
     def __init__(self, minimum_events: int) -> None:
         self._minimum_events = minimum_events
@@ -22,7 +23,7 @@ class BackgroundNoiseFloor:
         self._computed: Future[Mapping[tuple[str, str], Noise]] | None = None
 
     def add(self, result: Result) -> None:
-        """Take the result of a run that has ended; results come in the order of seeds."""
+        """Add the result of a finished run. Results arrive in the order of seeds."""
         if self._computed is not None:
             return
         if not self._first or result.seed == self._first[0].seed:
@@ -32,7 +33,7 @@ class BackgroundNoiseFloor:
         Thread(target=self._compute, args=(self._computed,), name="noise", daemon=True).start()
 
     def of(self, results: Sequence[Result]) -> Mapping[tuple[str, str], Noise]:
-        """The noise of a comparison with these ``results``; waits for the thread, if one was started."""
+        """Return the noise floor of a comparison with these ``results``. Waits for the thread if one was started."""
         if self._computed is None:
             return self._noise(results)
         return self._computed.result()
@@ -40,7 +41,7 @@ class BackgroundNoiseFloor:
     def _compute(self, computed: Future[Mapping[tuple[str, str], Noise]]) -> None:
         try:
             computed.set_result(self._noise(self._first))
-        except BaseException as error:  # raised where it is asked for
+        except BaseException as error:  # raised by result()
             computed.set_exception(error)
 
     def _noise(self, results: Sequence[Result]) -> Mapping[tuple[str, str], Noise]:

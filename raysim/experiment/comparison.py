@@ -1,4 +1,4 @@
-"""What the results of a comparison become: its tables, its answer, its figures and its page."""
+"""Writes the results of a comparison: its tables, its answer, its figures and its page."""
 
 from __future__ import annotations
 
@@ -65,10 +65,14 @@ def write_comparison(
     scores: Scores = NO_SCORES,
     before: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
-    noise that may have been computed while runs were still being played. ``found``: what its headline begins with.
-    ``unseen``: what hospitals showed that were left out. ``scores``: existing scores, which are further references.
-    ``before``: sentences that the reasons begin with.
+    """Write a comparison's files, and return its table.
+
+    - ``first``: figures at the top of the page.
+    - ``beside``: the noise floor that may have been computed during the runs.
+    - ``found``: the beginning of the headline.
+    - ``unseen``: results at hospitals that were left out.
+    - ``scores``: existing scores, which are further references.
+    - ``before``: the first sentences of the reasons.
     """
     everything = [*results, *scores.results]
     frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)
@@ -163,7 +167,8 @@ def _patient_group_figures(
     titles: Mapping[str, str],
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write what runs have of patient groups, where figures by group were asked for, and draw the ``chosen``."""
+    """Write the runs' figures of patient groups, if figures by group were requested, and plot the ``chosen``
+    strategies."""
     patients = stacked_files(results, "patients.csv")
     if patients is None:
         return []
@@ -189,7 +194,7 @@ def _patient_cluster_figures(
     reference: str,
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
-    """Write the files of clusters of patients and draw them, where a run has such clusters."""
+    """Write the files of patient clusters and plot them, if a run has such clusters."""
     composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
     if composition is None:
         return []
@@ -203,7 +208,8 @@ def _patient_cluster_figures(
 
 
 def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """The rows of :func:`per_seed` with each run's virtual time, also until targets that its headline model reaches."""
+    """Add to the rows of :func:`per_seed` each run's virtual time, in total and until its headline model reaches
+    targets."""
     rows = [
         timing.figures(result.outcome, config.system, result.federation.task)
         for result in results
@@ -213,7 +219,7 @@ def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Re
 
 
 def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Mapping[str, str]) -> list[svg.Figure]:
-    """The picture of virtual time, where the configuration has ``system``."""
+    """Return the plot of virtual time, if the configuration has ``system``."""
     if config.system is None:
         return []
     task = results[0].federation.task
@@ -222,7 +228,7 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 
 
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The pages of the single runs that have one: for each strategy its name, and the seed with its page's address."""
+    """Return the pages of single runs: for each strategy its name, and the seed and address of each page."""
     pages: dict[str, list[tuple[str, str]]] = {}
     for result in results:
         if not (result.folder / PAGE).exists():

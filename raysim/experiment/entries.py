@@ -1,4 +1,4 @@
-"""What an experiment compares: strategies under their labels, each with its model and a folder for its runs."""
+"""The strategies that an experiment compares: each has a label, a model and a folder for its runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.strategies.base import Selection, Strategy
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A strategy of an experiment under its label, with the configuration of its runs."""
+    """A strategy of an experiment with its label and the configuration of its runs."""
 
     label: str
     config: Config
@@ -24,19 +24,19 @@ class Entry:
 
     @property
     def learner(self) -> str:
-        """What tables call its model."""
+        """The name of the strategy's model in tables."""
         return self.config.model.learner
 
     @property
     def way(self) -> str:
-        """The label without its learner, where a comparison crosses strategies with models."""
+        """The label without its learner, if a comparison crosses strategies with models."""
         return self.label.removesuffix(f", {self.learner}")
 
     @property
     def title(self) -> str:
-        """What people call the strategy, with the learner where its label ends with one that the title does not name.
+        """The strategy's readable name. A learner at the end of the label is added, unless the name has it already.
 
-        Boosted trees from sums, say, are boosted trees.
+        Example: "boosted trees from sums" already contains its learner.
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.way_title.casefold())
         named = self.way == self.label or learner.split()[-1].casefold() in words
@@ -44,9 +44,10 @@ class Entry:
 
     @property
     def way_title(self) -> str:
-        """What people call the strategy: the label in its configuration, else the title of its class, else its name.
+        """The strategy's readable name: the label in its configuration, otherwise the title of its class, otherwise its
+        name.
 
-        In a label that begins with the strategy's name, as those of a curve do, the title replaces the name.
+        In a label that begins with the strategy's name, as in a curve, the title replaces the name.
         """
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
@@ -57,12 +58,12 @@ class Entry:
 
 
 def folder_of(label: str) -> str:
-    """The name of the folder below ``runs`` that has the runs of the strategy called ``label``."""
+    """Return the name of the folder below ``runs`` with the runs of the strategy ``label``."""
     return re.sub(r"^\.+|[^\w.-]+", "_", label)
 
 
 def entries(configs: Sequence[Config]) -> list[Entry]:
-    """An entry for each of ``configs``. Raises ``ConfigError`` where two share a label, or a folder of runs."""
+    """Make an entry for each of ``configs``. Raises ``ConfigError`` if two share a label or a folder of runs."""
     by_label: dict[str, Entry] = {}
     folders: dict[str, str] = {}
     for i, config in enumerate(configs):
@@ -72,7 +73,7 @@ def entries(configs: Sequence[Config]) -> list[Entry]:
                 f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
             )
         folder = folder_of(label)
-        other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
+        other = folders.setdefault(folder.casefold(), label)  # some file systems ignore case
         if other != label:
             raise ConfigError(
                 f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "

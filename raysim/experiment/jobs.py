@@ -1,6 +1,6 @@
-"""The job of one run: what a configuration says of training, on a federation in its folder.
+"""Makes the job of one run: the training that a configuration describes, on a federation in its folder.
 
-Trials of sweeps are made from here in processes of their own, so this module imports little.
+Separate processes make the trials of sweeps with this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from raysim.training.losses import default_rate
 def make_job(
     config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int, *, tests_groups: bool = False
 ) -> Job:
-    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder.
+    """Make the job of one run: train ``strategy`` with ``config`` on the federation in a folder.
 
-    ``tests_groups``: whether it tests gaps between groups of patients.
+    ``tests_groups``: whether the run tests gaps between groups of patients.
     """
     training, rate = config.training, learning_rate(config, federation)
     return Job(
@@ -54,16 +54,18 @@ def make_job(
 
 
 def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
-    """How sums are hidden: as configured, or by the defaults where a strategy hides its sums anyway.
+    """Return the secure aggregation of a run: as configured, or the default if the strategy hides its sums anyway.
 
-    Under a guarantee that is where each hospital adds a share of the noise, of which a server would see one alone.
+    Under a privacy guarantee, the default applies only if each hospital adds a share of the noise. Without hidden sums
+    the server would observe each update with a single share of the noise.
     """
     in_shares = config.privacy is None or config.privacy.way in ("pooled", "distributed")
     return SecureSection() if config.secure is None and in_shares and strategy.hides_sums() else config.secure
 
 
 def learning_rate(config: Config, federation: Path) -> float:
-    """The configured learning rate, else the default for the model's loss and the label of a federation's folder."""
+    """Return the configured learning rate, or the default for the model's loss and the label of the federation in a
+    folder."""
     if config.training.learning_rate is not None:
         return config.training.learning_rate
     return default_rate(config.model.options().get("loss"), real_label=Federation.of_real_label(federation))

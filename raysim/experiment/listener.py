@@ -1,4 +1,4 @@
-"""What MLflow and the user are told of one run while it is played."""
+"""Reports one run to MLflow and the user during the run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ from raysim.tracking.recording import Record
 
 
 class Listener:
-    """Tells MLflow and the display of a ``run``; its record is nested in ``parent``, a comparison's. Use as a context.
+    """Reports a ``run`` to MLflow and the display. Use it as a context manager.
 
-    An exception that leaves the context marks MLflow's run failed or killed.
+    Its MLflow record is nested in ``parent``, a comparison's record. An exception inside the context marks the MLflow
+    run failed or killed.
     """
 
     def __init__(self, services: RunServices, run: Run, federation: Federation, parent: Record | None) -> None:
@@ -50,7 +51,8 @@ class Listener:
             self._record.__exit__(kind, error, at)
 
     def begin(self, ticket: str, again: bool) -> None:
-        """The run begins, or goes on (``again``), under the id of its ``ticket``. Only the first call counts."""
+        """Record that the run begins, or is resumed (``again``), under the id of its ``ticket``. Only the first call
+        counts."""
         if self._record is not None:
             return
         run, config = self.run, self.run.entry.config
@@ -64,7 +66,7 @@ class Listener:
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
 
     def round(self, row: Round) -> None:
-        """A round has ended and been evaluated. A round that another process plays again is ignored."""
+        """Record that a round has ended and been evaluated. A round that another process repeats is ignored."""
         host.end_if_terminating()
         if self._record is None or row.round <= self._last_round:
             return
@@ -74,7 +76,7 @@ class Listener:
         self._record.round(row)
 
     def ended(self) -> Result:
-        """The run has ended in another process; its result is read from its folder."""
+        """Record that the run has ended in another process. Reads its result from its folder, and returns it."""
         outcome = load_finished(self.run.folder)
         if outcome is None:
             raise ResourceError(f"{self.run.folder}: what its run wrote cannot be read; see that the disk is well")
@@ -83,8 +85,8 @@ class Listener:
         return result
 
     def end(self, result: Result, manifest: Manifest) -> None:
-        """The run has ended, and its files are those in the ``manifest``."""
-        from raysim.statistics.differences.paired import FEW_HOSPITALS  # a fifth of a second to import
+        """Record that the run has ended, with the files in the ``manifest``."""
+        from raysim.statistics.differences.paired import FEW_HOSPITALS  # takes 0.2 s to import
 
         outcome, kind, config = result.outcome, self._federation.task, self.run.entry.config
         model, headline = list(outcome.metrics.items())[-1]
@@ -94,7 +96,7 @@ class Listener:
         figures["observed_over_expected"] = observed_over_expected(outcome)
         if self._record is not None:
             tags = verdict(manifest) | {"strategy": self.run.entry.label, "learner": self.run.entry.learner}
-            # Below a comparison, which has the answer in its name, a run is found by its own.
+            # In a comparison the parent has the answer in its name, and the run keeps its own name.
             named = "" if self._parent is not None else title(self.run.name, tags)
             self._record.done(figures, manifest.paths(), note(manifest, "run"), named, tags)
         mean = headline[kind.headline]
@@ -116,7 +118,7 @@ class Listener:
 def listen(
     actors: RunActors, listeners: Sequence[Listener], again: bool, spared: Spared
 ) -> Iterator[tuple[Run, Result | Exception]]:
-    """Play the runs of ``listeners`` side by side on ``actors``, and pass the events of each run to its listener.
+    """Execute the runs of ``listeners`` concurrently on ``actors``, and pass the events of each run to its listener.
 
     Yields the runs in order, each with its result, or with its error if that is ``spared``. Other errors are raised.
     """
@@ -148,6 +150,6 @@ def listen(
 
 
 def data_tags(section: DataSection, federation: Federation) -> dict[str, str]:
-    """The tags by which MLflow knows the data of a run, and what is predicted."""
+    """Return the MLflow tags of a run's data and of the predicted event."""
     tags = dict(zip(DATA_TAGS, (section.source, federation.fingerprint), strict=True))
     return tags | {PREDICTS_TAG: plugins.predicted(section)}

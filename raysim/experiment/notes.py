@@ -1,4 +1,4 @@
-"""What MLflow's record of a run or comparison says of its outcome: headline figures, and the answer in words."""
+"""The outcome of a run or comparison in MLflow's record: headline figures, and the answer in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from raysim.tracking.charts import VERDICT_TAG
 from raysim.tracking.names import metric_label
 
 TITLE = 120
-"""The most characters of the name by which MLflow lists an experiment."""
+"""Largest number of characters of an experiment's name in MLflow."""
 
 
 def headlines(results: Sequence[Result]) -> dict[str, float]:
-    """Of each strategy, the headline figure and the worst decile of its headline model: means over seeds, by name."""
+    """Return the mean over seeds of each strategy's headline figure and worst decile, by name. Both belong to the
+    strategy's headline model."""
     figures: dict[str, list[float]] = {}
     for result in results:
         metrics = list(result.outcome.metrics.values())[-1]
@@ -28,8 +29,8 @@ def headlines(results: Sequence[Result]) -> dict[str, float]:
 
 
 def observed_over_expected(outcome: Outcome) -> float:
-    """Events per event that the headline model expects, over the rows of all hospitals; NaN where that is unknown."""
-    from raysim.statistics.clinical.curves import expected_events  # commands start without it
+    """Return the observed events per event expected by the headline model, over all hospitals' rows; NaN if unknown."""
+    from raysim.statistics.clinical.curves import expected_events  # imported late to start commands faster
 
     counts = outcome.scores.get(list(outcome.metrics)[-1])
     if counts is None:
@@ -40,7 +41,8 @@ def observed_over_expected(outcome: Outcome) -> float:
 
 
 def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
-    """Figures of the strategy that the answer of a comparison takes, means over seeds; empty where it takes none."""
+    """Return the figures of the strategy that a comparison recommends, as means over seeds; empty if it recommends
+    none."""
     label = _answer(out).get("recommended")
     of_label = [result.outcome for result in results if label is not None and _is(label, result.label)]
     if not of_label:
@@ -54,7 +56,7 @@ def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
 
 
 def verdict(out: Manifest) -> dict[str, str]:
-    """The tags that say what an experiment came to: the headline of its answer, and the strategy that it takes."""
+    """Return the tags of an experiment's conclusion: the headline of its answer, and the recommended strategy."""
     answer = _answer(out)
     headline = answer.get("headline") or next(iter(answer.get("reasons", [])), "")
     tags = {VERDICT_TAG: str(headline), "strategy": str(answer.get("recommended") or "")}
@@ -62,12 +64,12 @@ def verdict(out: Manifest) -> dict[str, str]:
 
 
 def title(name: str, tags: Mapping[str, str]) -> str:
-    """What MLflow calls an experiment that has ended: its ``name`` and the verdict in its ``tags``."""
+    """Return the name of a finished experiment in MLflow: its ``name`` and the verdict in its ``tags``."""
     return shorten(": ".join(filter(None, (name, tags.get(VERDICT_TAG, "")))), TITLE, placeholder=" ...")
 
 
 def note(out: Manifest, kind: Kind) -> str:
-    """What an experiment of a ``kind`` comes to, in Markdown: the answer and its report, where there are any."""
+    """Return the conclusion of an experiment of a ``kind`` in Markdown: its answer and its report, if any."""
     lines = [str(sentence) for sentence in _answer(out).get("reasons", [])]
     if (page := out.folder / "report.html").is_file():
         lines.append(f"Report: `{page.absolute()}`")
@@ -76,11 +78,11 @@ def note(out: Manifest, kind: Kind) -> str:
 
 
 def _answer(out: Manifest) -> dict[str, Any]:
-    """The content of ``answer.json``; empty where there is none."""
+    """Return the content of ``answer.json``; empty if there is no such file."""
     path = out.folder / "answer.json"
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def _is(recommended: str, label: str) -> bool:
-    """Whether the strategy that an answer names is this one; it may name the model used, too."""
+    """Return whether an answer's recommendation names the strategy ``label``; it may also name the model used."""
     return recommended == label or recommended.startswith(f"{label}, ")

@@ -1,4 +1,4 @@
-"""One run of an experiment: it is played and its files are written, in whichever process that is."""
+"""One run of an experiment: executes it and writes its files, in any process."""
 
 from __future__ import annotations
 
@@ -36,37 +36,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run of an experiment: what a process needs to play it."""
+    """A run of an experiment: everything that a process needs to execute it."""
 
     entry: Entry
     """The strategy, with the configuration of its runs."""
     seed: int
     """The seed of the run."""
     data: Path
-    """The folder of its federation."""
+    """The folder of the run's federation."""
     folder: Path
-    """Where its files go."""
+    """The folder of the run's files."""
     name: str
-    """What progress lines call it."""
+    """The run's name in progress lines."""
     nested: bool
-    """Whether it belongs to a comparison, which has one file of all its splits."""
+    """Whether the run belongs to a comparison, which has one file with all of its splits."""
     trial: bool = False
-    """Whether it is a trial of ``tune``, which is there for its figures: neither its model nor a page is written."""
+    """Whether the run is a trial of ``tune``. Only its figures matter: neither its model nor a page is written."""
     first: bool = True
-    """Whether its seed is the first: of a comparison's runs those have a page, and test gaps between patient groups."""
+    """Whether the run has the first seed. In a comparison only such runs have a page and test gaps between patient
+    groups."""
     checked: Job | None = None
-    """Its job with the noise of its privacy, where it has been checked before."""
+    """The run's job with the noise of its privacy guarantee, if the job has been checked before."""
     held: tuple[str, ...] = ()
-    """The hospitals that it leaves out for a fold: they need its models afterwards, and their predictions alone."""
+    """The hospitals left out for a fold. Their evaluation needs the run's models, and predictions are written only for
+    them."""
 
     def asked(self) -> Job:
-        """The job that its configuration asks for."""
+        """Return the job that the configuration asks for."""
         strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config
         return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.first)
 
     @cached_property
     def job(self) -> Job:
-        """The job that it plays: with the noise, or the epsilon, of its privacy."""
+        """The job that is executed: with the noise, or the epsilon, of its privacy guarantee."""
         if self.checked is not None:
             return self.checked
         asked = self.asked()
@@ -74,7 +76,7 @@ class Run:
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
-        """Its configuration as it is written: with the learning rate, and its privacy in full."""
+        """The run's configuration as it is written: with the learning rate, and all privacy settings."""
         job, config = self.job, self.entry.config
         rate = {"learning_rate": job.work.optimizer.learning_rate}
         config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)
@@ -88,9 +90,9 @@ class Run:
     def play(
         self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]
     ) -> Generator[Round | Result, None, None]:
-        """Play it in its ``opened`` folder, from its start or its last checkpoint, and write its files.
+        """Execute the run in its ``opened`` folder, from its start or its last checkpoint, and write its files.
 
-        Yields each round once it has been evaluated, and at last the result. A finished run is not played again.
+        Yields each round after its evaluation, and finally the result. A finished run is not repeated.
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:
@@ -104,7 +106,7 @@ class Run:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
         if finished is None:
-            # Only now: it takes half a second to import.
+            # Imported late: it takes half a second.
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
@@ -135,7 +137,7 @@ class Run:
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
-        """The result of the run, given its outcome."""
+        """Return the result of the run, given its outcome."""
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,
@@ -151,7 +153,7 @@ class Run:
         )
 
     def _enter_importance(self, federation: Federation, outcome: Outcome) -> None:
-        """Enter what hospitals send for importances into the ledger, each number as float64."""
+        """Enter into the ledger what hospitals send for feature importances, each number as float64."""
         from raysim.serving import importance
 
         columns, evaluation = len(federation.preprocessing.columns), self.entry.config.evaluation
@@ -161,7 +163,7 @@ class Run:
         outcome.ledger.add(last, ledger.IMPORTANCE, ids, 2 * figures)
 
     def _write_importance(self, out: Manifest, federation: Federation) -> None:
-        """Write what each column does to the headline model."""
+        """Write how each column affects the headline model."""
         from raysim.serving import importance
         from raysim.serving.predictor import Predictor
 
@@ -175,8 +177,10 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that;
-        and the guarantees of the runs that were played for this, also of those that an earlier start began.
+        """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` asks for
+        that.
+
+        Also returns the privacy guarantees of the additional runs; runs that an earlier start began are included.
         """
         from raysim.engine.attack_figures import attack_figures
 
@@ -202,7 +206,7 @@ class Run:
         return attack_figures(job, outcome, last(quiet), federation, averaged), tuple(further) * (1 + earlier)
 
     def _played(self, opened: Opened, session: Session, say: Callable[[str], None]) -> Generator[Round, None, Outcome]:
-        """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""
+        """Execute the run, yield its rounds and write its checkpoints; return the outcome."""
         section, since, outcome = self.entry.config.checkpoint, None, None
         ticket, job = opened.ticket, self.job
         location = ticket.location(opened.folder)
@@ -220,7 +224,7 @@ class Run:
         goes_on, kept = False, begun
 
         def lost(line: str) -> None:
-            """Rounds after the last state are played again, as they are when a run is resumed."""
+            """Record that rounds after the last stored state are repeated, as when a run is resumed."""
             if job.draws_anew:
                 reached = opened.ticket.reached
                 opened.begins(kept)
@@ -235,7 +239,7 @@ class Run:
                         if job.draws_anew:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
-                        if self.first and not self.trial:  # while hospitals are at the next round
+                        if self.first and not self.trial:  # imported while hospitals compute the next round
                             import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
                         kept = event.round
@@ -244,7 +248,7 @@ class Run:
                         outcome = event
             except RaysimError as error:
                 if not (since or writer.round or isinstance(error, ResourceError)):
-                    opened.forget()  # it would end so again
+                    opened.forget()  # a repeated run would fail in the same way
                 raise
             except Exception as error:
                 if since is None or goes_on:

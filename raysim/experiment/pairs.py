@@ -1,7 +1,7 @@
-"""Which strategies and models of a comparison go together, where it crosses them.
+"""Which strategies and models of a comparison can be combined, if the comparison crosses them.
 
-A pair that is refused is left out and said, if the strategy goes with another of the models. A strategy that goes with
-none, or a model that no strategy takes, is an error of the configuration.
+A pair that cannot be combined is left out with a remark, if the strategy can be combined with another of the models. It
+is a configuration error if a strategy or a model fits no partner.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from raysim.experiment.entries import Entry
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A strategy and a model that do not go together."""
+    """A strategy and a model that cannot be combined."""
 
     title: str
-    """What people call the strategy."""
+    """The strategy's readable name."""
     learner: str
-    """What tables call the model."""
+    """The model's name in tables."""
 
 
 def going_together(
     entries: Sequence[Entry], check: Callable[[Entry, str], object]
 ) -> tuple[list[Entry], tuple[Unpaired, ...]]:
-    """The entries that ``check`` does not refuse, and the others.
+    """Return the entries that ``check`` accepts, and the pairs that it rejects.
 
-    ``check`` takes an entry and the field of its strategy, and raises ``ConfigError``. Its error is raised where a
-    strategy, or a model, is left without a pair.
+    ``check`` takes an entry and the field of its strategy, and raises ``ConfigError``. Its error is raised if a
+    strategy, or a model, is left without a partner.
     """
     refused: dict[str, ConfigError] = {}
     ways = list(dict.fromkeys(entry.way for entry in entries))
@@ -51,7 +51,7 @@ def going_together(
 
 
 def sentences(left: Sequence[Unpaired]) -> list[str]:
-    """A sentence on the pairs that were left out; empty where there are none."""
+    """Return a sentence on the pairs that were left out; empty if there are none."""
     if not left:
         return []
     by_learner: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""What MLflow has not taken of an experiment that ended: kept in its folder, and sent by ``raysim resume``.
+"""Stores records that MLflow has not accepted in the experiment's folder, so that ``raysim resume`` can send them.
 
-``unsent.json`` is there only while something is unsent. It names no files but the folders of the runs, whose manifests
-list what is kept with them.
+``unsent.json`` exists only while something is unsent. It names only the folders of the runs; their manifests list the
+files stored with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
-    """Keep what the store at ``uri`` has not taken, and say so in a line; None where it has taken all."""
+    """Store what the MLflow store at ``uri`` has not accepted, and return a line that reports it; None if nothing is
+    left."""
     if not recorder.unsent:
         (folder / UNSENT).unlink(missing_ok=True)
         return None
@@ -35,9 +36,9 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
 
 
 def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
-    """Send what was kept in ``folder``, and say so in a line; None where nothing was kept.
+    """Send what was stored in ``folder``, and return a line that reports it; None if nothing was stored.
 
-    Raises ``ResourceError`` where the store still does not take it, and ``ConfigError`` for a file that is damaged.
+    Raises ``ResourceError`` if the MLflow store still rejects it, and ``ConfigError`` for a damaged file.
     """
     try:
         text = (folder / UNSENT).read_bytes()
@@ -51,7 +52,7 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
         raise ConfigError(f"{folder / UNSENT}: cannot be read ({error!r}); remove it to go without MLflow") from None
     try:
         send(runs, tracking)
-    except Exception as error:  # whatever MLflow, its database or the network raise
+    except Exception as error:  # any error of MLflow, its database or the network
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ResourceError(
             f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the store, "
@@ -66,7 +67,7 @@ def _counted(runs: int) -> str:
 
 
 def _plain(folder: Path, run: Unsent) -> dict[str, Any]:
-    """A run as JSON; of its files only the folder, below ``folder``, whose manifest lists them."""
+    """Return a run as JSON values. Its files are given as one folder below ``folder``, whose manifest lists them."""
     (home,) = {path.parent for name, path in run.files.items() if "/" not in name}
     tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
     return tree | {

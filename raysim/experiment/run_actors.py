@@ -1,6 +1,6 @@
-"""Runs that are played side by side: each whole in one actor, which computes it as ``--in-process`` does.
+"""Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-Placement changes no number, so the files are those of runs one after the other; only the seconds in them differ.
+Placement changes no number, so the files equal the files of consecutive runs; only the seconds in them differ.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from raysim.process.importing import search_only, search_path
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
-"""Seconds that an actor waits for a folder in which another, which has just been ended, may still be at work."""
+"""Seconds that an actor waits for a folder that another, just ended actor may still be using."""
 
 GONE_SECONDS = 5.0
-"""Seconds that a process may take to be gone after it was killed."""
+"""Seconds to wait until a killed process is gone."""
 
 PAUSE = 0.2
-"""Seconds between two messages of a run: a message costs about as much as a round of a small one."""
+"""Seconds between two messages of a run. A message costs about as much as a round of a small run."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A run's folder is open: the id of its ticket, and whether it goes on."""
+    """Event: a run's folder is open. It has the id of the run's ticket, and whether the run is resumed."""
 
     ticket: str
     again: bool
@@ -45,41 +45,41 @@ class Begun:
 
 @dataclass(frozen=True)
 class Failed:
-    """A run has ended with an error."""
+    """Event: a run has ended with an error."""
 
     error: Exception
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A run has ended well, and its files are in its folder."""
+    """Event: a run has ended successfully, and its files are in its folder."""
 
 
 Spared = type[Exception] | tuple[()]
-"""Errors that take the place of a run's result, while other runs go on."""
+"""Errors that replace a run's result, while other runs continue."""
 
 Event = Begun | Round | str | Failed | Ended
-"""What happens to a run; a text is a line for the user."""
+"""An event of a run; a text is a line for the user."""
 
 
 class RunActor:
-    """A Ray actor that plays whole runs of hospitals with ``rows [N]`` stays, one after the other."""
+    """A Ray actor that executes whole runs, one after the other. ``rows [N]`` are the hospitals' numbers of rows."""
 
     def __init__(self, folders: Sequence[str], here: str, rows: Ids, resources: ResourcesSection) -> None:
-        """``folders`` may hold modules of the user's, and ``here`` is where relative paths start from."""
+        """Start the actor. ``folders`` may contain the user's modules; relative paths start from ``here``."""
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # What runs need, while the first ones are not there yet.
+        # Import what runs need before the first run arrives.
         import raysim.experiment.comparison  # noqa: F401
 
     def ready(self) -> int:
-        """Answers once the process is up, with its id."""
+        """Return the id of the process, once it is running."""
         return os.getpid()
 
     def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
-        """Play a run and write its files; yields new events every ``PAUSE`` seconds, and ends with the run."""
+        """Execute a run and write its files. Yields new events every ``PAUSE`` seconds, until the run ends."""
         federation = Federation.open(run.data)
         with run.opened(federation, again=again, patience=PATIENCE) as opened:
             yield [Begun(opened.ticket.id, opened.again)]
@@ -101,7 +101,8 @@ class RunActor:
 
 
 class RunActors:
-    """``count`` actors on this node of a running Ray, each of which plays whole runs; see :class:`RunActor`."""
+    """``count`` actors on this node of a running Ray cluster, each of which executes whole runs; see
+    :class:`RunActor`."""
 
     def __init__(self, count: int, rows: Ids, resources: ResourcesSection) -> None:
         import ray
@@ -117,17 +118,17 @@ class RunActors:
         self._pids = self._wait_until_up(self._actors)
 
     def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
-        """Play all runs, in order as actors become free; yields each event with the number of its run.
+        """Execute all runs, in order as actors become free; yield each event with the number of its run.
 
-        A run whose actor is lost goes on in another one. After an error that is not ``spared`` no further run begins;
-        runs before the failed one are played to their end, and then the error of the first that failed is raised.
+        A run whose actor is lost is resumed in another actor. After an error that is not ``spared`` no further run
+        begins. Runs before the failed one are completed, and then the error of the first failed run is raised.
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
         news: list[tuple[int, Event]] = []
         try:
             while True:
-                # First, so that no actor is idle while the news is dealt with.
+                # Start runs first, so that no actor is idle while events are processed.
                 while idle and waiting:
                     place, number = idle.pop(0), waiting.popleft()
                     goes_on = again or lost[number] > 0
@@ -159,7 +160,7 @@ class RunActors:
                 self.close()
 
     def close(self) -> None:
-        """End the actors, and return when they are gone: nobody writes into folders of runs any more."""
+        """End the actors, and return when they are gone: no process writes into folders of runs any more."""
         import ray
 
         for actor, pid in zip(self._actors, self._pids, strict=True):
@@ -167,7 +168,7 @@ class RunActors:
             _await_end(pid)
 
     def _events(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
-        """The events of each run that has some now, once one has."""
+        """Wait for an event of any run, then yield all events that have arrived."""
         import ray
 
         first = min(playing.last_event for playing in at_work.values())
@@ -191,9 +192,9 @@ class RunActors:
                 yield stream, _Lost(type(error).__name__)
 
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
-        """Start another actor in the place of one that was lost with a run; returns a line for the user.
+        """Start a new actor in place of one that was lost with a run; return a line for the user.
 
-        Raises ``ResourceError`` where that has happened to this run too many ``times``.
+        Raises ``ResourceError`` if this has happened to the run too many ``times``.
         """
         import ray
 
@@ -209,14 +210,14 @@ class RunActors:
         return f"the process of {run} was lost ({how}); another one goes on"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
-        """Wait until actors are up; returns the ids of their processes."""
+        """Wait until actors are running; return the ids of their processes."""
         asked = [actor.ready.remote() for actor in actors]
         return first_answers(asked, ACTOR_START_SECONDS, "actor", "set resources.runs_at_once: 1")
 
 
 @dataclass
 class _Playing:
-    """A run that is being played: the actor's place, the run's number, and when its last event came."""
+    """A run that is being executed: the actor's place, the run's number, and the time of its last event."""
 
     place: int
     number: int
@@ -228,13 +229,13 @@ class _Playing:
 
 @dataclass(frozen=True)
 class _Lost:
-    """The actor of a run no longer answers; ``how`` says how that was noticed."""
+    """Event: the actor of a run no longer answers; ``how`` says how this was detected."""
 
     how: str
 
 
 def _await_end(pid: int) -> None:
-    """Return when a process that was killed is gone, or is taken to hang in the kernel."""
+    """Return when a killed process is gone, or when ``GONE_SECONDS`` have passed."""
     end = time.monotonic() + GONE_SECONDS
     with contextlib.suppress(ProcessLookupError):
         while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""The page of a run, and what every page of an experiment has: where it is written, what was run, where MLflow is."""
+"""The page of a run, and the common elements of experiment pages: files, provenance and the address of MLflow."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ PAGE = "report.html"
 def write_run_page(
     out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
 ) -> None:
-    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``; ``whole`` is the folder of the
-    experiment that it is a part of, if it is one. That experiment's page shows single hospitals, under all models.
+    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
+
+    ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
+    experiment's page, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
@@ -93,9 +95,10 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write how hospitals of each kind are served, and draw it for the models ``shown``; nothing without attributes.
+    """Write how models perform at hospitals of each kind, and plot it for the models ``shown``; nothing without
+    attributes.
 
-    ``overview`` as :func:`raysim.report.tables.comparison` gives it.
+    ``overview`` is the table of :func:`raysim.report.tables.comparison`.
     """
     means = hospital_attributes.table(hospitals, results[0].federation, sketched)
     if means.empty:
@@ -105,7 +108,8 @@ def attribute_figures(
 
 
 def write_page(out: Manifest, page: Page) -> None:
-    """``report.html``, in ``report.json`` what ``raysim report`` writes it from again, and its figures as SVG."""
+    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` can rewrite the
+    page."""
     out.text(PAGE, page.html())
     out.text("report.json", page.json())
     for figure in page.figures():
@@ -113,13 +117,13 @@ def write_page(out: Manifest, page: Page) -> None:
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:
-    """The tables in a folder, with their addresses."""
+    """Return the tables in a folder, with their addresses."""
     tables = sorted({*(name for name in out.files if name.endswith(".csv") and "/" not in name)})
     return [(name, quote(name)) for name in tables]
 
 
 def size_sentences(result: Result) -> dict[str, str]:
-    """For each model whose dependence on hospitals' size has an interval, what is to be said of it."""
+    """Return a sentence for each model whose size slope (dependence on hospitals' size) has an interval."""
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
         for model, sums in result.outcome.pairs.items()
@@ -130,9 +134,10 @@ def size_sentences(result: Result) -> dict[str, str]:
 def page_provenance(
     frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
 ) -> Provenance:
-    """From the data of each seed: what is told of it is that of the first seed, and named so where others differ.
+    """Return the provenance of a page. Its facts on data come from the first seed, which is named if other seeds
+    differ.
 
-    Where rows are not to be ``counted``, nothing is said of how many there are.
+    Unless rows are to be ``counted``, numbers of rows are omitted.
     """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
     one = len({federation.fingerprint for federation in federations.values()}) == 1
@@ -153,14 +158,15 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """The notes on the data; under a guarantee those on split and preprocessing, which say nothing of rows."""
+    """Return the notes on the data. Under a privacy guarantee, only those on split and preprocessing, which reveal no
+    rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 
 def tracked_at(tracking: object) -> list[tuple[str, str]]:
-    """How runs are looked at in MLflow: the address of a server, or without one the command, which has no address."""
+    """Return a link to MLflow's server, or the command that opens MLflow for other stores; empty without a store."""
     uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
-    if uri in ("", NOWHERE) or "@" in uri:  # a password stays with whoever gave it
+    if uri in ("", NOWHERE) or "@" in uri:  # the page must not contain a password
         return []
     if uri.startswith(("http:", "https:")):
         return [("MLflow", uri)]

@@ -1,7 +1,7 @@
-"""Whether runs are split over all actors one after the other, or are played side by side, an actor each.
+"""Decides whether runs are split over all actors one after the other, or execute concurrently, one per actor.
 
-A round that is split over all actors waits for the slowest of them and for Ray, and while a run's files are written all
-of them are idle. Where runs are small that costs more than their training. Placement changes no number.
+A round that is split over all actors waits for the slowest actor and for Ray, and all actors are idle while a run's
+files are written. For small runs this costs more than their training. Placement changes no number.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError
 
 SMALL_CELLS = 2**27
-"""Values of features of a federation up to which its runs are small: one pass over them takes a tenth of a second."""
+"""Largest number of feature values in a federation of small runs: one pass over them takes a tenth of a second."""
 
 SMALL_MODELS = 2**25
-"""Parameters of all hospitals' models together up to which runs are small."""
+"""Largest number of parameters of all hospitals' models together in a small run."""
 
 SMALL_PRODUCTS = 2**32
-"""Rows times parameters up to which a process trains in a few seconds, for a model without convolutions: in all rounds
-together."""
+"""Largest product of rows and parameters, over all rounds, that one process trains in a few seconds.
+
+This holds for models without convolutions.
+"""
 
 PROCESS_BYTES = 400_000_000
-"""Resident memory of an actor that has played a run of a few rows."""
+"""Resident memory of an actor that has executed a run of a few rows."""
 
 MODEL_COPIES = 8
-"""Copies of all hospitals' models that a run may hold: as they are served, kept, trained, and in a checkpoint."""
+"""Copies of all hospitals' models that a run may need: used, stored, trained, and in a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much there is to play."""
+    """The amount of work in an experiment."""
 
     runs: int
     cells: int
     """Rows times features of the federation."""
     parameters: int
-    """Of all hospitals' models together."""
+    """Number of parameters of all hospitals' models together."""
 
     @property
     def small(self) -> bool:
@@ -47,14 +49,15 @@ class Load:
 
     @property
     def memory(self) -> int:
-        """About how many bytes an actor needs that plays such a run, were all rows copied."""
+        """The approximate number of bytes that an actor needs for such a run, if all rows were copied."""
         return PROCESS_BYTES + 8 * (self.cells + MODEL_COPIES * self.parameters)
 
 
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
-    """How many runs are played side by side on the live ``nodes``, this one first; 1: each is split over all actors.
+    """Return how many runs execute concurrently on the live ``nodes``, of which this node is the first.
 
-    Raises ``ResourceError`` where more are asked for than there are cores for.
+    1 means that each run is split over all actors. Raises ``ResourceError`` if there are too few cores for the
+    requested number.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0
@@ -75,14 +78,14 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
     if not (resources.hospitals_per_actor == "auto" and _anywhere(resources) and load.small and len(nodes) == 1):
         return 1
     count = int(min(load.runs, cores, here.memory // load.memory))
-    # With fewer most of the cores would be idle.
+    # With fewer runs, more than half of the cores would be idle.
     return max(1, count) if 2 * count >= cores else 1
 
 
 def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
-    """Whether a single run is over in this process before a Ray that it would start is up.
+    """Return whether a single run would end in this process before a newly started Ray is ready.
 
-    ``products``: rows times parameters of what hospitals train on in all rounds.
+    ``products``: rows times parameters of the training in all rounds.
     """
     asked = resources.hospitals_per_actor != "auto" or resources.cpus_per_actor or resources.dashboard
     small = load.runs == 1 and load.small and products <= SMALL_PRODUCTS
@@ -90,7 +93,7 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Whether any process that has a CPU and this machine's files can take the place of an actor."""
+    """Return whether any process with a CPU and this machine's files can replace an actor."""
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

@@ -1,6 +1,6 @@
-"""Strategies x seeds on one configuration: from the checked configuration to files and MLflow.
+"""Runs strategies x seeds on one configuration: from the checked configuration to files and MLflow.
 
-Whatever is wrong with the configuration or the data is reported before Ray starts and before anything is written.
+Errors in the configuration or the data are reported before Ray starts and before anything is written.
 """
 
 from __future__ import annotations
@@ -51,20 +51,21 @@ from raysim.tracking.recording import Record
 from raysim.tracking.stores import check_reachable
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
-"""Writes the files of the whole experiment from all results."""
+"""A function that writes the files of the whole experiment from all results."""
 
 OnResult = Callable[[Result], None]
-"""Is called with each result of an experiment, in order, while other runs are still played."""
+"""A function that is called with each result of an experiment, in order, while other runs still execute."""
 
 Begin = Callable[[Manifest], None]
-"""Writes what an experiment needs, beside its configuration, to be resumed."""
+"""A function that writes what an experiment needs to be resumed, in addition to its configuration."""
 
 
 class Experiment:
-    """A configuration checked against its data, to run with each of ``seeds`` and each of ``configs``.
+    """A configuration that was checked against its data, to be run with each of ``seeds`` and each of ``configs``.
 
-    ``configs`` are complete, one for each strategy. ``again``: resume what was stopped in folder ``out``. ``tune``: the
-    settings that are tried first; the chosen values replace those in ``configs``.
+    - ``configs``: complete configurations, one for each strategy.
+    - ``again``: resume the stopped experiment in folder ``out``.
+    - ``tune``: the settings that are tried first; the chosen values replace those in ``configs``.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Experiment:
         self.seeds = seeds
         self.entries = entries(configs)
         self.unpaired: tuple[Unpaired, ...] = ()
-        """The strategies and models that do not go together, where these are crossed."""
+        """The strategies and models that cannot be combined, if the experiment crosses them."""
         self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
@@ -100,9 +101,9 @@ class Experiment:
             for fold in self.folds
         }
         self._others: dict[tuple[int, Fold | None], Federation] = {}
-        """The same rows as models take them that want other columns than the configuration's own model."""
+        """The federations of models that use other columns than the configuration's own model, with the same rows."""
         self.left_out: list[LeftOut] = []
-        """The results of the runs that left hospitals out, once these were played."""
+        """The results of the runs that left hospitals out; empty before these runs."""
         self._parameters = 0  # of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
@@ -117,7 +118,10 @@ class Experiment:
 
     @classmethod
     def comparing(cls, config: Config, out: Path | None, *, again: bool = False) -> Experiment:
-        """The strategies and seeds that a resolved configuration compares; ``out`` and ``again`` as above."""
+        """Make the experiment of the strategies and seeds that a resolved configuration compares.
+
+        ``out`` and ``again`` are the same as for the class.
+        """
         seeds = config.seeds or (config.seed,)
         check_folds(config)
         experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
@@ -137,11 +141,11 @@ class Experiment:
         on_result: OnResult | None = None,
         kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
-        """Run everything; each run's files are written, and recorded in MLflow, as it ends.
+        """Execute all runs. Each run's files are written, and recorded in MLflow, when the run ends.
 
         With ``conclude`` the runs are nested in an experiment of this ``kind``, to which ``begin`` may add files.
-        ``on_result`` is called with results where runs are played in processes of their own. In a folder that is
-        resumed, finished runs are not played again.
+        ``on_result`` is called with results if runs execute in separate processes. In a resumed folder, finished runs
+        are not repeated.
         """
         services = RunServices(self.config, self._first, self.folder, console)
         try:
@@ -152,7 +156,7 @@ class Experiment:
         except ConfigError:
             raise
         except BaseException as error:
-            # What the machine or cluster lacks at the start it lacks again when nothing but the start is repeated.
+            # Resuming would only repeat a start that failed for lack of resources.
             again = not isinstance(error, ResourceError) or resume.has_progress(self.folder)
             if again and (self.folder / resume.FILE).exists():
                 services.say(f"stopped; 'raysim resume {self.folder}' goes on")
@@ -162,9 +166,11 @@ class Experiment:
         return results
 
     def remarks(self) -> list[str]:
-        """Lines for the user before the start: what is odd in the data, default seeds, what strategies remark on their
-        settings for these hospitals (each remark once, after the labels of its strategies), and doubts about rules and
-        privacy."""
+        """Return lines for the user before the start.
+
+        They report unusual data, default seeds, strategies' remarks on their settings for these hospitals, and doubts
+        about rules and privacy. Each remark of strategies is given once, after their labels.
+        """
         hidden = any(entry.config.hides_sizes for entry in self.entries)
         sizes = self._first.sizes("train")
         sizes = np.ones_like(sizes) if hidden else sizes
@@ -196,11 +202,11 @@ class Experiment:
 
     @property
     def _first(self) -> Federation:
-        """The federation of the first seed; those of others have the same hospitals."""
+        """The federation of the first seed. All seeds have the same hospitals."""
         return next(iter(self.federations.values()))
 
     def _rounds(self) -> int:
-        """The rounds of all runs, trials included."""
+        """Return the number of rounds of all runs, trials included."""
         tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
         played = len(self.seeds) * (1 + len(self.folds))
         return tried + sum(plugins.rounds(entry.config) for entry in self.entries) * played
@@ -271,9 +277,8 @@ class Experiment:
     def _play_trials(
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
-        """Play the trials, and give each strategy the best values; returns the folders of the trials' runs, and what
-        they came to.
-        """
+        """Execute the trials, and set each strategy to its best values; return the folders of the trials, and their
+        results."""
         if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]
@@ -285,7 +290,7 @@ class Experiment:
             if isinstance(result, Result):
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up, result.outcome.privacy))
-            else:  # how far it came is not known
+            else:  # the number of its rounds is unknown: count all
                 whole = guaranteed(run.job, self._data_of(run))
                 tried.append(tuning.TrialResult(trial, math.inf, privacy=whole))
         table = tuning.table(self._tune, tried)
@@ -295,7 +300,7 @@ class Experiment:
         return [run.folder for run in runs], tried
 
     def _play_left_out(self, services: RunServices, out: Manifest, parent: Record) -> Iterator[LeftOut]:
-        """Play every strategy and seed without the hospitals of every fold."""
+        """Execute every strategy and seed without the hospitals of every fold."""
         asked = [(fold, seed, entry) for fold in self.folds for seed in self.seeds for entry in self.entries]
         runs = []
         for fold, seed, entry in asked:
@@ -310,14 +315,14 @@ class Experiment:
                 yield LeftOut(fold, fold.of(entry.config), result)
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
-        """A run of the comparison."""
+        """Make a run of the comparison."""
         folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
         name, first = f"{entry.label}, seed {seed}", seed == self.seeds[0]
         checked = self._checked.get((entry, seed))
         return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first, checked)
 
     def _rows_of(self, entry: Entry, seed: int, fold: Fold | None = None) -> Federation:
-        """The federation that the runs of an entry with ``seed`` learn on, without the hospitals of a ``fold``."""
+        """Return the federation that an entry's runs with ``seed`` train on, without the hospitals of a ``fold``."""
         if plugins.prepared_alike(entry.config, self.config):
             return self.federations[seed] if fold is None else self._without[seed, fold]
         if (seed, fold) not in self._others:
@@ -328,7 +333,7 @@ class Experiment:
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
     ) -> Iterator[tuple[Run, Result | Exception]]:
-        """Play runs of a comparison; yields each, in order, with its result, or with its error if that is ``spared``.
+        """Execute runs of a comparison; yield each, in order, with its result, or with its error if that is ``spared``.
 
         Other errors are raised.
         """
@@ -347,7 +352,7 @@ class Experiment:
                 yield run, result
 
     def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
-        """Play a run with this process's session."""
+        """Execute a run with this process's session."""
         federation = self._data_of(run)
         with (
             Listener(services, run, federation, parent) as listener,
@@ -362,17 +367,17 @@ class Experiment:
         raise RuntimeError("the run ended without a result")
 
     def _data_of(self, run: Run) -> Federation:
-        """The federation that a run learns on."""
+        """Return the federation that a run trains on."""
         among = (*self.federations.values(), *self._without.values(), *self._others.values())
         return next(federation for federation in among if federation.folder == run.data)
 
     def job(self, seed: int) -> Job:
-        """The job of the only strategy with ``seed``."""
+        """Return the job of the only strategy with ``seed``."""
         (entry,) = self.entries
         return self._nested(entry, seed).asked()
 
     def _check_first(self, entry: Entry, where: str) -> None:
-        """Raise ``ConfigError`` where the federation of the first seed cannot serve this entry."""
+        """Raise ``ConfigError`` if the entry cannot be run on the federation of the first seed."""
         seed = self.seeds[0]
         check_job(self._nested(entry, seed).asked(), self._rows_of(entry, seed), where)
 

@@ -1,7 +1,7 @@
 """Existing scores of the rows, such as APACHE IV, as references of a comparison.
 
-A score is nobody's model: it is not trained, and its seeds differ by their test rows alone. A row without a value of
-the score is left out on both sides of each difference from it.
+A score is not trained, and its seeds differ only by their test rows. Rows without a value of the score are excluded on
+both sides of each difference from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, pl
 from raysim.statistics.discrimination.sketches import sketches
 
 MODEL = "score"
-"""What tables call the model of a score."""
+"""The name of a score's model in tables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,20 +37,20 @@ class Scores:
     """The existing scores of a comparison."""
 
     results: Sequence[Result]
-    """A result a score and seed, on the test rows that have a value."""
+    """One result per score and seed, on the test rows that have a value."""
     sent: Sent
-    """What hospitals send of them, and of the strategies on the rows that a score has."""
+    """What hospitals send for the scores, and for the strategies on the rows that have a score."""
     notes: Sequence[str]
-    """A sentence on each score that lacks rows."""
+    """One sentence on each score that lacks values in some rows."""
 
 
 NONE = Scores((), {}, ())
 
 
 def asked(config: Config) -> Config:
-    """``config`` for a comparison with scores, which needs what models predict of single rows.
+    """Return ``config`` for a comparison with scores, which needs predictions for single rows.
 
-    Raises ``ConfigError`` where scores cannot be compared.
+    Raises ``ConfigError`` if scores cannot be compared.
     """
     if not config.data.scores:
         return config
@@ -62,7 +62,7 @@ def asked(config: Config) -> Config:
 
 
 def unread(config: Config, command: str) -> list[str]:
-    """A line for a ``command`` that compares nothing with scores: they are only kept from the features."""
+    """Return a remark for a ``command`` that does not evaluate scores: it only excludes them from the features."""
     if not config.data.scores:
         return []
     named = listed([f"'{name}'" for name in config.data.scores])
@@ -70,7 +70,8 @@ def unread(config: Config, command: str) -> list[str]:
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:
-    """Raise ``ConfigError`` or ``DataError`` where the federation's scores cannot be beside strategies ``labels``."""
+    """Raise ``ConfigError`` or ``DataError`` if the federation's scores cannot be compared with the strategies
+    ``labels``."""
     for name in federation.scores:
         if len(federation.classes) != 2:
             raise DataError(f"data.scores: '{name}', but the label has no two classes; leave scores out")
@@ -79,8 +80,9 @@ def check(federation: Federation, labels: Collection[str]) -> None:
 
 
 def margins_of(federation: Federation, name: str) -> tuple[NDArray[np.float64], bool]:
-    """The log-odds of a score ``[N]``, and whether it is a probability; else its values, which only rank."""
-    from scipy.special import logit  # runs start without it
+    """Return the log-odds of a score ``[N]`` and True; if it is not a probability, return its values, for ranking, and
+    False."""
+    from scipy.special import logit  # imported late to start runs faster
 
     values = federation.scores[name]
     known = values[np.isfinite(values)]
@@ -93,7 +95,7 @@ def margins_of(federation: Federation, name: str) -> tuple[NDArray[np.float64], 
 
 
 def entered(results: Sequence[Result], section: EvaluationSection, folder: Path, scratch: Path) -> Scores:
-    """The scores of the comparison in ``folder`` with these ``results``; ``scratch`` must last as long as they do."""
+    """Evaluate the scores of the comparison in ``folder``. ``scratch`` must exist as long as the returned scores."""
     federations = {result.seed: result.federation for result in results}
     names = tuple(results[0].federation.scores)
     found, known, notes = [], dict[tuple[str, str, int], Sketched](), []
@@ -125,7 +127,7 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
 
 
 def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:
-    """Of every strategy's models the figures on ``rows`` of its federation, which are those of ``part``."""
+    """Return the figures of every strategy's models on ``rows`` of its federation, which are the rows of ``part``."""
     offsets = np.append(part.bounds[:, 2], len(rows))
     ids = np.arange(len(part.hospitals))
     found: dict[Key, Alike] = {}
@@ -142,7 +144,7 @@ def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]
 
 
 def lines(scores: Scores) -> list[str]:
-    """What a reader must know of the scores."""
+    """Return sentences on the scores for the reader."""
     names = list(dict.fromkeys(result.label for result in scores.results))
     if not names:
         return []

@@ -1,4 +1,4 @@
-"""What the runs of one experiment share while it is played: MLflow, the standing hospitals, and the display."""
+"""The services that the runs of one experiment share: MLflow, the hospital actors, and the display."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 
 STARTING = "starting Ray"
-"""The phase in which hospitals come up."""
+"""The phase in which hospital actors start."""
 
 
 def _import_pages() -> None:
-    """Import what draws pages: it takes half a second, which would otherwise pass at the end of a run."""
+    """Import the modules that write pages. This takes half a second, which would otherwise pass at the end of a run."""
     import raysim.experiment.comparison  # noqa: F401
 
 
 class RunServices:
-    """What the runs of an experiment share while it is played."""
+    """The services that the runs of an experiment share while they execute."""
 
     session: Session
-    """Plays the runs one after the other."""
+    """The session that executes the runs one after the other."""
     actors: RunActors | None = None
-    """Play the runs in the place of ``session`` where they are small enough to be played side by side."""
+    """The actors that execute runs in place of ``session``, if the runs are small enough to execute concurrently."""
     recorder: Recorder
     display: RunProgress
     unsent: str | None = None
 
     def __init__(self, config: Config, federation: Federation, folder: Path, console: Console) -> None:
-        """``federation`` is that of any of the seeds, which have the same hospitals."""
+        """Store the settings. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
         self._config = config
         self._federation = federation
         self._folder = folder
@@ -49,9 +49,9 @@ class RunServices:
 
     @contextlib.contextmanager
     def ready(self, in_process: bool, verbose: bool, load: Load, rounds: int, remarks: Sequence[str]) -> Iterator[None]:
-        """Bring up MLflow, the hospitals and the display, for runs with ``rounds`` in all.
+        """Start MLflow, the hospitals and the display, for runs with ``rounds`` in all.
 
-        The ``load`` decides whether runs are played side by side. ``remarks`` are printed once hospitals are up.
+        The ``load`` decides whether runs execute concurrently. ``remarks`` are printed when the hospitals are ready.
         """
         config = self._config
         with contextlib.ExitStack() as standing:
@@ -69,14 +69,14 @@ class RunServices:
             self.unsent = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
 
     def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
-        """Start the hospitals, or the actors that play whole runs; ``standing`` ends them."""
+        """Start the hospitals, or the actors that execute whole runs; ``standing`` ends them."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
             standing.enter_context(connected(verbose, resources.dashboard))
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)
-                # Beside the first runs: the actors wait for nobody.
+                # In parallel with the first runs, which do not need this process.
                 threading.Thread(target=_import_pages, name="pages", daemon=True).start()
                 return
         opened = open_session(
@@ -90,12 +90,12 @@ class RunServices:
         self.session = standing.enter_context(opened)
 
     def _products(self, load: Load) -> float:
-        """Rows times parameters of what hospitals train on in a round in which all take part."""
+        """Return rows times parameters of the training in a round in which all hospitals take part."""
         rows = len(self._federation.X) * self._config.training.local_epochs
         return rows * load.parameters / len(self._federation.hospitals)
 
     def say(self, text: str) -> None:
-        """A line for the user."""
+        """Print a line for the user."""
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def _announce(self) -> None:

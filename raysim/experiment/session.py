@@ -27,41 +27,41 @@ from raysim.engine.server.pool import Pool
 from raysim.strategies.base import Ids
 
 ACTOR_START_SECONDS = 300.0
-"""How long hospital actors may take to come up before the run ends with an error instead of waiting on."""
+"""Seconds that hospital actors may take to start before the run ends with an error."""
 
 RESTARTS = 3
-"""How often a job's coordinator is started again after its process was lost."""
+"""Largest number of restarts of a job's coordinator after its process was lost."""
 
 RESTART_SECONDS = 60.0
-"""How long such a start may take before Ray itself is taken for lost."""
+"""Seconds that a restart may take before Ray itself is considered lost."""
 
 SILENCE = 3.0
-"""A coordinator that says nothing for this many times ``resources.timeout``, and a minute or two, is lost."""
+"""A coordinator is considered lost after silence of this many times ``resources.timeout`` plus a restart's duration."""
 
 
 def longest_silence(resources: ResourcesSection) -> float:
-    """Seconds without a word after which a process that coordinates rounds is lost."""
+    """Return the seconds of silence after which a process that coordinates rounds is considered lost."""
     return SILENCE * (resources.timeout + RESTART_SECONDS)
 
 
 def silent(text: str) -> None:
-    """Tells nobody."""
+    """Discard the text."""
 
 
 def _nothing() -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 class Session(Protocol):
-    """Standing hospitals and a coordinator, ready for jobs."""
+    """Running hospitals and a coordinator, ready for jobs."""
 
     where: str
-    """A short text on who computes: ``2 actors, 104 hospitals each``."""
+    """A short text on what executes the job: ``2 actors, 104 hospitals each``."""
     warning: str | None
     dashboard: str | None
-    """The address of Ray's dashboard, where there is one."""
+    """The address of Ray's dashboard, if there is one."""
     pool: Pool
-    """The hospitals, for those who bring a coordinator of their own."""
+    """The hospitals, for callers with their own coordinator."""
 
     def run(
         self,
@@ -70,7 +70,8 @@ class Session(Protocol):
         every: Every = 0,
         say: Callable[[str], None] = silent,
     ) -> Iterator[Event]:
-        """Play a job; see :meth:`Coordinator.run`. ``say`` is told in a line of what was lost and mended meanwhile."""
+        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair during
+        the run."""
         ...
 
 
@@ -84,16 +85,16 @@ def open_session(
     names: Sequence[str] = (),
     meanwhile: Callable[[], None] = _nothing,
 ) -> Iterator[Session]:
-    """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
+    """Start the hospitals, whose numbers of rows are ``rows [N]``. On exit, everything started here is shut down.
 
-    ``names``: those of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
-    up; with ``in_process``, before the hospitals are made, so that it counts in no round's seconds. Raises
-    ``ResourceError`` where the resources do not exist.
+    ``names``: the names of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors
+    start. With ``in_process`` it is called before the hospitals are made, so that it counts in no round's seconds.
+    Raises ``ResourceError`` if the resources do not exist.
     """
     if in_process:
         check_named(resources, names)
         meanwhile()
-        with host.threads(1):  # more of them than cores was seen to be 30 times slower
+        with host.threads(1):  # more threads than cores were 30 times slower
             yield InProcess(rows, resources)
         return
     with connected(verbose, resources.dashboard) as before:
@@ -104,12 +105,12 @@ def open_session(
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
-            if before and session is not None:  # else all that it started ends with its Ray
+            if before and session is not None:  # otherwise its actors end with the Ray started here
                 session.close()
 
 
 class InProcess:
-    """All in this process, which computes with the threads that it has."""
+    """A session in which everything is computed in this process, with its current threads."""
 
     dashboard: str | None = None
 
@@ -143,7 +144,7 @@ class OnRay:
 
     def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
         placement, nodes = place_live(rows, resources, names, live_nodes())
-        # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
+        # Without a GPU share, torch is not imported only to find that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
         device = "cpu" if resources.device == "auto" and not uses_gpus else resources.device
         self._group = reserve(placement, nodes)
@@ -154,7 +155,7 @@ class OnRay:
         self.actors = self._pool.actors
 
     def wait(self, seconds: float) -> None:
-        """Return when the hospital actors are up. Raises ``ResourceError`` where that takes longer."""
+        """Wait until the hospital actors are ready. Raises ``ResourceError`` after ``seconds``."""
         self.warning = self._pool.wait(seconds)
         self.dashboard = dashboard_address()
         self.where = describe([len(ids) for ids in self._pool.served], len(set(self._pool.places)))
@@ -173,7 +174,7 @@ class OnRay:
                     if isinstance(event, RunState):
                         since = event
                     elif isinstance(event, Round):
-                        if event.round <= reported:  # played again
+                        if event.round <= reported:  # repeated
                             continue
                         reported = event.round
                     yield event
@@ -194,7 +195,7 @@ class OnRay:
                 say(f"the coordinator was lost ({lost}); a new one goes on from {where}")
 
     def _events(self, job: Job, since: RunState | None, every: Every) -> Iterator[Event]:
-        """What the coordinator tells. Raises :class:`_Lost` where its process has died or stands still."""
+        """Yield the coordinator's events. Raises :class:`_Lost` if its process has died or no longer reports."""
         import ray
 
         stream = self.coordinator.run.options(num_returns="streaming").remote(job, since, every)
@@ -212,7 +213,7 @@ class OnRay:
             yield from events
 
     def close(self) -> None:
-        """End the actors, which would live as long as anything refers to them."""
+        """End the actors, which would otherwise exist as long as anything refers to them."""
         import ray
 
         for actor in (*self.actors, self.coordinator):
@@ -221,7 +222,7 @@ class OnRay:
             ray.util.remove_placement_group(self._group)
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
-        """Start a new coordinator; returns how many were lost while they started, one at most."""
+        """Start a new coordinator; return how many new coordinators were lost during their start (0 or 1)."""
         import ray
 
         for early in (0, 1):
@@ -244,8 +245,10 @@ class OnRay:
 def place_live(
     rows: Ids, resources: ResourcesSection, names: Sequence[str], live: tuple[Node, ...]
 ) -> tuple[Placement, tuple[Node, ...]]:
-    """The placement and its nodes: the live ones, and if these cannot run the actors, those that the autoscaler may
-    start (``resources.autoscale``) as well.
+    """Return the placement and its nodes.
+
+    The nodes are the live ones. If these cannot run the actors, nodes that the autoscaler may start
+    (``resources.autoscale``) are added.
     """
     try:
         return place(rows, resources, live, names), live
@@ -257,4 +260,4 @@ def place_live(
 
 
 class _Lost(Exception):
-    """The coordinator's process no longer answers; the message says how that was noticed."""
+    """The coordinator's process no longer answers; the message says how this was detected."""

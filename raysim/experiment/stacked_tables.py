@@ -1,4 +1,4 @@
-"""The tables of a comparison: those of its runs, one below another, and the row of each strategy and model."""
+"""Makes the tables of a comparison: the stacked tables of its runs, and one row per strategy and model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from raysim.storage.results import traffic
 from raysim.storage.run_tables import hospitals_table, judged_rows, split_table
 
 DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
-"""How ``comparison.csv`` calls a column of :func:`tables.differences`, behind the name of its figure."""
+"""The suffix in ``comparison.csv`` of each column of :func:`tables.differences`, after the figure's name."""
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
-    """A row a strategy, model served and seed: every federation-level metric, seconds, bytes of set-up and rounds."""
+    """Make one row per strategy, model used and seed: every federation-level metric, seconds, bytes of set-up and
+    rounds."""
     return pd.DataFrame(
         {
             "strategy": result.label,
@@ -35,7 +36,7 @@ def per_seed(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def per_round(results: Sequence[Result]) -> pd.DataFrame:
-    """A row a strategy, model served, seed and round that was evaluated: its federation-level metrics."""
+    """Make one row per strategy, model used, seed and evaluated round, with its federation-level metrics."""
     return pd.DataFrame(
         {"strategy": result.label, "model": model, "seed": result.seed, "round": row.round, **metrics}
         for result in results
@@ -45,7 +46,7 @@ def per_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """The hospitals' tables of all runs, with ``strategy`` and ``seed`` in front."""
+    """Stack the hospitals' tables of all runs, with ``strategy`` and ``seed`` as first columns."""
     stacked = []
     for result in results:
         table = hospitals_table(result.federation, result.outcome, part)
@@ -56,12 +57,12 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
 
 
 def _learner(result: Result) -> dict[str, str]:
-    """The column ``learner``, of models that are known."""
+    """Return the column ``learner`` if the learner is known."""
     return {"learner": result.learner} if result.learner else {}
 
 
 def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
-    """``predictions.csv`` of a comparison: what every model of two classes says of every row of ``part``."""
+    """Make ``predictions.csv`` of a comparison: the predictions of every two-class model for every row of ``part``."""
     stacked = []
     for result in results:
         role = "alone" if result.alone else "reference" if result.is_reference else ""
@@ -73,7 +74,7 @@ def judged(results: Sequence[Result], part: str) -> pd.DataFrame:
 
 
 def splits(results: Sequence[Result]) -> pd.DataFrame:
-    """``split.csv`` of a comparison: the split of each seed, which stands in front."""
+    """Make ``split.csv`` of a comparison: the split of each seed, with ``seed`` as first column."""
     stacked = []
     for seed, federation in {result.seed: result.federation for result in results}.items():
         table = split_table(federation)
@@ -83,7 +84,8 @@ def splits(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
-    """The tables ``name`` in the folders of all runs, with ``strategy`` and ``seed`` in front; None where none has."""
+    """Stack the tables ``name`` of all runs, with ``strategy`` and ``seed`` as first columns; None if no run
+    has one."""
     stacked = []
     for result in results:
         if name in Manifest.read(result.folder):
@@ -95,11 +97,11 @@ def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
 
 
 def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
-    """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and the ``differences`` in it.
+    """Make ``comparison.csv``: one row per strategy and model, from :func:`per_seed` and its ``differences``.
 
     Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the paired
-    difference against the reference, ``_low`` and ``_high`` its 95 % interval (:func:`tables.differences`).
-    Where seeds are ``folds`` of a cross-validation, ``_margin`` is half the width of a mean's 95 % interval over them.
+    difference from the reference, ``_low`` and ``_high`` its 95 % interval (:func:`tables.differences`). If seeds are
+    ``folds`` of a cross-validation, ``_margin`` is half the width of a mean's 95 % interval over them.
     """
     table = tables.comparison(frame)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
@@ -117,5 +119,5 @@ def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: b
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
-    """With the columns that plots and intervals read, whichever part was evaluated."""
+    """Rename columns as plots and intervals need them, for any evaluated part."""
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})

@@ -1,10 +1,10 @@
-"""Tuning before a comparison: every strategy is tried with the same settings, and judged on validation rows.
+"""Tuning before a comparison: every strategy is tried with the same settings, and evaluated on validation rows.
 
-So a comparison is between methods and not between step sizes, and each has had the same number of trials. A trial is a
-run like any other, with the seeds of ``tune.seeds``, but without a page. Its figure is the log loss (of real labels the
+The comparison is therefore between methods and not between step sizes, and each method has the same number of trials. A
+trial is a run with the seeds of ``tune.seeds``, but without a page. Its figure is the log loss (for real labels the
 absolute error) of the headline model over the validation rows of all hospitals, every row counting once. Trials are
-compared by its mean over seeds. Of equal ones the earliest in the order of the lists is taken. A trial that diverges is
-never taken.
+compared by the figure's mean over seeds. Among equal trials, the earliest in the order of the lists is chosen. A trial
+that diverges is never chosen.
 """
 
 from __future__ import annotations
@@ -42,31 +42,32 @@ FILE = "tuning.csv"
 
 @dataclass(frozen=True)
 class GridPoint:
-    """A strategy with one setting of the grid."""
+    """One setting of the grid for one strategy."""
 
     strategy: str
-    """Its label."""
+    """The strategy's label."""
     values: Mapping[str, Any]
     """The setting, by dotted key."""
     config: Config
-    """The configuration of its runs, whose label names the setting."""
+    """The configuration of the trial's runs, whose label names the setting."""
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a trial came to with one seed."""
+    """The result of a trial with one seed."""
 
     trial: GridPoint
     figure: float
-    """Its figure on validation rows; infinite where it diverged."""
+    """The trial's figure on validation rows; infinite if it diverged."""
     bytes_down: int = 0
     bytes_up: int = 0
     privacy: Statement | None = None
-    """Its guarantee, which the comparison has to count."""
+    """The trial's privacy guarantee, which the comparison must count."""
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
-    """All trials of every strategy, in the order of the grid's lists; ``configs`` are complete, one a strategy."""
+    """Return all trials of every strategy, in the order of the grid's lists. ``configs`` has one complete configuration
+    per strategy."""
     learners = {config.model.learner for config in configs}
     for name in tune.models:
         if name not in learners:
@@ -88,7 +89,7 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """The configuration with these values of ``training`` and ``model``, by dotted key."""
+    """Return the configuration with these values of ``training`` and ``model``, by dotted key."""
     of_training, of_model = ({_short(k): v for k, v in values.items() if k.startswith(f"{s}.")} for s in SECTIONS)
     given = {**config.training.model_dump(exclude_none=True), **of_training}
     config = config.replaced(training=validated(TrainingSection, given, "tune.training"))
@@ -99,7 +100,7 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def check(federation: Federation) -> None:
-    """Raise ``ConfigError`` where there is nothing to judge trials by."""
+    """Raise ``ConfigError`` if there are no rows to evaluate trials on."""
     if not federation.sizes("validation").any():
         raise ConfigError(
             "tune: no hospital has validation rows, on which trials are judged; give data.split.validation a share, "
@@ -108,9 +109,9 @@ def check(federation: Federation) -> None:
 
 
 def figure(outcome: Outcome, federation: Federation) -> float:
-    """The figure that a trial is judged by, the lower the better; infinite where it is undefined.
+    """Return the figure of a trial, the lower the better; infinite if undefined.
 
-    Hospitals whose model nobody has trained are left out.
+    Hospitals whose model was not trained are left out.
     """
     name, model = "log_loss" if federation.classes else "mae", list(outcome.figures)[-1]
     columns = dict(zip(federation.task.figures, outcome.figures[model].T, strict=True))
@@ -124,10 +125,10 @@ def figure(outcome: Outcome, federation: Federation) -> float:
 
 
 def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
-    """``tuning.csv``: a row a trial, with ``validation`` (its figure's mean over seeds), ``validation_std``, the bytes
-    that its runs exchanged, and whether it was ``chosen``.
+    """Make ``tuning.csv``, with one row per trial.
 
-    Raises ``ConfigError`` where no trial of a strategy has a figure.
+    Columns include ``validation`` (the figure's mean over seeds), ``validation_std``, the bytes that the trial's runs
+    exchanged, and whether it was ``chosen``. Raises ``ConfigError`` if no trial of a strategy has a figure.
     """
     import pandas as pd
 
@@ -152,9 +153,9 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
         )
     result = pd.DataFrame(rows)
     for key in _keys(result):
-        if not all(key in row for row in rows):  # whole numbers stay whole where other models have none
+        if not all(key in row for row in rows):  # integers remain integers if other models lack the key
             result[key] = pd.Series([row.get(key, math.nan) for row in rows], dtype=object)
-    # Every strategy has as many trials, in the order of its grid.
+    # Every strategy has the same number of trials, in the order of its grid.
     scores = result["validation"].fillna(math.inf).to_numpy().reshape(result["strategy"].nunique(), -1)
     judged = scores if tune.per == "strategy" else np.broadcast_to(scores.sum(axis=0), scores.shape)
     best = judged.argmin(axis=1)
@@ -168,7 +169,7 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
 
 
 def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
-    """Enter the guarantees of all trials of a strategy into that of its first run, for which they were played."""
+    """Add the privacy guarantees of a strategy's trials to the guarantee of the strategy's first run."""
     by_label: dict[str, list[Statement]] = {}
     for one in tried:
         if one.privacy is not None:
@@ -180,7 +181,7 @@ def charge(results: Sequence[Result], tried: Sequence[TrialResult]) -> None:
 
 
 def chosen(tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """The values that each strategy takes by dotted key, by its label."""
+    """Return the values chosen for each strategy, by its label and dotted key."""
     taken = tried[tried["chosen"]]
     return {
         str(row["strategy"]): {key: _plain(row[key]) for key in _keys(tried) if _given(row[key])}
@@ -189,7 +190,7 @@ def chosen(tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def sentence(tried: pd.DataFrame) -> str:
-    """A sentence on the chosen values, and on the bytes that tuning exchanged."""
+    """Return a sentence on the chosen values, and on the bytes that tuning exchanged."""
     keys = _keys(tried)
     taken = "; ".join(
         f"{row['strategy']} " + ", ".join(f"{_short(key)} {row[key]}" for key in keys if _given(row[key]))
@@ -204,9 +205,10 @@ def sentence(tried: pd.DataFrame) -> str:
 
 
 def at_the_edge(tried: pd.DataFrame) -> str:
-    """A caution on chosen values that are the least or largest tried, beyond which better ones may lie; else empty.
+    """Return a caution on chosen values that are the smallest or largest tried, as better ones may lie beyond; else
+    empty.
 
-    ``tried`` as :func:`table` gives it.
+    ``tried`` is the result of :func:`table`.
     """
     parts = []
     for name in _keys(tried):
@@ -218,10 +220,10 @@ def at_the_edge(tried: pd.DataFrame) -> str:
 
 
 def edges(name: str, tried: Sequence[Any]) -> list[float]:
-    """The least and the largest of the values that were ``tried`` of the key of this dotted ``name``.
+    """Return the smallest and the largest of the values that were ``tried`` of the key of this dotted ``name``.
 
-    Numbers alone have edges, and only where two or more differ. A value that is the bound of its key, such as one
-    epoch, is none: nothing lies beyond it.
+    Only numbers have edges, and only if two or more differ. A value at the bound of its key, such as one epoch, is
+    excluded: nothing lies beyond it.
 
     >>> edges("training.local_epochs", [4, 1, 8]), edges("training.local_epochs", [4]), edges("model.hidden", [[8], 8])
     ([8], [], [])
@@ -233,7 +235,7 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Whether the key of this dotted ``name`` allows nothing beyond ``value`` on one side; 0 is taken for such a bound.
+    """Return whether ``value`` is a bound of the key of this dotted ``name``; 0 always counts as one.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)
@@ -245,17 +247,17 @@ def is_bound(name: str, value: float) -> bool:
 
 
 def _keys(tried: pd.DataFrame) -> list[str]:
-    """The columns of dotted keys."""
+    """Return the columns of dotted keys."""
     return [str(name) for name in tried.columns if str(name).partition(".")[0] in SECTIONS]
 
 
 def _short(key: str) -> str:
-    """A dotted key without its section."""
+    """Return a dotted key without its section."""
     return key.partition(".")[2]
 
 
 def _given(value: Any) -> bool:
-    """Whether a setting has a value of this key, which other models may be tried with."""
+    """Return whether the setting has a value of this key; some keys belong only to other models' settings."""
     return not (isinstance(value, float) and math.isnan(value))
 
 

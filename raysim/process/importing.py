@@ -1,8 +1,7 @@
 """Finds classes and functions that a user names by import path, ``package.module.name``.
 
-Modules in the user's folder, mostly the working directory, are searched last: a file there never shadows a module of
-raysim, of Python or of a library. No configuration and no file of a run says where code comes
-from.
+Modules in the user's folder, usually the working directory, are searched last: a file there never shadows a module of
+raysim, of Python or of a library. No configuration and no file of a run decides where code comes from.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import Any
 from raysim.process import exits
 
 _standing: tuple[str, ...] | None = None
-"""Where modules of the user's are looked for; None: in the working directory."""
+"""The folders searched for the user's modules; None: the working directory."""
 
 _strange: tuple[Path, ...] = ()
-"""Folders that a file has named, from which no code is taken."""
+"""Folders named by a file, from which no code is imported."""
 
 
 def by_path(path: str) -> Any:
-    """The object at an import path. Raises ``ValueError`` that names the path and says why there is none."""
+    """Return the object at an import path. Raises ``ValueError`` with the path and the reason if there is none."""
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise ValueError(f"'{path}' cannot be imported (it names no module); write package.module.name")
@@ -49,7 +48,7 @@ def by_path(path: str) -> Any:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None
     if not hasattr(module, name):
-        # Another module may have the name of the user's; its path tells.
+        # Another module may have the same name as the user's; the error shows its path.
         file = getattr(module, "__file__", None) or "Python itself"
         reason = f"module '{module_name}' in {file} has no '{name}'"
         raise ValueError(f"'{path}' cannot be imported ({reason}); check the names of the module and in it")
@@ -58,15 +57,16 @@ def by_path(path: str) -> Any:
 
 @contextlib.contextmanager
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
-    """A context in which code comes from the working directory at its start, even if that changes meanwhile.
+    """A context in which code comes from the working directory at its start, even if the directory changes meanwhile.
 
-    ``strange`` are folders that a file has named: a module that lies there alone is refused by an error that says so.
+    ``strange`` are folders named by a file. A module that exists only there is rejected, with an error that explains
+    why.
     """
     global _standing, _strange
     here = os.getcwd()
     before = _standing, _strange
     _standing, _strange = (here,), tuple(place for place in strange if place.absolute() != Path(here))
-    # An empty entry, as in a notebook, means the working directory of the moment.
+    # An empty entry, as in a notebook, means the current working directory.
     relative = {os.path.abspath(entry): entry for entry in sys.path if not os.path.isabs(entry)}
     sys.path[:] = [os.path.abspath(entry) for entry in sys.path]
     try:
@@ -79,20 +79,20 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """From now on look for modules in these ``folders``, after all others, and in no working directory: for actors."""
+    """Search these ``folders`` for modules, after all others, and no longer the working directory. For actors."""
     global _standing
     _standing = tuple(folders)
     search_last(_standing)
 
 
 def search_path() -> tuple[str, ...]:
-    """The folders in which this process looks for modules, the user's among them: for other processes."""
+    """Return the folders in which this process searches for modules, including the user's, for other processes."""
     folders = dict.fromkeys([*map(os.path.abspath, sys.path), *_places()])
     return tuple(folder for folder in folders if os.path.exists(folder))
 
 
 def search_last(folders: Iterable[str]) -> None:
-    """Look for modules in these ``folders`` too, after all others."""
+    """Also search these ``folders`` for modules, after all others."""
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 
@@ -101,7 +101,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """The strange folder in which that module lies, if it does in one."""
+    """Return the folder named by a file in which that module is; None if it is in none."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():

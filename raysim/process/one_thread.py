@@ -1,4 +1,4 @@
-"""One compute thread where sums must not depend on how many cores there are."""
+"""A limit of one compute thread for sums that must not depend on the number of cores."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
-    """A context with at most one thread in the compute libraries that are loaded.
+    """Return a context with at most one thread in the compute libraries that are loaded.
 
-    ``user_api``: only in libraries of this kind, ``openmp`` or ``blas``.
+    ``user_api``: limit only libraries of this kind, ``openmp`` or ``blas``.
     """
     limited: AbstractContextManager[Any] = _loaded(len(sys.modules)).limit(limits=1, user_api=user_api)
     return limited
@@ -22,7 +22,7 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _loaded(modules: int) -> ThreadpoolController:
-    """The compute libraries that are loaded with so many ``modules``.
+    """Return the compute libraries; ``modules`` is the number of imported modules, the key of the cache.
 
     The search takes milliseconds, as long as a small clustering, so it is repeated only after an import.
     """

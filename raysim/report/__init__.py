@@ -1,6 +1,4 @@
-"""Tables, pictures, and one page to pass on.
+"""Tables, figures and pages of finished runs.
 
-What people look at when a run or a comparison has ended.
-
-Nothing here is imported before the end of a run: matplotlib and jinja2 cost more to load than a round costs to compute.
+Nothing here is imported before the end of a run: matplotlib and jinja2 take longer to load than a round to compute.
 """

@@ -1,7 +1,10 @@
-"""TRIPOD+AI and TRIPOD-Cluster of a finished run or comparison: what it can answer is filled in, the rest stays open.
+"""The TRIPOD+AI and TRIPOD-Cluster checklists of a finished run or comparison.
 
-Items are in this project's own short words. Numbers are those of TRIPOD+AI (Collins and others, BMJ 2024;385:e078378,
-checklist of 11 January 2024) and of TRIPOD-Cluster (Debray and others, BMJ 2023;380:e071018).
+Items that a run can answer are filled in; the rest stay open. Items are in this project's own short words. The item
+numbers are those of the two checklists:
+
+- TRIPOD+AI: Collins and others, BMJ 2024;385:e078378, checklist of 11 January 2024.
+- TRIPOD-Cluster: Debray and others, BMJ 2023;380:e071018.
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ from raysim.storage.manifest import check_plain, spare
 FILE = "checklist.md"
 
 OPEN = "*open*"
-"""What stands where a run cannot answer."""
+"""The text of an item that a run cannot answer."""
 
 MOST = 40
-"""Names that are written out."""
+"""The largest number of names that are written out."""
 
 ITEMS = (
     ("1", "Title: development or evaluation, population, outcome"),
@@ -82,7 +85,7 @@ ITEMS = (
     ("27b", "Use: what users must do and know"),
     ("27c", "Next steps, applicability elsewhere"),
 )
-"""Every item of TRIPOD+AI with its number."""
+"""Every TRIPOD+AI item with its number."""
 
 CLUSTER = (
     ("1", "Title: development or validation, population, outcome", "1"),
@@ -123,12 +126,12 @@ CLUSTER = (
     ("18", "Supplementary resources: protocol, code, data", "18f"),
     ("19", "Funding", "18a"),
 )
-"""Every item of TRIPOD-Cluster with its number, and the item of TRIPOD+AI that has the answer; may be empty."""
+"""Every TRIPOD-Cluster item with its number, and the number of the TRIPOD+AI item that answers it; may be empty."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What a folder says."""
+    """The content of the folder of a run or comparison."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -137,14 +140,14 @@ class _Run:
     prepared: Mapping[str, Any]
 
     def line(self, fact: str) -> str:
-        """The line of the decision card; empty where there is none."""
+        """Return the line of the decision card about ``fact``; empty if there is none."""
         return " ".join(line["text"] for line in self.answer["lines"] if line["fact"] == fact)
 
     def note(self, begin: str) -> str:
         return next((note for note in self.provenance["notes"] if note.startswith(begin)), "")
 
     def at(self, *keys: str) -> Any:
-        """A value of the configuration; None where it is not set."""
+        """Return a value of the configuration; None if it is not set."""
         value: Any = self.config
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -152,9 +155,10 @@ class _Run:
 
 
 def checklist(folder: Path, out: Path | None) -> Path:
-    """Write the checklist of the run or comparison in ``folder``; returns the file.
+    """Write the checklist of the run or comparison in ``folder``, and return the file.
 
-    Raises ``ConfigError`` for a folder without results, and for a file that cannot be written or is another result.
+    Raises ``ConfigError`` for a folder without results, for a file that cannot be written, and for a file that is
+    another result.
     """
     check_plain(folder)
     try:
@@ -179,7 +183,7 @@ def checklist(folder: Path, out: Path | None) -> Path:
 
 
 def written(run: _Run) -> str:
-    """The checklist as Markdown."""
+    """Format the checklist as Markdown."""
     found = {number: text for number, text in answers(run).items() if text}
     filled = sum(number in found for number, _ in ITEMS)
     rows = [f"| {number} | {topic} | {_cell(found.get(number, OPEN))} |" for number, topic in ITEMS]
@@ -209,7 +213,7 @@ def written(run: _Run) -> str:
 
 
 def answers(run: _Run) -> dict[str, str]:
-    """By item of TRIPOD+AI what the run can say; empty where it says nothing."""
+    """Return the run's answer to each TRIPOD+AI item; empty if the run has none."""
     provenance, names = run.provenance, [column["name"] for column in run.prepared["columns"]]
     flagged = [column["name"] for column in run.prepared["columns"] if column["flagged"]]
     strategies = run.at("strategies") or [run.at("strategy")]
@@ -287,5 +291,5 @@ def _sentence(*texts: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text within a row of a Markdown table."""
+    """Escape a text for a row of a Markdown table."""
     return " ".join(text.replace("|", "\\|").split())

@@ -1,4 +1,4 @@
-"""Names of strategies, models and figures on pages: words for people in place of a configuration's names."""
+"""Names of strategies, models and figures on pages: words for people instead of configuration names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysim.report.tables import references
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 Key = tuple[str, str]
-"""A strategy's label and the model that it serves."""
+"""The label of a strategy, and one of its models."""
 
 MODELS = {
     "global": "global model",
@@ -32,14 +32,14 @@ SHORT = {
     " with linear regression": ", regression",
     " with boosted trees": ", trees",
 }
-"""Parts of names that are shortened where there is little room."""
+"""The parts of names that are shortened where space is limited."""
 
 
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
-    """A name for each row of ``table``; the model is named where a strategy serves several.
+    """Return a name for each row of ``table``; it includes the model if a strategy has several.
 
-    ``titles`` by label; a label without a title stands for itself, and a title that two labels share is followed by the
-    label. References are marked as such.
+    ``titles`` are titles by label. A label without a title is its own name, and a title that two labels share is
+    followed by the label. References are marked as such.
     """
     labels = dict.fromkeys(table["strategy"])
     shown = [titles.get(label, label) for label in labels]
@@ -54,7 +54,7 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
 
 
 def short(name: str) -> str:
-    """A name in less room.
+    """Shorten a name.
 
     >>> short("CHiP-FL, hospitals' own models"), short("Training alone with boosted trees (reference)")
     ('CHiP-FL, own', 'Training alone, trees')
@@ -65,7 +65,7 @@ def short(name: str) -> str:
 
 
 def of_strategy(name: str) -> str:
-    """The part of a name, as :func:`names` gives it, that is the strategy's.
+    """Return the strategy's part of a name from :func:`names`.
 
     >>> of_strategy("Ditto, lam 0.1, hospitals' own models"), of_strategy("Training alone (reference)")
     ('Ditto, lam 0.1', 'Training alone')
@@ -77,7 +77,7 @@ def of_strategy(name: str) -> str:
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
-    r"""A figure with a true minus; "undefined" for what is not finite.
+    r"""Format a number with a true minus sign; "undefined" if it is not finite.
 
     >>> number(-0.0123, 3) == "\N{MINUS SIGN}0.012", number(0.5, 2, sign=True), number(float("nan"), 2)
     (True, '+0.50', 'undefined')
@@ -88,7 +88,7 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 
 
 def minus(text: str) -> str:
-    r"""A sentence with true minus signs before its figures.
+    r"""Replace the hyphens before the numbers of a sentence with true minus signs.
 
     >>> minus("a-1: -0.01 (-.2 to +3)") == "a-1: \N{MINUS SIGN}0.01 (\N{MINUS SIGN}.2 to +3)"
     True
@@ -97,7 +97,7 @@ def minus(text: str) -> str:
 
 
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """An interval as text, empty where there is none; see :mod:`raysim.report.possible` for one without limits.
+    """Format an interval; empty if there is none. Uninformative intervals: see :mod:`raysim.report.possible`.
 
     >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2), interval(*NOTHING, 2)
     ('0.10 to 0.25', '', 'says nothing')
@@ -114,7 +114,7 @@ def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str
 
 
 def with_interval(value: float, low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """A figure with its interval; without numbers where that says nothing.
+    """Format a number with its interval; an uninformative interval replaces the number by words.
 
     >>> with_interval(0.2, 0.1, 0.25, 2), with_interval(0.2, float("nan"), 0.25, 2), with_interval(0.2, *NOTHING, 2)
     ('0.20 (0.10 to 0.25)', '0.20', 'says nothing')
@@ -126,7 +126,7 @@ def with_interval(value: float, low: float, high: float, digits: int, *, sign: b
 
 
 def size(value: float) -> str:
-    """Bytes in a unit that people read.
+    """Format a number of bytes with a suitable unit.
 
     >>> size(900), size(12_345), size(4_000_000), size(0)
     ('900 bytes', '12.3 kB', '4.0 MB', '0')
@@ -140,7 +140,7 @@ def size(value: float) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    r"""``value`` with its sign, a true minus, and ``digits`` decimals; no sign for what rounds to 0.
+    r"""Format ``value`` with its sign, a true minus, and ``digits`` decimals; no sign if it rounds to 0.
 
     >>> signed(0.01234, 3), signed(-0.01234, 3) == "\N{MINUS SIGN}0.012", signed(-0.0001, 3)
     ('+0.012', True, '0.000')

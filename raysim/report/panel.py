@@ -1,4 +1,4 @@
-"""The headline figure of every model at every hospital and seed, laid out once for all pairs of a comparison."""
+"""The headline figure of every model at every hospital and seed, arranged once for all pairs of a comparison."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from raysim.statistics.discrimination.sketches import patient_part
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]
-"""A strategy and the model that it serves."""
+"""The label of a strategy, and one of its models."""
 
 MANY_HOSPITALS = 30
-"""The fewest judged hospitals for which resampling them gives an interval of the worst decile's difference."""
+"""The interval of the worst decile's difference resamples hospitals, and needs at least this many judged hospitals."""
 
 FRONT_DRAWS = 1000
-"""Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
+"""The number of bootstrap samples of hospitals for each pair of strategies; the non-dominated set needs all pairs."""
 
 
 class Alike(NamedTuple):
-    """One model on the rows of another, which has fewer: its headline figure ``[H]``, and ``sums [H, B]``."""
+    """The headline figure ``[H]`` and the ``sums [H, B]`` of a model on the rows of another model that has
+    fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
 
 
 class Sketched(NamedTuple):
-    """What hospitals, by their names, send of one model for its covariance with others: ``sums [H, B]``.
+    """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside``: other models on its rows, where it lacks rows that they have.
+    ``beside`` has the figures and sums of other models on this model's rows, if this model lacks some of their rows.
     """
 
     hospitals: tuple[str, ...]
@@ -48,11 +49,11 @@ class Sketched(NamedTuple):
 
 
 Sent = Mapping[tuple[str, str, int], Sketched]
-"""By strategy, model served and seed."""
+"""The sums of each model, by strategy, model and seed."""
 
 
 def sent(results: Sequence[Result]) -> Sent:
-    """What the hospitals of finished runs have sent."""
+    """Collect the sums that the hospitals of finished runs have sent."""
     return {
         (result.label, model, result.seed): Sketched(result.federation.hospitals, sums)
         for result in results
@@ -62,32 +63,33 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """``K`` models at ``H`` hospitals, in the order of their names, with ``S`` seeds in ascending order."""
+    """The figures of ``K`` models at ``H`` hospitals in the order of their names, for ``S`` seeds in ascending
+    order."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
     place: Mapping[Key, int]
     """The index of each model along ``K``."""
     figure: Floats
-    """The headline figure, ``[K, S, H]``; NaN where undefined, and for an error that is not finite."""
+    """The headline figure, ``[K, S, H]``; NaN if it is undefined or infinite."""
     rows: Floats
-    """Test rows, ``[K, S, H]``."""
+    """The number of test rows, ``[K, S, H]``."""
     present: NDArray[np.bool_]
-    """Whether the table has the model, seed and hospital at all, ``[K, S, H]``."""
+    """Whether the table has a row for the model, seed and hospital, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
-    """What hospitals sent of a model in a seed, ``[H, B]`` by the indices along ``K`` and ``S``, where it is known."""
+    """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """By model, model with fewer rows and seed: the first one on the rows of the second."""
+    """By model, model with fewer rows, and seed: the first model evaluated on the rows of the second."""
     names: tuple[str, ...] = ()
-    """The hospitals along ``H``."""
+    """The names of the hospitals along ``H``."""
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
-        """The panel of a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a hospital that occurs
-        twice.
+        """Build the panel from a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a duplicate
+        hospital.
 
-        Without a column ``model`` all are global ones, without ``seed`` all of one seed. ``sent`` is what
-        :func:`sent` gives: without it, as for a real label, the variance of patients alone is not known.
+        Without a column ``model`` all models are global; without ``seed`` there is one seed. ``sent`` is from
+        :func:`sent`. Without it, as for a real label, the variance over patients alone is unknown.
         """
         kind, count = reporting(hospitals), len(hospitals)
         models = hospitals["model"] if "model" in hospitals else np.full(count, "global", dtype=object)
@@ -123,7 +125,7 @@ class Panel:
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
 
     def among(self, hospitals: NDArray[np.bool_]) -> Panel:
-        """The panel of those hospitals alone that are chosen, ``[H]``."""
+        """Restrict the panel to the selected ``hospitals``, ``[H]``."""
         return replace(
             self,
             figure=self.figure[..., hospitals],
@@ -135,7 +137,8 @@ class Panel:
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """The figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
+        """Return the figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both models
+        have."""
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
         one, other = self.place[first], self.place[second]
@@ -147,28 +150,28 @@ class Panel:
         return ours, theirs, rows
 
     def _figure(self, one: int, other: int) -> Floats:
-        """The figure of a model on the rows that it shares with another, ``[S, H]``."""
+        """Return the figure of model ``one`` on the rows that it shares with model ``other``, ``[S, H]``."""
         each = (self.alike.get((one, other, s)) for s in range(self.figure.shape[1]))
         return np.stack([own if of is None else of.figure for of, own in zip(each, self.figure[one], strict=True)])
 
     def _sums(self, one: int, other: int, s: int) -> NDArray[np.float32]:
-        """What hospitals sent of a model on the rows that it shares with another, ``[H, B]``."""
+        """Return the sums about model ``one`` on the rows that it shares with model ``other``, ``[H, B]``."""
         of = self.alike.get((one, other, s))
         return self.sketches[one, s] if of is None else of.sums
 
     def difference(self, first: Key, second: Key) -> Paired:
-        """The difference ``first - second`` of the headline figure; over no hospital where none defines both.
+        """Return the difference ``first - second`` of the headline figure, over the hospitals that define both.
 
-        Its variance of patients alone is NaN where a seed lacks what hospitals send for it.
+        The variance over patients alone is NaN if a seed lacks the sums for it.
         """
         ours, theirs, rows = self.sides(first, second)
         counted = np.where(np.isfinite(ours - theirs), rows, 0.0)
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """The patients' part of the difference at the hospitals and seeds of :meth:`sides`, which count as ``rows``.
+        """Return the part of the difference that varies over patients, at the hospitals and seeds of :meth:`sides`.
 
-        Without a ``second`` model it is that of the first one's figure itself.
+        ``rows`` are the weights. Without a ``second`` model, the part is that of the first model's figure.
         """
         if not rows.size:
             return None
@@ -182,15 +185,16 @@ class Panel:
         return patient_part(ours, [np.zeros_like(each) for each in theirs] if second is None else theirs, rows)
 
     def level(self, key: Key) -> Paired:
-        """The mean headline figure of a model, as its difference from 0."""
+        """Return the mean headline figure of a model, as its difference from 0."""
         figures, _, rows = self.sides(key, key)
         counted = np.where(np.isfinite(figures), rows, 0.0)
         return paired(figures, np.zeros_like(figures), rows, patients=self._patients(key, None, counted))
 
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
-        """The interval of the difference ``first - second`` of two models' worst decile.
+        """Return the interval of the difference ``first - second`` of two models' worst decile.
 
-        NaN for fewer than :data:`MANY_HOSPITALS` that define both. Each pair has draws of its own.
+        NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate stream of random
+        numbers.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:
@@ -200,7 +204,7 @@ class Panel:
 
 
 def _in_order(hospitals: Sequence[str], values: NDArray[Any], order: Mapping[str, int]) -> NDArray[Any]:
-    """The ``values`` of the hospitals in ``order`` of their names; NaN for one that sent none."""
+    """Reorder the ``values`` of hospitals to the ``order`` of their names; NaN for hospitals that sent none."""
     ordered = np.full((len(order), *values.shape[1:]), np.nan, dtype=values.dtype)
     known = [(order[name], h) for h, name in enumerate(hospitals) if name in order]
     to, of = np.array(known, dtype=np.int64).reshape(-1, 2).T

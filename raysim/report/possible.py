@@ -1,7 +1,7 @@
-"""Intervals as they are printed: cut to what a figure can be, and without numbers where they say nothing.
+"""Intervals as they are printed: cut to possible values, and without numbers if they are uninformative.
 
-Files keep the intervals as they were computed (``comparison.csv``, ``hospitals.csv``): what reaches beyond the possible
-is a finding about the interval. Pages, the terminal, forests and sentences go by the functions here.
+Files (``comparison.csv``, ``hospitals.csv``) have the intervals as computed: a limit beyond possible values is a
+finding about the interval. Pages, the terminal, forests and sentences use the functions here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""Width of an interval of an AUROC, or of a difference of two, beyond which it says nothing."""
+"""An AUROC interval, or one of a difference of two AUROCs, is uninformative if it is wider than this."""
 
 NOTHING = Limits(-math.inf, math.inf)
-"""Stands for an interval that says nothing; printed as :data:`SAYS_NOTHING`, and not drawn."""
+"""The value for an uninformative interval; it is printed as :data:`SAYS_NOTHING`, and not plotted."""
 
 SAYS_NOTHING = "says nothing"
 
 
 def within(interval: Limits, low: float, high: float, widest: float = math.inf) -> Limits:
-    """The ``interval`` cut to ``low`` to ``high``; :data:`NOTHING` where it is then wider than ``widest``.
+    """Cut the ``interval`` to ``low`` to ``high``; return :data:`NOTHING` if it is then wider than ``widest``.
 
-    One that excludes 0 is a finding however wide it is, and keeps its limits. NaN stays NaN.
+    An interval that excludes 0 is a finding however wide it is, and keeps its limits. NaN stays NaN.
 
     >>> within(Limits(-1.3, 0.2), -0.8, 0.2), within(Limits(-0.1, 0.3), -0.8, 0.2, WIDEST)
     (Limits(low=-0.8, high=0.2), Limits(low=-0.1, high=0.2))
@@ -36,9 +36,9 @@ def within(interval: Limits, low: float, high: float, widest: float = math.inf) 
 
 
 def difference(interval: Limits, larger: bool, reference: float = math.nan) -> Limits:
-    """The interval of a difference of two AUROCs, within ``-reference`` and ``1 - reference``.
+    """Cut the interval of a difference of two AUROCs to ``-reference`` and ``1 - reference``.
 
-    ``reference`` is the AUROC of what is subtracted; NaN where it is not known. Errors (not ``larger``) have no bounds.
+    ``reference`` is the subtracted AUROC; NaN if unknown. Errors (not ``larger``) have no bounds.
     """
     if not larger:
         return interval
@@ -47,7 +47,7 @@ def difference(interval: Limits, larger: bool, reference: float = math.nan) -> L
 
 
 def level(interval: Limits, larger: bool) -> Limits:
-    """The interval of an AUROC, within 0 and 1, or of an error (not ``larger``), at least 0."""
+    """Cut the interval of an AUROC to 0 and 1, or the interval of an error (not ``larger``) to at least 0."""
     if not larger:
         return within(interval, 0.0, math.inf)
     cut = within(interval, 0.0, 1.0)
@@ -55,7 +55,7 @@ def level(interval: Limits, larger: bool) -> Limits:
 
 
 def visible(size: float, larger: bool, reference: float = math.nan) -> bool:
-    """Whether a smallest visible difference of this ``size`` can occur at all beside an AUROC of ``reference``."""
+    """Whether a difference of this ``size`` is possible at all, given a subtracted AUROC of ``reference``."""
     if not math.isfinite(size):
         return False
     if not larger or not math.isfinite(reference):

@@ -1,11 +1,14 @@
-"""The tables of a comparison, from one row per strategy, model served and seed.
+"""The tables of a comparison, from one row per strategy, model and seed.
 
-``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns;
-``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the
-place of ``auroc``; which of them there is decides what is shown and which way is better (:mod:`raysim.metrics.labels`).
-``model`` says which model served (global, cluster, personal); ``yardstick``, where there is such a column, marks what
-is shown for orientation and never recommended; ``learner``, where there is such a column, names the family of the
-trained model. Rows come out in the order in which strategies first appear.
+- ``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns.
+- ``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``.
+- A real label has ``mae`` instead of ``auroc``. The column decides which figures are reported, and which direction is
+  better (:mod:`raysim.metrics.labels`).
+- ``model`` names the kind of model (global, cluster, personal).
+- ``yardstick`` (optional) marks references, which are never recommended.
+- ``learner`` (optional) names the family of the trained model.
+
+Output rows are in the order in which strategies first appear.
 """
 
 from __future__ import annotations
@@ -31,13 +34,13 @@ from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "learner", "hospital", "attribute", "group")
-"""Columns that hold names, which may look like numbers or missing values."""
+"""The columns that contain names, which may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """A table that a run or comparison left: ``NAMES`` as they were written, an empty cell elsewhere as NaN.
+    """Read a table of a run or comparison: ``NAMES`` as they were written, an empty cell elsewhere as NaN.
 
     Without the types that pandas would guess, a hospital stays ``007`` or ``NA``, and an empty name stays empty.
     """
@@ -48,16 +51,18 @@ def read_csv(path: Path) -> pd.DataFrame:
 
 
 def figures_in(table: Container[str]) -> tuple[str, ...]:
-    """The figures that a comparison with these columns is about."""
+    """Return the figures that a comparison with these columns reports."""
     kind = reporting(table)
     return kind.headline, *kind.beside, *EQUITY
 
 
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), then ``seeds`` and ``undefined``.
+    """Return ``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), then ``seeds`` and
+    ``undefined``.
 
-    Seeds with an undefined figure are left out of its mean; a deviation of fewer than two seeds is NaN. ``undefined``
-    is the largest number of hospitals without a defined headline figure among the seeds, ``judged`` of those with one.
+    The mean of a figure leaves out seeds where it is undefined. The deviation of fewer than two seeds is NaN.
+    ``undefined`` and ``judged`` are the numbers of hospitals without and with a defined headline figure, each in the
+    seed with the most.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
@@ -77,9 +82,9 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def few(table: pd.DataFrame) -> bool:
-    """Whether so few hospitals are judged that there is no decile of them, and no slope on their size.
+    """Whether too few hospitals are judged for a worst decile and for a slope on their size.
 
-    The worst decile is then the lowest hospital. ``table`` as :func:`comparison` gives it; False where it does not say.
+    The worst decile is then the lowest hospital. ``table`` is from :func:`comparison`; False if it lacks the counts.
     """
     return "judged" in table and bool(table["judged"].max() < FEW_HOSPITALS)
 
@@ -92,16 +97,20 @@ def differences(
     *,
     sent: Sent | None = None,
 ) -> pd.DataFrame:
-    """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
+    """Return every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 
-    ``mean`` and ``std`` are over pairs of equal seeds. With ``hospitals`` the mean of the AUROC (MAE) is that of
-    :class:`raysim.statistics.differences.paired.Paired`, over all hospitals and seeds that define both, which answer
-    and figures give too; ``low`` and ``high`` are then a 95 % interval: of that mean for hospitals like these, of the
-    worst decile that of :func:`raysim.statistics.differences.worst_decile.worst_decile_difference`, from
-    :data:`raysim.report.panel.MANY_HOSPITALS` on. Else they are NaN. Each interval holds by itself; those of the answer
-    hold jointly. ``sent`` is what hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance of
-    patients. The baseline is that strategy's ``global`` model or, without one, its first. No rows when the baseline
-    was not run.
+    ``mean`` and ``std`` are over pairs of equal seeds; without ``hospitals``, ``low`` and ``high`` are NaN. With
+    ``hospitals``:
+
+    - The mean of the AUROC (MAE) is over all hospitals and seeds that define both models, as in the answer and the
+      figures (:class:`raysim.statistics.differences.paired.Paired`). Its 95 % interval is for hospitals like these.
+    - The 95 % interval of the worst decile needs :data:`raysim.report.panel.MANY_HOSPITALS` hospitals
+      (:func:`raysim.statistics.differences.worst_decile.worst_decile_difference`).
+    - Each interval holds separately; the intervals of the answer hold jointly.
+
+    ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
+    patients. The baseline is the ``global`` model of that strategy or, without one, its first model. There are no rows
+    if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -130,7 +139,7 @@ def differences(
                 if figure == kind.headline and difference.hospitals:
                     mean, (low, high) = difference.difference, difference.population()
                 elif difference.hospitals >= MANY_HOSPITALS:
-                    # A stream for each row and figure: adding a strategy does not move another's interval.
+                    # A stream for each row and figure: adding a strategy does not change another's interval.
                     rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
                     low, high = worst_decile_difference(*panel.sides(key, against), rng, larger=kind.larger)
             rows.append((strategy, model, figure, mean, of_seeds.std, of_seeds.pairs, low, high))
@@ -140,9 +149,9 @@ def differences(
 def _where_both_are_defined(
     hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """The figures of equity of two models by seed, over the hospitals where both are defined.
+    """Return the equity figures of two models by seed, over the hospitals where both are defined.
 
-    None where they are defined at the same hospitals, so that their own figures are of these.
+    None if both are defined at the same hospitals; their own figures then already use these hospitals.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
@@ -168,7 +177,7 @@ def _where_both_are_defined(
 
 
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """A copy with every figure as a float column: ``size_bias_abs`` from the slope, NaN for what is not there."""
+    """Return a copy with every figure as a float column. Missing figures are NaN; ``size_bias_abs`` is computed."""
     table = per_seed.reset_index(drop=True).copy()
     for column, otherwise in (
         ("model", "global"),
@@ -187,7 +196,8 @@ def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and model."""
+    """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and
+    model."""
     from scipy.stats import t  # takes a third of a second to import, and not every comparison needs it
 
     groups = (
@@ -199,7 +209,7 @@ def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
-    """The strategy and model that others are compared with, or ``None`` when it was not run."""
+    """Return the strategy and model that others are compared with; ``None`` if it was not run."""
     models = list(table.loc[table["strategy"] == baseline, "model"])
     if not models:
         return None
@@ -207,9 +217,9 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
 
 
 def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """The model that each recalibrated one among ``keys`` (strategy and model, as served) was made of.
+    """Map each recalibrated model among ``keys`` (strategy and model) to its original model.
 
-    Both order the patients of a hospital alike, so that they have the same AUROC there; only their risks differ.
+    Both order the patients of a hospital alike, so they have the same AUROC there; only their risks differ.
     """
     of = {}
     for before, key in pairwise(keys):
@@ -219,7 +229,7 @@ def made_of(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str,
 
 
 def labels(table: pd.DataFrame) -> list[str]:
-    """A name for each row: the strategy, with the model it served where it has several; references have a star."""
+    """Name each row: the strategy, with its model if it has several; references have a star."""
     models = table.groupby("strategy")["model"].nunique()
     return [
         (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if reference else "")
@@ -228,8 +238,9 @@ def labels(table: pd.DataFrame) -> list[str]:
 
 
 def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
-    """What ``answer.json`` says of figures that other packages registered: their means over seeds by strategy and
-    model, None where undefined. Nothing where there are none.
+    """Return the part of ``answer.json`` on figures that other packages registered; empty if there are none.
+
+    The values are means over seeds by strategy and model, None where undefined.
     """
     found = [name for name in ADDED if name in per_seed]
     if not found:
@@ -245,14 +256,15 @@ def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
 
 
 def references(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows are references, ``[n]``; none where the table does not say."""
+    """Which rows are references, ``[n]``; none if the table has no such column."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
 
 
 def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds, a row for each strategy, model and hospital: ``stays, n_test, auroc`` or ``mae`` (NaN: never).
+    """Return means over seeds, one row for each strategy, model and hospital: ``stays, n_test, auroc`` or ``mae``.
 
-    ``stays`` are all rows of the hospital: the column of that name, or else the sum of the parts that there are.
+    A figure is NaN if it is defined under no seed. ``stays`` are all rows of the hospital: the column ``stays``, or
+    else the sum of the available parts.
     """
     table = hospitals.copy()
     if "model" not in table:

@@ -1,4 +1,4 @@
-"""Terms of reports with a sentence each, which pages show where a term stands."""
+"""Technical terms of reports, with a sentence that explains each where a page first uses it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BY_WORD = {term.lower(): sentence for term, sentence in TERMS.items()}
 
 
 def explained(text: str) -> Markup:
-    """A text, escaped unless it is markup without elements, in which each term has its sentence where it first stands.
+    """Escape a text (unless it is markup without elements), and explain each term where it first occurs.
 
     >>> explained("PPV < PPV")
     Markup('<dfn title="The share of the called who have the event.">PPV</dfn> &lt; PPV')

@@ -1,4 +1,1 @@
-"""A finished run put to use: new rows are scored.
-
-Its models leave raysim too.
-"""
+"""Scores new rows with a run's models; exports them."""

@@ -1,8 +1,8 @@
-"""A run's model as a folder that works without raysim, with its preprocessing.
+"""Exports a run's model as a folder that works without raysim, with its preprocessing.
 
-Which formats there are depends on the model: networks become a program of ``torch.export`` or ONNX, linear models also
-plain JSON, and trees plain JSON, a model of xgboost, or ONNX. The exported model is tried first, and not written if its
-outputs differ from those of the run's model.
+The available formats depend on the model. Networks become a program of ``torch.export`` or ONNX. Linear models can also
+become plain JSON, and trees plain JSON, a model of xgboost, or ONNX. The exported model is tested first, and not
+written if its outputs differ from the outputs of the run's model.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Write = Callable[[Path], None]
 
 
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
-    """Write the model of ``hospital`` (None: the one of all hospitals) into ``folder``; returns its owner.
+    """Write the model of ``hospital`` (None: the model for all hospitals) into ``folder``; return its owner.
 
-    ``form``: None is the first that there is of the model. ``model`` is the model served, the headline where None.
-    Raises ``ConfigError`` where there is no such model or format, where its architecture cannot be exported, and for a
-    folder that exists or cannot be made.
+    ``form``: None is the model's first available format. ``model`` is the model used; None: the headline. Raises
+    ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a folder that
+    exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")
@@ -71,7 +71,7 @@ def export(predictor: Predictor, folder: Path, form: Format | None, hospital: st
 
 
 def formats(model: Model) -> tuple[Format, ...]:
-    """The formats that there are of a model, the usual one first. Raises ``ConfigError`` where there is none."""
+    """Return the available formats of a model, the default first. Raises ``ConfigError`` if there is none."""
     if isinstance(model, Grows):
         return ("json", "xgboost", "onnx")
     if isinstance(model, LinearModel):
@@ -84,13 +84,13 @@ def formats(model: Model) -> tuple[Format, ...]:
 
 
 def check_format(form: Format | None) -> None:
-    """Raise ``ConfigError`` where a package is missing that writes this format; before long work."""
+    """Raise ``ConfigError`` if a package that this format needs is missing. Called before long work."""
     if form == "onnx" and find_spec("onnx") is None:
         raise ConfigError("--format: onnx needs the package onnx; pip install 'raysim[onnx]'")
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """What writes the model of ``owner`` to a path, once it has been tried."""
+    """Return a function that writes the model of ``owner`` to a path; the model has been tested."""
     there = formats(predictor.model)
     if form not in there:
         name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner

@@ -1,4 +1,4 @@
-"""A model that left raysim, or that never was in it: a folder of ``raysim export``, or an ONNX file."""
+"""A model outside raysim's runs: a folder of ``raysim export``, or an ONNX file."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
 
 DESCRIBED = "export.json"
-"""The file in which an export says what it is."""
+"""The file that describes an exported model."""
 
 Outputs = Callable[[NDArray[np.float32]], NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported:
-    """A model with what prepares its features."""
+    """A model with the preprocessing of its features."""
 
     name: str
     outputs: Outputs
-    """Its outputs for features ``[n, F]``: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
+    """The function from features ``[n, F]`` to outputs: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
     preprocessing: Preprocessing | None
-    """None: its features are the source's columns, which are numbers, as they are."""
+    """The preprocessing. None: the features are the source's columns, which are numbers, unchanged."""
     trained_on: Mapping[str, Any] | None = None
-    """As :func:`raysim.serving.trained_on.trained_on`; None: not an export of raysim."""
+    """The digests of :func:`raysim.serving.trained_on.trained_on`; None: not an export of raysim."""
 
     @staticmethod
     def open(path: Path) -> Exported:
-        """The model at ``path``. Raises ``ConfigError`` where there is none."""
+        """Open the model at ``path``. Raises ``ConfigError`` if there is none."""
         if path.is_dir():
             if not (path / DESCRIBED).is_file():
                 raise ConfigError(f"{path}: holds no exported model; {REMEDY}")
@@ -60,10 +60,11 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """The probability of the event of each of ``n`` rows, ``[n]``, and how the rows differ from those of training.
+        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences from training
+        rows.
 
-        ``columns`` are the source's. Raises ``DataError`` for columns that do not fit, and for outputs that are no
-        probabilities.
+        ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
+        outputs that are not probabilities.
         """
         notes: tuple[str, ...] = ()
         if self.preprocessing is None:
@@ -78,7 +79,7 @@ class Exported:
             notes, (X, _) = rows.notes, self.preprocessing.transform(rows.columns)
         try:
             outputs = np.asarray(self.outputs(X), np.float64)
-        except Exception as error:  # of a runtime, which has no exception of its own for rows that do not fit
+        except Exception as error:  # runtimes have no specific exception for rows that do not fit
             reason = " ".join(str(error).split())[:160]
             raise DataError(f"MODEL: cannot score these {X.shape[1]} features ({reason})") from None
         risks = outputs if outputs.ndim == 1 else outputs[:, -1]
@@ -93,7 +94,7 @@ class Exported:
 
 
 def _told(described: Path) -> dict[str, Any]:
-    """What an export says of itself."""
+    """Read the description of an exported model."""
     try:
         told = bounded.read_json(described)
     except (OSError, ValueError) as error:
@@ -126,9 +127,9 @@ def _of_onnx(file: Path) -> Outputs:
 
     try:
         session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime's exceptions have no common class
+    except Exception as error:  # the runtime's exceptions have no common base class
         raise ConfigError(f"{file}: cannot be read as ONNX ({type(error).__name__}); {REMEDY}") from None
-    # A classifier of other tools has its classes first, and its probabilities last.
+    # Classifiers of other tools output classes first, and probabilities last.
     real = [each.name for each in session.get_outputs() if each.type in ("tensor(float)", "tensor(double)")]
     if not real or len(session.get_inputs()) != 1:
         raise ConfigError(f"{file}: takes no single matrix of features to numbers; {REMEDY}")

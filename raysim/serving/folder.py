@@ -1,4 +1,4 @@
-"""The folder of a finished run, read to use its models: its configuration, preprocessing and model family."""
+"""Reads the folder of a finished run to use its models: its configuration, preprocessing and model family."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from raysim.training.models import build_model
 REMEDY = "name the folder of a finished run"
 
 NAMED = 12
-"""Names that an error lists."""
+"""Largest number of names that an error lists."""
 
 
 def is_comparison(folder: Path) -> bool:
-    """Whether ``folder`` holds the results of a comparison, or of a curve, which is one."""
+    """Return whether ``folder`` contains the results of a comparison; a curve is also a comparison."""
     check_plain(folder)
     return (folder / manifest.NAME).is_file() and Manifest.read(folder).kind in ("compare", "curve")
 
 
 def check_run(folder: Path) -> None:
-    """Raise ``ConfigError`` unless ``folder`` is that of a finished run; for a folder of several runs, it names
-    them.
-    """
+    """Raise ``ConfigError`` unless ``folder`` belongs to a finished run. For a folder of several runs, the error names
+    them."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; {REMEDY}")
     check_plain(folder)
@@ -48,7 +47,7 @@ def check_run(folder: Path) -> None:
 
 
 def read_preprocessing(folder: Path) -> Preprocessing:
-    """The preprocessing in a run's ``preprocessing.json``. Raises ``ConfigError`` where it cannot be used."""
+    """Read the preprocessing from a run's ``preprocessing.json``. Raises ``ConfigError`` if it cannot be used."""
     try:
         return Preprocessing.of(bounded.read_json(folder / PREPROCESSING))
     except OSError as error:
@@ -58,7 +57,7 @@ def read_preprocessing(folder: Path) -> Preprocessing:
 
 
 def bound_model(config: Config, fitted: Preprocessing) -> Model:
-    """The model that a configuration names for these features and classes, on the CPU."""
+    """Build a configuration's model for these features and classes, on the CPU."""
     spec = ModelSpec.of(config.model)
     return build_model(
         spec.class_path or spec.name or "",

@@ -1,4 +1,4 @@
-"""Predictions of a model that was exported as plain JSON: a linear model, or trees."""
+"""Predicts with a model that was exported as plain JSON: a linear model, or trees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Floats = NDArray[np.float64]
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
-    """The probability of the event ``[n]`` of features ``[n, F]`` by the model of two classes in ``file``.
+    """Return the function from features ``[n, F]`` to the probability of the event ``[n]``, for the two-class model in
+    ``file``.
 
     Raises ``ConfigError`` for another file.
     """
@@ -43,7 +44,7 @@ def _of_coefficients(tree: Mapping[str, Any], X: NDArray[np.float32]) -> Floats:
 def _of_trees(tree: Mapping[str, Any], X: NDArray[np.float32]) -> Floats:
     margins = np.full(len(X), float(tree["base"][0]))
     for each in tree["trees"]:
-        rows = {0: np.arange(len(X))}  # of each node; parents come before their children
+        rows = {0: np.arange(len(X))}  # rows of each node; parents precede their children
         for node in each["nodes"]:
             here = rows.pop(node["node"])
             if "value" in node:

@@ -1,17 +1,19 @@
-"""What each column of the source does to a run's headline model: permutation importance, and partial dependence.
+"""Effect of each source column on a run's headline model: permutation importance, and partial dependence.
 
-A column is permuted within each hospital, its values, its categories and whether it is missing together, so that its
-differences between hospitals stay and only what it says of patients is lost (L. Breiman, *Random Forests*, 2001). Its
-importance at a hospital is how much worse the headline figure is then, in the mean over ``repeats`` permutations, and
-over hospitals the mean weighted by rows. The interval is that of every difference
-(:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated columns
-share their importance: each alone may seem unimportant.
+A column is permuted within each hospital; its values, its categories and its missing flags are permuted together.
+Differences between hospitals therefore remain, and only the column's information on patients is lost (L. Breiman,
+*Random Forests*, 2001).
 
-Partial dependence is the mean prediction over all rows, were a column the same in each (J. Friedman, *Greedy Function
-Approximation*, 2001). It may ask of a model what no patient is like.
+The column's importance at a hospital is the resulting loss in the headline figure, as the mean over ``repeats``
+permutations. The importance over hospitals is the mean weighted by rows. Its interval is computed as for paired
+differences (:func:`raysim.statistics.differences.paired.paired`), for hospitals like these with this model. Correlated
+columns share their importance: each alone may seem unimportant.
 
-A federation that computes this sends of each hospital, column and repeat the figure, and of each value the sum of
-predictions, as other measuring does; no row is sent.
+Partial dependence is the mean prediction over all rows if a column had the same value in each (J. Friedman, *Greedy
+Function Approximation*, 2001). It may evaluate the model on combinations that no patient has.
+
+In a real federation, each hospital would send the figure of each column and repeat, and the sum of predictions for each
+value. No row is sent.
 """
 
 from __future__ import annotations
@@ -36,21 +38,21 @@ from raysim.training.kernels.linear import LinearModel
 Floats = NDArray[np.float64]
 
 SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
-"""The shares of rows below the values of a column of numbers at which dependence is taken."""
+"""Shares of rows below the values of a numeric column at which dependence is evaluated."""
 
 CATEGORIES = 8
-"""The most categories at which it is taken, the most frequent ones."""
+"""Largest number of categories at which dependence is evaluated; the most frequent ones are used."""
 
 VALUES = max(len(SHARES), CATEGORIES)
-"""The most values at which the dependence on a column is taken."""
+"""Largest number of values at which the dependence on a column is evaluated."""
 
 STRONGEST = 6
-"""Of how many columns, the most important ones."""
+"""Number of columns, the most important ones, whose dependence is evaluated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The evaluated rows of the hospitals whose model is trained, one hospital behind another."""
+    """The evaluated rows of the hospitals with a trained model, grouped by hospital."""
 
     X: NDArray[np.float32]
     observed: NDArray[np.bool_]
@@ -58,11 +60,11 @@ class Evaluated:
     hospitals: NDArray[np.str_]
     """The name of each row's hospital, ``[n]``."""
     offsets: NDArray[np.int64]
-    """Where each hospital begins, and the end, ``[H + 1]``."""
+    """The offsets of the hospitals' rows, including the end, ``[H + 1]``."""
 
     @staticmethod
     def of(predictor: Predictor, federation: Federation, part: str) -> Evaluated:
-        """The rows of ``part``."""
+        """Take the rows of ``part``."""
         owners = predictor.served.owners[predictor.served.headline]
         names = federation.hospitals
         there = [h for h, name in enumerate(names) if owners.get(name) != NOBODY and federation.sizes(part)[h]]
@@ -78,11 +80,12 @@ class Evaluated:
 
 
 def importances(predictor: Predictor, federation: Federation, part: str, repeats: int, seed: int) -> pd.DataFrame:
-    """A row a column, the most important first: ``column, importance, low, high, hospitals``.
+    """Return one row per column, the most important first: ``column, importance, low, high, hospitals``.
 
-    - ``importance``: by how much the AUROC falls (of numbers, the absolute error rises), with its interval.
-    - ``gain``: of trees, the column's share of the gain of all splits; NaN where splits are drawn, and have none.
-      ``spread``: of linear models with one output, the standard deviation over rows of what the column adds to it.
+    - ``importance``: the fall of AUROC (for real labels, the rise of the absolute error), with its interval.
+    - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
+    - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution to
+      it.
     """
     rows, task = Evaluated.of(predictor, federation, part), federation.task
     at = task.figures.index(task.headline)
@@ -113,10 +116,10 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
 
 def dependence(predictor: Predictor, federation: Federation, part: str, columns: list[str]) -> pd.DataFrame:
-    """A row a column and value: ``column, kind, value, mean``.
+    """Return one row per column and value: ``column, kind, value, mean``.
 
     ``kind`` is ``number`` or ``category``; ``value`` is in the column's own unit, or the category; ``mean`` is the mean
-    prediction over all rows. Empty where a label has more than two classes.
+    prediction over all rows. The table is empty for labels with more than two classes.
     """
     fitted = predictor.preprocessing
     told: list[tuple[str, str, object, float]] = []
@@ -134,7 +137,7 @@ def dependence(predictor: Predictor, federation: Federation, part: str, columns:
 
 
 def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
-    """Of each column of the source, the positions of its values among values, and of its features among features."""
+    """Return by source column the positions of its values among all values, and of its features among all features."""
     places: dict[str, tuple[list[int], list[int]]] = {}
     at = 0
     for column in fitted.columns:
@@ -146,7 +149,7 @@ def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> NDArray[np.int64]:
-    """An order of rows ``[n]`` in which those of each hospital are permuted."""
+    """Return an order of rows ``[n]`` that permutes the rows within each hospital."""
     rng = stream(seed, f"importance/{column}/{repeat}")
     return np.concatenate([a + rng.permutation(b - a) for a, b in pairwise(offsets)])
 
@@ -154,7 +157,8 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """The values at which dependence is taken, each as it is told and as the column's features, ``[f]``."""
+    """Return the values at which dependence is evaluated, each as it is reported and as the column's features,
+    ``[f]``."""
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
@@ -173,7 +177,8 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray[np.float64]]] | None:
-    """The vector that scores each hospital's rows; None where patients of one hospital have several."""
+    """Return the parameter vector that scores each hospital's rows; None if a hospital's patient groups have
+    several."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):
@@ -185,9 +190,10 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Each feature's share of the gain of all splits, ``[F]``, the mean over rows; None of models that are no trees.
+    """Return each feature's share of the gain of all splits, ``[F]``, as the mean over rows; None unless the model is
+    trees.
 
-    Trees without a split have no share, and neither have drawn splits. NaN: no row has trees with a share.
+    Trees without a split, and trees with random splits, have no share. NaN: no row has trees with a share.
     """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):
@@ -204,7 +210,7 @@ def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """What each feature adds to the output of each row, ``[n, F]``; None of models that are not linear."""
+    """Return each feature's contribution to the output of each row, ``[n, F]``; None unless the model is linear."""
     model = predictor.model
     vectors = _vectors(predictor, rows) if isinstance(model, LinearModel) and model.outputs == 1 else None
     if vectors is None:

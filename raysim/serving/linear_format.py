@@ -1,4 +1,4 @@
-"""A linear model as plain JSON: a coefficient for each feature, and a constant."""
+"""Writes a linear model as plain JSON: a coefficient for each feature, and a constant."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FORMAT = 1
 
 
 def writer(predictor: Predictor, owner: str) -> Callable[[Path], None]:
-    """What writes the model of ``owner`` to a path.
+    """Return a function that writes the model of ``owner`` to a path.
 
-    Of a row's features ``x [F]`` the output is ``link^-1(intercept + coefficients . x)``: ``logit`` of two classes,
-    ``softmax`` of more (a list entry for each class), ``log`` of counts, ``identity`` of other numbers. A recalibrated
-    model has its shift in it.
+    For a row's features ``x [F]`` the output is ``link^-1(intercept + coefficients . x)``. The link is ``logit`` for
+    two classes, ``softmax`` for more (a list entry for each class), ``log`` for counts, ``identity`` for other numbers.
+    The shift of a recalibrated model is included.
     """
     theta, shift = predictor.served.of(owner)
     fitted, model = predictor.preprocessing, predictor.model

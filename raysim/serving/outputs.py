@@ -1,4 +1,4 @@
-"""What a run's model says of prepared rows, and whether an exported one says the same."""
+"""Computes the outputs of a run's model for prepared rows, and compares them with an exported model's outputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from raysim.metrics.predictions import predictions
 from raysim.serving.predictor import Predictor
 
 TRIED = 64
-"""Random rows on which an exported model is compared with the run's own."""
+"""Number of random rows on which an exported model is compared with the run's model."""
 
 TOLERANCE = 1e-5
-"""The largest difference of their outputs: in single precision, with sums in another order."""
+"""Largest accepted difference of the outputs. Differences come from single precision and the order of sums."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:
-    """The names of the outputs in the table of ``raysim predict``, in order."""
+    """Return the names of the outputs in the table of ``raysim predict``, in order."""
     if not fitted.classes:
         return ["prediction"]
     if len(fitted.classes) == 2:
@@ -29,7 +29,8 @@ def output_names(fitted: Preprocessing) -> list[str]:
 
 
 def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[Any]:
-    """The outputs of the model of ``owner`` for rows ``X [n, F]``: ``[n]``, of more than two classes ``[n, C]``."""
+    """Compute the outputs of the model of ``owner`` for rows ``X [n, F]``: ``[n]``; for more than two classes ``[n,
+    C]``."""
     theta, shift = predictor.served.of(owner)
     logits = predictor.model.logits(theta, X)
     columns = predictions(logits if shift is None else shift.applied(logits), predictor.preprocessing.classes)
@@ -38,7 +39,8 @@ def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[An
 
 
 def check_same(predictor: Predictor, owner: str, X: NDArray[np.float32], got: NDArray[Any]) -> None:
-    """Raise ``ConfigError`` where ``got``, of an exported model, differs from what the run's model says of ``X``."""
+    """Raise ``ConfigError`` if the outputs ``got`` of an exported model differ from the outputs of the run's model for
+    ``X``."""
     expected = said(predictor, owner, X)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         apart = float(np.nanmax(np.abs(got - expected)))

@@ -1,4 +1,5 @@
-"""Scores rows with the models of a finished run: each hospital's by the model that served that hospital."""
+"""Scores rows with the models of a finished run; each hospital's rows are scored by the model used for that
+hospital."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ _log = logging.getLogger("raysim.serving")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictor:
-    """A run's models, bound to its features and classes on the CPU, with its preprocessing and who is served by what.
+    """A run's models, bound to its features and classes on the CPU, with its preprocessing and each hospital's model.
 
-    ``folder`` is the run's, for errors.
+    ``folder`` is the run's folder, for error messages.
     """
 
     folder: Path
@@ -43,7 +44,7 @@ class Predictor:
 
     @staticmethod
     def open(folder: Path) -> Predictor:
-        """The predictor of the run in ``folder``. Raises ``ConfigError`` where models or plug-ins are missing."""
+        """Open the predictor of the run in ``folder``. Raises ``ConfigError`` if models or plug-ins are missing."""
         check_run(folder)
         config = reading.resolve(folder / "config.yaml", reads=("model",))
         fitted = read_preprocessing(folder)
@@ -57,16 +58,18 @@ class Predictor:
     def predict(
         self, table: str | Path | pd.DataFrame, *, hospital: str | None = None, model: str | None = None
     ) -> pd.DataFrame:
-        """A row for each of the table's ``n`` rows, in their order, with these columns:
+        """Return one row for each of the table's ``n`` rows, in their order, with these columns:
 
-        - ``hospital``: whose row it is; empty where the table does not say and one model serves everybody;
-        - what :func:`raysim.metrics.predictions.predictions` names;
-        - ``scored_by``: whose model scored it: ``global``, ``cluster/0``, ``personal/north``.
+        - ``hospital``: the row's hospital; empty if the table has none and one model is used for all hospitals;
+        - the columns that :func:`raysim.metrics.predictions.predictions` names;
+        - ``scored_by``: the owner of the model that scored the row: ``global``, ``cluster/0``, ``personal/north``.
 
-        ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the model served,
-        the headline where None. Rows of a hospital that the run did not know are scored by the model that is
-        everybody's, and a warning names it. Raises ``DataError`` for a table that does not fit, and for such a hospital
-        where no model is everybody's; ``ConfigError`` for a ``model`` that served nobody.
+        ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the model used; None: the
+        headline. Rows of a hospital unknown to the run are scored by the model for all hospitals, with a warning that
+        names it.
+
+        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all.
+        Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
         """
         import pandas as pd
 
@@ -84,16 +87,16 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """The outputs of the model served for prepared rows ``X [n, F]`` of ``hospitals [n]``: ``[n]`` or ``[n, C]``.
+        """Compute the model's outputs for prepared rows ``X [n, F]`` of ``hospitals [n]``: ``[n]`` or ``[n, C]``.
 
-        Raises ``DataError`` for a hospital that the run did not know, where no model is everybody's.
+        Raises ``DataError`` for a hospital unknown to the run, if there is no model for all hospitals.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
-        """The owner of the vector that serves a hospital (None: a hospital that the run did not know).
+        """Return the owner of a hospital's parameter vector (None: a hospital unknown to the run).
 
-        Raises ``ConfigError`` where there is none, or one for each group of rows.
+        Raises ``ConfigError`` if there is none, or if each group of rows has its own.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]
@@ -106,7 +109,7 @@ class Predictor:
             if owners == NOBODY:
                 raise ConfigError(f"--hospital: {self._untrained(hospital, served)}")
         else:
-            # The one that a model served has for all; without a choice of one, what is everybody's.
+            # A named model must be the same for all hospitals; otherwise use the model for unknown hospitals.
             alike = set(theirs.values())
             others = self.served.elsewhere(served)
             owners = others if model is None or alike == {others} else None
@@ -133,7 +136,7 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """The owner of the vector that scores each row, ``[n]``."""
+        """Return the owner of the parameter vector that scores each row, ``[n]``."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):
@@ -156,10 +159,11 @@ class Predictor:
         return owners
 
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
-        """The outputs ``[n]`` or ``[n, C]`` of rows ``X [n, F]``, each by the vector of its owner."""
+        """Compute the outputs ``[n]`` or ``[n, C]`` of rows ``X [n, F]``, each with the parameter vector of its
+        owner."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
         each = dict.fromkeys(owners.tolist())
-        # Shifts are in double precision, as they were when the run measured them.
+        # Shifts use double precision, as in the evaluation of the run.
         kind = np.float64 if any(owner in self.served.shifts for owner in each) else like.dtype
         outputs = np.empty((len(X), *like.shape[1:]), kind)
         for owner in each:
@@ -183,13 +187,13 @@ class Predictor:
         return theirs
 
     def _untrained(self, hospital: str, served: str) -> str:
-        """Why a hospital's rows cannot be scored by the model ``served``, and what can be done."""
+        """Return why the model ``served`` cannot score a hospital's rows, and a remedy."""
         others = [m for m, owners in self.served.owners.items() if owners.get(hospital, NOBODY) != NOBODY]
         remedy = f"use --model {others[-1]}" if others else "leave its rows out, or use another run"
         return f"the {served} model of hospital '{hospital}' was never trained and scores nobody; {remedy}"
 
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
-        """The group of patients of each row ``[n]``."""
+        """Return the patient group of each row ``[n]``."""
         if self.served.division is None:
             raise ConfigError(f"{self.folder}: says nothing on the groups that its models belong to; run it again")
         hospitals = list(self.served.owners[self.served.headline])
@@ -197,7 +201,7 @@ class Predictor:
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
-        """No hospital for each row ``[n]``. Raises ``DataError`` where it decides which model scores a row."""
+        """Return an empty hospital for each row ``[n]``. Raises ``DataError`` if scoring depends on the hospital."""
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(

@@ -1,4 +1,5 @@
-"""Rows of a table as the features of an exported model; needs pandas, and preprocessing.json beside this file."""
+"""Prepares rows of a table as the features of an exported model. Needs pandas, and preprocessing.json next to this
+file."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pandas as pd
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
 TRUTH = {"true": "1", "True": "1", "TRUE": "1", "false": "0", "False": "0", "FALSE": "0"}
-BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # what begins a number of thousands
+BEYOND = r"(?:[<>]=?|≤|≥)?\s*[+-]?[1-9][0-9]{0,2}"  # the digits before the first thousands separator
 SPACES = " \u00a0\u2009\u202f"
 SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"
 GROUPED = {
@@ -21,22 +22,22 @@ GROUPED = {
     ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
     None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
 }
-"""Numbers with marks between thousands, by the decimal mark; None: what is not named can only be a point."""
+"""Patterns of numbers with thousands separators, by decimal mark; None: only a point can be the decimal mark."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
 def columns() -> list[dict[str, Any]]:
-    """The columns that a table needs, in the order of the features."""
+    """Return the columns that a table needs, in the order of the features."""
     described: list[dict[str, Any]] = _described()["columns"]
     return described
 
 
 def features(rows: pd.DataFrame) -> Any:
-    """The features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones.
+    """Return the features ``[n, F]``, float32, of ``n`` rows: values, then flags of missing ones.
 
     For trees a missing value stays NaN, and a category is its position.
 
-    Raises ``ValueError`` naming a column that is not there, or one of numbers that holds another text.
+    Raises ``ValueError`` that names a missing column, or a numeric column with a text that is not a number.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -70,7 +71,7 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 
 
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
-    """Which category each value is, from 0; NaN where it is none of them."""
+    """Return the position of each value's category, from 0; NaN for a value of no category."""
     position = pd.Series(float("nan"), index=given.index)
     for number, category in enumerate(found):
         position = position.mask(category, number)
@@ -78,7 +79,7 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 
 
 def read(path: str) -> pd.DataFrame:
-    """A file that is written as the one of the training rows: every cell is a text."""
+    """Read a file in the format of the training file; every cell becomes a text."""
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
@@ -91,7 +92,7 @@ def _described() -> dict[str, Any]:
 
 
 def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: bool) -> pd.Series:
-    """The texts of a column, None where a value is missing; ``comma``: numbers have a decimal comma."""
+    """Return the texts of a column, None for missing values; ``comma``: numbers have a decimal comma."""
     marks = [*marks, *(mark.replace(",", ".") for mark in marks if comma)]
     by_value = [float(mark) for mark in marks if _is_number(mark) and not re.match("[+-]?0[0-9]|.*[nN]", mark)]
 
@@ -108,7 +109,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    """What becomes of each recorded value; equal values are converted once."""
+    """Convert each recorded value; equal values are converted once."""
     codes, different = pd.factorize(given.astype(object))
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)
     return converted.iloc[codes].set_axis(given.index)
@@ -116,7 +117,7 @@ def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
 
 def _number(text: str, name: str, described: dict[str, Any]) -> float:
     censored, written = described["censored"], TRUTH.get(text.strip(), text.strip())
-    written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the minus sign of typesetters
+    written = re.sub(r"^((?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2", written)  # the typographic minus sign
     if re.fullmatch(GROUPED[described["decimal"]], written):
         between = "." if described["decimal"] == "," else ","
         written = re.sub(rf"[{between}'’{SPACES}]([0-9]{{3}})", r"\1", written)

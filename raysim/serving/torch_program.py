@@ -1,6 +1,6 @@
-"""A run's model as a program of ``torch.export``, and as ONNX that torch writes of it.
+"""Converts a run's model to a program of ``torch.export``, and to ONNX with torch.
 
-The program is tried first, and refused if its outputs differ from those of the run's model.
+The program is tested first, and rejected if its outputs differ from the outputs of the run's model.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from raysim.training.base import Exportable
 
 
 class Scores(nn.Module):
-    """Features ``[n, F]``, float32, to probabilities: ``[n]`` of the event, ``[n, C]``; or predictions ``[n]``."""
+    """Module from features ``[n, F]``, float32, to probabilities (``[n]`` of the event, or ``[n, C]``) or predictions
+    ``[n]``."""
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
-        """``shift`` recalibrates the module's outputs, the logits of two classes; None: they stay."""
+        """``shift`` recalibrates the module's outputs, which are then logits of two classes; None: no recalibration."""
         super().__init__()
         self.module, self._classes, self._precision = module, classes, precision
         self._shift = None if shift is None else (shift.intercept, shift.slope)
 
     def forward(self, features: Tensor) -> Tensor:
-        """See the class."""
+        """Compute the outputs; see the class."""
         z: Tensor = self.module(features.to(self._precision))
         if not self._classes:
             return z
@@ -43,7 +44,7 @@ class Scores(nn.Module):
 
 
 def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
-    """The model with the vector of ``owner`` as a program. Raises ``ConfigError`` where it cannot be made one."""
+    """Convert the model with the vector of ``owner`` to a program. Raises ``ConfigError`` if this is impossible."""
     model, fitted = cast(Exportable, predictor.model), predictor.preprocessing
     theta, shift = predictor.served.of(owner)
     scores = Scores(model.as_module(theta), len(fitted.classes), getattr(torch, str(theta.dtype)), shift).eval()
@@ -54,7 +55,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
             rows = torch.export.Dim("rows", min=0)
             program = torch.export.export(scores, (torch.from_numpy(X),), dynamic_shapes=({0: rows},))
             got = program.module()(torch.from_numpy(X)).numpy()
-    except Exception as error:  # torch has no exception of its own for what it cannot export
+    except Exception as error:  # torch has no specific exception for failed exports
         reason = " ".join(str(error).split())[:160]
         raise ConfigError(
             f"model: {type(model).__name__} cannot be exported ({type(error).__name__}: {reason}); use raysim predict"
@@ -64,7 +65,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
 
 
 def write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
-    content = io.BytesIO()  # on a full disk torch's own writer ends the process
+    content = io.BytesIO()  # torch's own file writer ends the process if the disk is full
     torch.export.save(program, content)
     path.write_bytes(content.getvalue())
 
@@ -81,7 +82,7 @@ def write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch's own warnings of its exporters say nothing that a user can mend."""
+    """Silence warnings of torch's exporters, which users cannot act on."""
     import warnings
 
     log = logging.getLogger("torch.onnx")

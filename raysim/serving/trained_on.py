@@ -1,4 +1,4 @@
-"""The data that trained an exported model, as digests: ``export.json`` keeps them, ``raysim validate`` compares."""
+"""Digests of the data that trained an exported model; stored in ``export.json``, compared by ``raysim validate``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TEST_ROWS = "Other rows of this table trained the model: only the test rows of i
 
 
 def trained_on(config: Config) -> dict[str, Any]:
-    """Digests of a configuration's data: of each file, and of what says which rows are for training.
+    """Return digests of a configuration's data: of each file, and of the settings that select training rows.
 
-    Empty where the files are no longer there.
+    Returns an empty mapping if the files no longer exist.
     """
     try:
         source = plugins.build_source(config.data)
@@ -35,15 +35,15 @@ def trained_on(config: Config) -> dict[str, Any]:
     except (OSError, RaysimError):
         return {}
     fields = TypeAdapter(type(source)).dump_python(source, mode="json")
-    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # the others are the source's
+    own = set(type(config.data).model_fields) - {"scores", "preprocessing"}  # other fields belong to the source
     rows = [fields, config.data.model_dump(mode="json", include=own), config.seed]
     return {"files": files or [digest(config.data.source, fields)], "rows": digest(*rows)}
 
 
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
-    """What a reader must know of rows that trained the model, and whether its test rows are those of ``config``.
+    """Return a remark on rows that also trained the model, and whether its test rows equal the test rows of ``config``.
 
-    ``stored``: as :func:`trained_on`; None for a model that is not an export of raysim.
+    ``stored``: the digests of :func:`trained_on`; None for a model that is not an export of raysim.
     """
     if stored is None:
         return UNSAID, False

@@ -1,7 +1,7 @@
-"""Boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
+"""Writes boosted trees as plain JSON, as a model of xgboost, and as ONNX (TreeEnsembleRegressor of ``ai.onnx.ml``).
 
-All start from :func:`raysim.trees.written.as_json`. xgboost and ONNX add values in single precision, and xgboost
-knows no "at most": ``x <= e`` is ``x < e'`` with the next number in single precision.
+All formats are made from :func:`raysim.trees.written.as_json`. xgboost and ONNX add values in single precision. xgboost
+has no "at most": ``x <= e`` becomes ``x < e'`` with the next number in single precision.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.trees.written import as_json
 Tree = Mapping[str, Any]
 
 LARGEST = float(np.finfo(np.float32).max)
-"""Stands for an infinite threshold."""
+"""The substitute for an infinite threshold."""
 
 OBJECTIVES = {
     "logistic": ("binary:logistic", "[5E-1]"),
@@ -33,11 +33,13 @@ OBJECTIVES = {
     "squared": ("reg:squarederror", "[0E0]"),
     "poisson": ("count:poisson", "[1E0]"),
 }
-"""By loss xgboost's objective, and the start whose margin is 0 (of ``softmax`` one that changes no probability)."""
+"""xgboost's objective by loss, and the start value whose margin is 0 (for ``softmax`` one that changes no
+probability)."""
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
-    """What writes the model of ``owner`` to a path. Raises ``ConfigError`` where ONNX says something else."""
+    """Return a function that writes the model of ``owner`` to a path. Raises ``ConfigError`` if ONNX's outputs
+    differ."""
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
     tree = shifted(as_json(model.forest(theta), predictor.preprocessing.features), shift)
@@ -67,7 +69,7 @@ def _try(predictor: Predictor, owner: str, levels: Sequence[int], content: bytes
 
 
 def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
-    """The trees with a recalibration in them: its slope multiplies margins, and its intercept is added."""
+    """Include a recalibration in the trees: multiply margins by its slope, and add its intercept."""
     made = copy.deepcopy(dict(tree))
     if shift is None:
         return made
@@ -80,11 +82,11 @@ def shifted(tree: Tree, shift: Shift | None) -> dict[str, Any]:
 
 
 class _Stored(NamedTuple):
-    """A tree's nodes numbered from 0 without gaps, the root first."""
+    """A tree's nodes, numbered consecutively from 0, the root first."""
 
     nodes: Sequence[Mapping[str, Any]]
     left: list[int]
-    """-1 of a leaf; ``right`` likewise."""
+    """The left child of each node, -1 for a leaf. ``right`` has the same form."""
     right: list[int]
 
 
@@ -95,7 +97,8 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """The trees as xgboost (3) reads them: ``Booster(model_file=...)``. The base is a tree without a split."""
+    """Convert the trees to the format of xgboost (3): ``Booster(model_file=...)``. The base is a tree without a
+    split."""
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [
@@ -148,7 +151,7 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
     for k, node in enumerate(nodes):
         if "levels" in node:
             count = levels[node["column"]]
-            # xgboost reads no empty set; where missing values alone go right, a level that no row has stands for it.
+            # xgboost accepts no empty set: if only missing values go right, use a level that no row has.
             goes_right = sorted(set(range(count)) - set(node["levels"])) or [count]
             for name, value in zip(of_nodes, (k, len(categories), len(goes_right)), strict=True):
                 of_nodes[name].append(value)
@@ -177,7 +180,7 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
 
 
 def _below(node: Mapping[str, Any]) -> float:
-    """What xgboost keeps as the condition of a node: a leaf's value, or below which number rows go left."""
+    """Return xgboost's condition of a node: a leaf's value, or the number below which rows go left."""
     if "value" in node:
         return float(node["value"])
     if "levels" in node:
@@ -188,9 +191,10 @@ def _below(node: Mapping[str, Any]) -> float:
 
 
 def onnx_model(tree: Tree) -> bytes:
-    """The trees as ONNX: ``features [n, F]`` to ``scores``, ``[n]``, or ``[n, C]`` of more than two classes.
+    """Convert the trees to ONNX: ``features [n, F]`` to ``scores``, ``[n]``, or ``[n, C]`` for more than two classes.
 
-    A split by categories compares a feature more, which a table makes of the category: 0 where it goes left, else 1.
+    A split by categories compares an additional feature, which a lookup table derives from the category: 0 if it goes
+    left, 1 otherwise.
     """
     from onnx import TensorProto, checker, helper, numpy_helper
 
@@ -238,7 +242,7 @@ def onnx_model(tree: Tree) -> bytes:
 
 
 def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
-    """The steps from margins ``[n, K]`` to scores."""
+    """Return the ONNX nodes that convert margins ``[n, K]`` to scores."""
     from onnx import helper
 
     if loss == "softmax":
@@ -257,7 +261,7 @@ def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
 
 
 def _ensemble(tree: Tree) -> dict[str, Any]:
-    """The attributes of the operator."""
+    """Return the attributes of ONNX's operator TreeEnsembleRegressor."""
     names = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
     nodes: dict[str, list[Any]] = {f"nodes_{name}": [] for name in (*names, "missing_value_tracks_true")}
     targets: dict[str, list[Any]] = {f"target_{name}": [] for name in ("treeids", "nodeids", "ids", "weights")}

@@ -1,4 +1,4 @@
-"""Which measure predicts how data was divided.
+"""Studies of measures that predict label skew.
 
-It also counts the clusters that are chosen. Nothing is trained here.
+A study also counts the clusters that a strategy chooses. Nothing is trained.
 """

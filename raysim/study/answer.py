@@ -1,4 +1,4 @@
-"""What a study found: the metric that predicts the skew best, in a sentence, and the block that the command prints."""
+"""The answer of a study: the metric that predicts the skew best, as a sentence and as terminal output."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from raysim.study.predictors import ALL
 TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
-"""R² of metrics that differ by less are called equal: grids of other seeds move it as much."""
+"""Differences in R² below this are called equal: other seeds of the grid change R² by as much."""
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
-    """The R² of each metric alone over all partitions, its mean over the models, the best first."""
+    """Return the R² of each metric alone over all partitions, as the mean over models, the best first."""
     together = shares[shares["clients"] == ALL]
     return together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
 
 
 def headline(shares: pd.DataFrame, target: str) -> str:
-    """Which metric predicts the skew best, or which ones equally well, with R²."""
+    """Return a sentence on the metric that predicts the skew best, or the equally good ones, with R²."""
     alone, told = ranking(shares), TOLD[target]
     if not alone.notna().any():
         return f"No metric predicts {told}: R² is undefined."
@@ -44,7 +44,7 @@ def headline(shares: pd.DataFrame, target: str) -> str:
 
 
 def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: str) -> Block:
-    """The block of the study in ``folder``, whose ``importances.csv`` is ``shares``."""
+    """Return the terminal output of the study in ``folder``, whose ``importances.csv`` is ``shares``."""
     tree = read_tree(folder / "config.yaml")
     table = pd.read_csv(folder / "study.csv")
     infeasible = int((~table["feasible"]).sum())
@@ -71,7 +71,7 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
 
 
 def ranking_table(shares: pd.DataFrame) -> Table:
-    """Metrics over all partitions, the best alone first, from the rows of ``importances.csv``."""
+    """Return a table of metrics over all partitions, the best alone first, from the rows of ``importances.csv``."""
     together = shares[shares["clients"] == ALL]
     table = Table(title="how well each metric predicts the skew, over seeds held out", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
@@ -84,5 +84,5 @@ def ranking_table(shares: pd.DataFrame) -> Table:
 
 
 def called(metric: object) -> str:
-    """The name of a metric for readers."""
+    """Return the readable name of a metric."""
     return NAMES.get(str(metric), str(metric))

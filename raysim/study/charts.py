@@ -32,7 +32,7 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Metrics by alpha, how well each indicates the skew, and the clusters where a strategy chose some."""
+    """Yield plots of metrics by alpha, of how well each predicts the skew, and of clusters if a strategy chose some."""
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -40,7 +40,8 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """A panel for each metric: its mean over seeds by alpha, a line for each number of clients, bands over seeds."""
+    """Plot each metric in a panel: its mean over seeds by alpha, a line per number of clients, with ranges over
+    seeds."""
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []
@@ -65,7 +66,7 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 
 def importances(shares: pd.DataFrame) -> Figure:
-    """Three panels with every metric and model; the metric that predicts best alone is on top."""
+    """Plot every metric and model in three panels; the metric that predicts best alone is on top."""
     shown = shares[shares["clients"] == ALL]
     models = [str(model) for model in dict.fromkeys(shown["model"])]
     order = shown.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
@@ -96,7 +97,7 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """The number of clusters chosen by clients and alpha: the mean over seeds, with its range where it varies."""
+    """Plot the number of clusters chosen by clients and alpha: the mean over seeds, with its range if it varies."""
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

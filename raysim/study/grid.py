@@ -1,4 +1,4 @@
-"""A data set divided over a grid: how much clients differ, and how many clusters a strategy makes of them."""
+"""Partitions a data set over a grid, and measures how much clients differ and how many clusters a strategy chooses."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 Labels = NDArray[np.int64]
 
 KNOWN = "label_counts"
-"""The one question that is answered here: its answer needs labels, and nothing else of a hospital."""
+"""The only kind of question that a study can answer, because it needs only the labels of a hospital."""
 
 
 def cells(study: Study) -> list[tuple[int, float, int]]:
-    """The grid: clients, alpha and seed of every partition."""
+    """Return the grid: clients, alpha and seed of every partition."""
     return list(product(study.clients, study.alphas, study.seeds))
 
 
 def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) -> Iterator[dict[str, float]]:
-    """A row for each cell of the grid over labels ``y [N]``.
+    """Yield one row for each cell of the grid over labels ``y [N]``.
 
-    ``clients, alpha, seed, feasible``; every metric of the training rows' labels, and the Gini index of their number;
-    with a strategy, ``clusters``. A partition that is not feasible has no figure.
+    Columns are ``clients, alpha, seed, feasible``, every metric of the training rows' labels, the Gini index of the
+    numbers of training rows, and ``clusters`` with a strategy. A partition that is not feasible has no figures.
     """
     for clients, alpha, seed in cells(study):
         row: dict[str, float] = {"clients": clients, "alpha": alpha, "seed": seed}
@@ -54,16 +54,17 @@ def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) ->
 
 
 def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_size: int) -> NDArray[np.int64]:
-    """Training rows of each class at each client, ``[clients, classes]``; raises ``DataError`` where infeasible."""
+    """Count training rows of each class at each client, ``[clients, classes]``; raises ``DataError`` if infeasible."""
     home = dirichlet(y, clients, alpha, seed, min_size=min_size)
     trains = holdout(y, home, seed) == 0
     return np.bincount(home[trains] * classes + y[trains], minlength=clients * classes).reshape(clients, classes)
 
 
 def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) -> int:
-    """How many clusters ``strategy`` makes of hospitals with label counts ``counts [H, C]`` under the run's ``seed``.
+    """Count the clusters that ``strategy`` makes of hospitals with label counts ``counts [H, C]`` under the run's
+    ``seed``.
 
-    Raises ``ConfigError`` for a strategy that makes none, or asks for more than label counts.
+    Raises ``ConfigError`` for a strategy that makes no clusters, or needs more than label counts.
     """
     hospitals, classes = counts.shape
     named = type(strategy).__name__
@@ -102,7 +103,7 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
 
 
 def check_feasible(table: pd.DataFrame) -> None:
-    """Raise ``DataError`` where too few partitions are feasible for anything to be predicted."""
+    """Raise ``DataError`` if too few partitions are feasible for a prediction."""
     feasible = table[table["feasible"]]
     if feasible["alpha"].nunique() < 2 or feasible["seed"].nunique() < 2:
         raise DataError(
@@ -112,7 +113,7 @@ def check_feasible(table: pd.DataFrame) -> None:
 
 
 def _labelled(counts: NDArray[np.int64], rng: np.random.Generator) -> HospitalRows:
-    """The rows of a hospital whose labels alone are known: no features, no attributes."""
+    """Return the rows of a hospital with labels only, without features and attributes."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
     return HospitalRows(nothing, y, nothing.astype(np.bool_), len(counts), np.empty((0, len(y))), rng)

@@ -1,4 +1,4 @@
-"""The page of a study: which metric indicates the skew best, in words, tables and pictures."""
+"""The page of a study, in words, tables and plots: which metric predicts the skew best."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raysim.study.predictors import ALL
 from raysim.study.settings import Study
 
 PACKAGES = ("raysim", "numpy", "scikit-learn")
-"""Those that decide the numbers."""
+"""The packages whose versions affect the numbers."""
 
 FIGURES = """\
 {% for table in tables %}
@@ -44,7 +44,7 @@ class Figures:
 
 
 def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Study, note: str, config: str) -> Page:
-    """The page, from the frames of ``study.csv`` and ``importances.csv``."""
+    """Return the page, from the frames of ``study.csv`` and ``importances.csv``."""
     infeasible = int((~table["feasible"]).sum())
     partitions = f"{len(table):,}" + (f", of which {infeasible:,} are not feasible" if infeasible else "")
     return Page(
@@ -67,7 +67,7 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
 
 
 def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
-    """Which metric is best by each measure of importance, and how many clusters were chosen."""
+    """Return sentences on the best metric by each measure of importance, and on the number of clusters chosen."""
     together = shares[shares["clients"] == ALL]
     alone = ranking(shares)
     sentences = [headline(shares, study.target)]

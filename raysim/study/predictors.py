@@ -1,8 +1,8 @@
-"""Which metric indicates the skew best: scikit-learn models predict it, and each measure of importance has a column.
+"""Finds the metric that predicts the skew best: scikit-learn models predict the skew from the metrics.
 
-Impurity importances and coefficients are usually reported. They divide the importance of correlated metrics
-arbitrarily, and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy on held-out
-partitions when one metric is shuffled, and how well the metric predicts alone.
+The models' own importances (of impurity, or coefficients) are usually reported. They divide the importance of
+correlated metrics arbitrarily, and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy
+on held-out partitions when one metric is shuffled, and how well the metric predicts alone.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 ALL = "all"
-"""In the column ``clients``: partitions of every number of clients together."""
+"""The value in the column ``clients`` for partitions of all numbers of clients together."""
 
 FOLDS = 5
 SHUFFLES = 5
 
 
 def predictors() -> dict[str, Callable[[], Any]]:
-    """The regressors by name, made again each time."""
+    """Return functions that make new regressors, by name."""
     from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
@@ -42,11 +42,14 @@ def predictors() -> dict[str, Callable[[], Any]]:
 
 
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
-    """How well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over the feasible rows of a study's table.
+    """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible rows.
 
-    A row for each number of clients (and ``all``), model and metric: ``importance``, the model's own, summing to 1;
-    ``permutation``, by how much R² falls when the metric is shuffled; ``r2_alone`` of the metric alone; ``r2`` of all
-    metrics together; ``spearman``, the rank correlation with alpha. R² is of predictions for seeds that were held out.
+    Returns one row per number of clients (and ``all``), model and metric. R² is of predictions for held-out seeds.
+
+    - ``importance``: the model's own importance; importances sum to 1.
+    - ``permutation``: the fall of R² when the metric is shuffled.
+    - ``r2_alone``, ``r2``: R² of the metric alone, and of all metrics together.
+    - ``spearman``: the rank correlation with alpha.
     """
     import pandas as pd
 
@@ -82,14 +85,15 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
 
 
 def held_out(seeds: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
-    """The held-out rows of each fold, ``[n]``: whole seeds, because partitions of one seed share their draws."""
+    """Yield the held-out rows of each fold, ``[n]``: whole seeds, because partitions of one seed share random
+    numbers."""
     distinct = np.unique(seeds)
     for part in np.array_split(distinct, min(FOLDS, len(distinct))):
         yield np.isin(seeds, part)
 
 
 def r_squared(y: Floats, predicted: Floats) -> float:
-    """``1 - sum (y - predicted)^2 / sum (y - mean y)^2``: 1 is exact, 0 no better than the mean."""
+    """Compute ``1 - sum (y - predicted)^2 / sum (y - mean y)^2``: 1 is exact, 0 no better than the mean."""
     return float(1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum())
 
 
@@ -103,7 +107,7 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """R² of all metrics, and by how much it falls for each when it is shuffled among the held-out rows, ``[D]``."""
+    """Compute R² of all metrics, and its fall when each metric is shuffled among the held-out rows, ``[D]``."""
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])
@@ -118,7 +122,7 @@ def _together(
 
 
 def _importances(model: Any) -> Floats:
-    """A fitted model's own importances, summing to 1: of impurity, or the absolute coefficients of scaled metrics."""
+    """Return a fitted model's importances, summing to 1: of impurity, or absolute coefficients of scaled metrics."""
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()
     shares: Floats = weights / total if total > 0 else weights

@@ -1,4 +1,4 @@
-"""``raysim study``: from its file to its folder."""
+"""``raysim study``: from a study's file to its folder."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DECIDED = ("clients", "partition", "silo", "smallest")
-"""Keys of a pooled source that say who holds which rows; the grid decides."""
+"""Keys of a pooled source that assign rows to clients; the grid decides these."""
 
 READ = ("name", "data")
-"""Sections of a configuration that a study reads, besides its own."""
+"""Sections of a configuration that a study reads in addition to ``study``."""
 
 PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
-"""Keys of ``data`` about hospitals, parts and features: a study divides labels alone, and holds out a fixed share."""
+"""Keys of ``data`` about hospitals, parts and features. A study divides only labels, and holds out a fixed share."""
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:
-    """Read, measure, predict, and write ``study.csv``, ``importances.csv``, plots and page. Returns the folder."""
+    """Read a study, measure and predict, and write ``study.csv``, ``importances.csv``, plots and page. Returns the
+    folder."""
     import pandas as pd
 
     tree = read_tree(path, overrides)
@@ -70,7 +71,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
 
 
 def _check_read(config: Config) -> None:
-    """Raise ``ConfigError`` for what is set and would change nothing."""
+    """Raise ``ConfigError`` for settings that would have no effect."""
     for key in sorted(config.model_fields_set - {*READ}):
         instead = "; its partitions are drawn from study.seeds" if key in ("seed", "seeds") else ""
         raise ConfigError(f"{key}: changes nothing in a study, which trains no model{instead}; leave it out")
@@ -80,7 +81,7 @@ def _check_read(config: Config) -> None:
 
 
 def _source(config: Config) -> Pooled:
-    """The data source; raises ``ConfigError`` where it is not pooled, or says what the grid decides."""
+    """Return the data source; raises ``ConfigError`` if it is not pooled, or sets keys that the grid decides."""
     source = build_source(config.data)
     if not isinstance(source, Pooled):
         raise ConfigError(

@@ -17,18 +17,18 @@ from raysim.data.heterogeneity import label_metrics
 from raysim.strategies.shared.psi import Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
-"""Excluded: exactly twice ``emd_pooled``, so importance would be split between two copies."""
+"""The metric excluded by default: it is twice ``emd_pooled``, so importance would be split between two copies."""
 
 
 class Study(Section):
-    """``study``: the grid, and what is asked of it.
+    """The section ``study``: the grid, and what is predicted from it.
 
-    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition; clients have at least
-      ``min_size`` rows.
+    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition; clients have at least ``min_size``
+      rows.
     - ``metrics``: the candidates for predicting the skew; None: all that differ.
-    - ``target``: what they are to tell, the logarithm of alpha or alpha itself.
+    - ``target``: the predicted quantity, the logarithm of alpha or alpha itself.
     - ``epsilon``: how WPSI smooths shares, a number or ``counts`` (:data:`raysim.strategies.shared.psi.Smoothing`).
-    - ``strategy``: chooses clusters from label counts; None: no clusters.
+    - ``strategy``: the strategy that chooses clusters from label counts; None: no clusters.
     """
 
     alphas: tuple[float, ...] = default("study.alphas")
@@ -95,12 +95,12 @@ class Study(Section):
 
 
 def metric_names() -> tuple[str, ...]:
-    """Every metric of label skew."""
+    """Return the names of all metrics of label skew."""
     return tuple(label_metrics(np.ones((2, 2))))
 
 
 def read_study(tree: Mapping[str, Any]) -> Study:
-    """The checked section of a study's tree; every error is one line."""
+    """Read and check the section of a study's tree; every error is one line."""
     if "study" not in tree:
         raise ConfigError("study: missing; this section says how the data is divided, see docs/study.md")
     return validated(Study, tree["study"] or {}, "study")

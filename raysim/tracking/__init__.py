@@ -1,1 +1,1 @@
-"""Runs, rounds and trials as MLflow records them."""
+"""Records runs, rounds and trials in MLflow."""

@@ -1,8 +1,7 @@
-"""Views that MLflow opens by an address, without a click: the figures of runs as a table, and what was searched
-against what came of it as charts.
+"""Views of runs that MLflow opens by an address: a table of figures, and charts of searched keys against objectives.
 
-MLflow keeps a view of an experiment's runs (which runs, which charts) in a tag of the experiment, and its page shows
-the view that an address names. It is what its own button "Share" writes; the layout is that of MLflow 3.
+MLflow stores a view of an experiment's runs (which runs, which charts) in a tag of the experiment, and its page opens
+the view that an address names. MLflow's button "Share" writes such tags; the layout is that of MLflow 3.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from urllib.parse import urlencode
 from raysim.tracking.names import metric_name
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""The prefix of the tag that holds a view, before the view's key."""
+"""The prefix of the tag that contains a view; the view's key follows."""
 
 MOST = 100
-"""The most runs that a chart draws."""
+"""Largest number of runs in a chart."""
 
 LONGEST = 20_000
-"""The most characters of an experiment's tag in MLflow."""
+"""Largest number of characters of an experiment's tag in MLflow."""
 
 VERDICT_TAG = "verdict"
-"""The tag that holds what a run came to, in words."""
+"""The tag with the conclusion of a run, in words."""
 
 PREDICTS_TAG = "predicts"
-"""The tag that holds what is predicted."""
+"""The tag with the predicted event or quantity."""
 
 TABLE = "raysim"
 """The key of the view that is a table of runs."""
 
 WIDTHS = {
     "attributes.`Run Name`": 340,
-    "runDateAndNestInfo": 130,  # when it began
+    "runDateAndNestInfo": 130,  # time of start
     "metrics.`auroc`": 90,
     "metrics.`mae`": 90,
     "metrics.`worst_decile`": 100,
@@ -47,54 +46,55 @@ WIDTHS = {
     f"tags.`{VERDICT_TAG}`": 240,
     f"tags.`{PREDICTS_TAG}`": 140,
 }
-"""The columns of that table in order, as MLflow calls them, and their pixels. It leaves out those that no run has."""
+"""The columns of that table in order, by their names in MLflow, with widths in pixels. Columns that no run has are
+omitted."""
 
 WORKFLOW = "workflowType=machine_learning"
-"""Opens the runs of an experiment as runs of machine learning."""
+"""The part of an address that opens an experiment's runs in MLflow's machine-learning view."""
 
 
 def runs_page(experiment: str) -> str:
-    """The page of an experiment's runs, as an address within MLflow's site."""
+    """Return the page of an experiment's runs, as an address within MLflow's site."""
     return f"#/experiments/{experiment}/runs?{WORKFLOW}"
 
 
 def charts_page(experiment: str, key: str) -> str:
-    """The page of an experiment's runs that opens the view ``key``, as an address within MLflow's site."""
+    """Return the page of an experiment's runs that opens the view ``key``, as an address within MLflow's site."""
     return f"{runs_page(experiment)}&{urlencode({'compareRunsMode': 'CHART', 'viewStateShareKey': key})}"
 
 
 def table_page(experiment: str) -> str:
-    """The page of an experiment's runs that opens the view :data:`TABLE`, as an address within MLflow's site."""
+    """Return the page of an experiment's runs that opens the view :data:`TABLE`, as an address within MLflow's site."""
     return f"{runs_page(experiment)}&{urlencode({'viewStateShareKey': TABLE})}"
 
 
 def table() -> str:
-    """The view of all runs of an experiment as a table with the columns :data:`WIDTHS`, as the tag's value.
+    """Return the view of all runs of an experiment as a table with the columns :data:`WIDTHS`, as the tag's value.
 
-    Runs stand in MLflow's own order, the newest first; those of a comparison are folded below it.
+    Runs are in MLflow's own order, the newest first; the runs of a comparison are folded below it.
     """
     columns = list(WIDTHS)
     return _packed({"selectedColumns": columns, "columnOrder": columns, "columnWidths": WIDTHS})
 
 
 def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectives: Mapping[str, str]) -> str:
-    """The view of the runs nested in ``parent``, as the tag's value.
+    """Return the view of the runs nested in ``parent``, as the tag's value.
 
-    ``objectives`` are figures with the direction in which each is better, ``max`` or ``min``; the best run in the first
-    of them is on top. A section for each of ``params``, whose values are numbers, draws it against every objective. One
-    more sets these and ``choices``, whose values may be anything, side by side in parallel coordinates. What is longer
-    than MLflow takes is cut off, the last sections first.
+    ``objectives`` maps figures to the direction in which each is better, ``max`` or ``min``; the run that is best in
+    the first figure is on top. Each of ``params``, whose values are numbers, has a section of charts against every
+    objective. A last section has ``params`` and ``choices``, whose values may be of any type, in parallel coordinates.
+    If the view exceeds MLflow's limit, the last sections are omitted.
     """
     names = [metric_name(objective) for objective in objectives]
     sections = [(param, _against(param, names)) for param in params]
     sections.append(("All searched keys", [_parallel([*params, *choices], names)]))
     state = {
         "searchFilter": f"tags.`mlflow.parentRunId` = '{parent}'",
-        # By time, MLflow would fold the runs below the one that they are nested in, and draw that one alone.
+        # If ordered by time, MLflow would fold nested runs below their parent, and plot only the parent.
         "orderByKey": f"metrics.`{names[0]}`",
         "orderByAsc": objectives[next(iter(objectives))] == "min",
         "runsHiddenMode": "SHOW_ALL",
-        "isAccordionReordered": True,  # these sections stay in front of MLflow's own, of all metrics
+        "isAccordionReordered": True,  # keeps these sections before MLflow's own sections
     }
 
     def shown(count: int) -> str:
@@ -103,12 +103,12 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
     whole = shown(len(sections))
     if len(whole) <= LONGEST:
         return whole
-    # The first is shown in any case.
+    # The first section is always included.
     return shown(max(1, bisect.bisect_right(range(1, len(sections)), LONGEST, key=lambda count: len(shown(count)))))
 
 
 def _charts(sections: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:
-    """Titles and charts of sections as MLflow has them: each chart names its section."""
+    """Return titles and charts of sections in MLflow's format; each chart names its section."""
     of_all = {"deleted": False, "isGenerated": False}
     named = [(f"section-{at}", *section) for at, section in enumerate(sections)]
     return {
@@ -141,5 +141,5 @@ def _parallel(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def _packed(state: Mapping[str, Any]) -> str:
-    """As MLflow writes it: deflated, and in letters."""
+    """Encode a view as MLflow does: deflated, then base64."""
     return "deflate;" + base64.b64encode(zlib.compress(json.dumps(state).encode(), 9)).decode()

@@ -22,29 +22,29 @@ from raysim.tracking.sqlite_metrics import SqliteMetrics
 from raysim.tracking.stores import SQLITE, opening, sqlite_path
 
 RUN_TAG = "raysim.run"
-"""The tag that holds the id by which a resumed run is found again."""
+"""The tag with a run's id, by which a resumed run is found again."""
 
 NOTE_TAG = "mlflow.note.content"
-"""The tag that MLflow shows as a run's description, in Markdown."""
+"""The tag that MLflow displays as a run's description, in Markdown."""
 
 DATA_TAGS = ("source", "data")
-"""The tags that hold the name of a run's data source, and the fingerprint of its data."""
+"""The tags with the name of a run's data source, and the fingerprint of its data."""
 
 NAME_LENGTH = 250
-"""The most characters of a parameter's name in MLflow."""
+"""Largest number of characters of a parameter's name in MLflow."""
 
 LOGGERS = ("mlflow", "alembic")
-"""Loggers whose messages are of no use to users."""
+"""Loggers whose messages do not help users."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
-"""How a run has ended: well, with an error, or because someone stopped it."""
+"""How a run has ended: successfully, with an error, or stopped by someone."""
 
 BATCH = 900
-"""Metrics sent in one call; MLflow takes 1,000, tags included."""
+"""Number of metrics sent in one call; MLflow accepts 1,000, tags included."""
 
 
 class _Answering:
-    """An MLflow client that says whenever one of its calls has come back."""
+    """An MLflow client that calls ``answered`` whenever one of its calls has returned."""
 
     def __init__(self, client: Any, answered: Callable[[], None]) -> None:
         self._client, self._answered = client, answered
@@ -61,16 +61,16 @@ class _Answering:
 
 
 class Tracker:
-    """Writes runs to the MLflow store at ``uri`` under ``experiment``; ``answered`` is called after each of its calls.
+    """Writes runs to the MLflow store at ``uri`` under ``experiment``; calls ``answered`` after each of its calls.
 
-    A run is recorded by tens of them, so that a slow store is told from one that is away.
+    Recording a run takes tens of calls, so ``answered`` distinguishes a slow store from an unreachable one.
     """
 
     def __init__(self, uri: str, experiment: str, answered: Callable[[], None] = lambda: None) -> None:
         from mlflow.tracking import MlflowClient
 
         if uri.startswith(SQLITE):
-            # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
+            # MLflow caches a store per address: a relative address would always refer to the first working directory.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
         self._answered = answered
         self._metrics = SqliteMetrics(sqlite_path(uri)) if uri.startswith(SQLITE) else None
@@ -88,7 +88,7 @@ class Tracker:
         return self._experiment
 
     def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Open a run, nested in ``parent`` where given; ``params`` may be nested and is flattened. Returns its id."""
+        """Open a run, nested in ``parent`` if given; return its id. ``params`` may be nested and is flattened."""
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
         run_id: str = self._client.create_run(self._experiment, run_name=name, tags=labels).info.run_id
         self._log_params(run_id, params)
@@ -98,7 +98,7 @@ class Tracker:
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Open the run again that has the same ``RUN_TAG``, or :meth:`start` it. No step will be in it twice."""
+        """Reopen the run with the same ``RUN_TAG``, or :meth:`start` one. No step is recorded twice."""
         run_id = self.run_of(tags[RUN_TAG])
         if run_id is None:
             return self.start(name, params, tags, parent)
@@ -116,12 +116,12 @@ class Tracker:
         return run_id
 
     def run_of(self, tag: str) -> str | None:
-        """The run that has this ``RUN_TAG``, if there is one."""
+        """Return the id of the run with this ``RUN_TAG``, if there is one."""
         runs = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tag}'", max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
     def rounds(self, run_id: str, rounds: Sequence[Round]) -> None:
-        """Record the metrics of some rounds, in as few calls as MLflow takes."""
+        """Record the metrics of some rounds, in as few calls as MLflow allows."""
         self._log(run_id, _of_rounds(rounds))
 
     def finish(
@@ -147,8 +147,11 @@ class Tracker:
         title: str = "",
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, :meth:`keep` files, and record the
-        ``error`` of a run that failed. It is called ``title`` from then on; empty: as before."""
+        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, :meth:`keep` files, and record a failed
+        run's ``error``.
+
+        The run's new name is ``title``; empty: the name is unchanged.
+        """
         from mlflow.entities import Metric
 
         if run_id in self._closed:
@@ -175,38 +178,40 @@ class Tracker:
         self._client.log_batch(run_id, tags=_tags(tags))
 
     def dataset(self, run_id: str, name: str, digest: str) -> None:
-        """Record which data a run learned on: the column "Dataset" of MLflow's table. ``digest`` has 36 letters."""
+        """Record the data that a run was trained on, for MLflow's column "Dataset". ``digest`` is cut to 36
+        characters."""
         from mlflow.entities import Dataset, DatasetInput
 
         data = Dataset(name[:500], digest[:36], "raysim", json.dumps({"source": name}))
         self._client.log_inputs(run_id, datasets=[DatasetInput(data)])
 
     def keep(self, run_id: str, files: Mapping[str, Path]) -> None:
-        """Keep files with a run, each under its name, which may have folders in it."""
+        """Store files with a run, each under its name, which may contain folders."""
         for name, path in files.items():
             self._client.log_artifact(run_id, str(path), artifact_path=posixpath.dirname(name) or None)
 
     def end(self, run_id: str, status: Status) -> None:
-        """Set how a run has ended, unless it had already ended well before it was resumed."""
+        """Set a run's final status, unless it had already ended successfully before it was resumed."""
         if run_id not in self._closed:
             self._client.set_terminated(run_id, status)
 
     def rename(self, run_id: str, name: str) -> None:
-        """Call a run ``name``."""
+        """Rename a run to ``name``."""
         self._client.update_run(run_id, name=name)
 
     def reopen(self, run_id: str) -> None:
-        """Mark a run that had ended as running again."""
+        """Mark an ended run as running again."""
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """The address, within MLflow's site, of the page that plots these runs' parameters against their metrics."""
+        """Return the address, within MLflow's site, of the page that plots these runs' parameters against their
+        metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )
 
     def show(self, run_id: str, view: str) -> str:
-        """Keep what MLflow shows of the runs nested in a run (:func:`raysim.tracking.charts.view_of`).
+        """Store MLflow's view of the runs nested in a run (:func:`raysim.tracking.charts.view_of`).
 
         Returns the page that opens it, as an address within MLflow's site.
         """
@@ -214,12 +219,12 @@ class Tracker:
         return charts_page(self._experiment, run_id)
 
     def nested(self, run_id: str, tags: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-        """The runs nested in a run, of these those that have all ``tags``."""
+        """Return the ids of the runs nested in a run that have all ``tags``."""
         asked = {"mlflow.parentRunId": run_id} | dict(tags)
         return self._search(" and ".join(f"tags.`{name}` = '{value}'" for name, value in asked.items()))
 
     def discard(self, run_id: str) -> None:
-        """Delete a run and those nested in it."""
+        """Delete a run and the runs nested in it."""
         for nested in self.nested(run_id):
             self.discard(nested)
         self._client.delete_run(run_id)
@@ -256,12 +261,12 @@ class Tracker:
             last = []
 
     def _prepare(self, tags: Mapping[str, str]) -> None:
-        """Keep the experiment's view as a table where its ``tags`` lack it."""
+        """Store the experiment's view as a table, unless its ``tags`` already have it."""
         if tags.get(f"{VIEW_TAG}{TABLE}") != (view := table()):
             self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 
     def _create(self, uri: str, experiment: str) -> str:
-        # Artifacts beside the database, not wherever the command happened to run.
+        # Store artifacts next to the database, not in the working directory.
         location = None
         if uri.startswith(SQLITE):
             location = (sqlite_path(uri).absolute().parent / "mlartifacts" / experiment).as_uri()
@@ -270,7 +275,7 @@ class Tracker:
 
 
 def _of_rounds(rounds: Sequence[Round]) -> list[Any]:
-    """MLflow's metrics of some rounds; what is undefined is left out."""
+    """Return MLflow's metrics of some rounds; undefined values are omitted."""
     from mlflow.entities import Metric
 
     now = int(time.time() * 1000)
@@ -308,9 +313,9 @@ def _tags(tags: Mapping[str, str]) -> list[Any]:
 
 
 def parameter_name(key: str) -> str:
-    """``key`` as MLflow takes it for a parameter's name: a hospital in it may have a name with other characters.
+    """Convert ``key`` to a parameter's name in MLflow: a hospital's name in it may contain other characters.
 
-    Such a key has them replaced, and ends with a digest of what it was: no two keys become the same.
+    In such a key these characters are replaced, and a digest of the original is added, so that keys remain distinct.
     """
     if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
         return key

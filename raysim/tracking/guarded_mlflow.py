@@ -1,8 +1,7 @@
 """MLflow's site without its Assistant, for MLflow's own server.
 
-The Assistant runs commands for whoever asks from this machine, once somebody has configured it, and MLflow has neither
-a log-in nor a setting that leaves it out. The server serves another site where an entry point of the group
-``mlflow.app`` names one.
+Once configured, the Assistant runs commands for any request from this machine, and MLflow has neither a log-in nor a
+setting that disables it. MLflow's server can use another site, which an entry point of the group ``mlflow.app`` names.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Any, TypeAlias
 App: TypeAlias = Callable[..., Awaitable[None]]
 
 REFUSED = "/mlflow/assistant"
-"""A part of every address of MLflow's Assistant."""
+"""A part that all addresses of MLflow's Assistant contain."""
 
 
 def app() -> App:
-    """What makes the site for ``mlflow server --app-name raysim``: an ASGI application."""
+    """Return the site for ``mlflow server --app-name raysim``: an ASGI application."""
     return _guarded
 
 
@@ -26,7 +25,7 @@ async def _guarded(
     receive: Callable[[], Awaitable[Any]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """MLflow's site, an ASGI application, without the Assistant."""
+    """Answer requests as MLflow's site does, but reject those for the Assistant (an ASGI application)."""
     from mlflow.server.fastapi_app import app as served
 
     if scope["type"] in ("http", "websocket") and REFUSED in scope["path"].lower():

@@ -1,6 +1,6 @@
-"""Names of metrics in MLflow: in groups by a slash; those that a reader looks at first have none, and are on top.
+"""Names of metrics in MLflow: a prefix before a slash is the group; the most important metrics have no prefix.
 
-MLflow's pages put metrics without a slash in front, and fold the others by what stands before it.
+MLflow's pages list metrics without a slash first, and fold the others by prefix.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics on top: accuracy, the worst-served hospitals, calibration in the large, and the hypervolume of a sweep."""
+"""Metrics listed first: accuracy, the worst decile of hospitals, calibration in the large, and a sweep's
+hypervolume."""
 
 GROUPS = {
     "seconds": "time",
@@ -21,11 +22,11 @@ GROUPS = {
     "validation_loss": "loss",
     "delta": "privacy",
 }
-"""The groups of figures that are no metric over hospitals."""
+"""The groups of figures that are not metrics over hospitals."""
 
 
 def metric_name(name: str) -> str:
-    """``name`` in its group.
+    """Return ``name`` with the prefix of its group.
 
     >>> [metric_name(name) for name in ("auroc", "gini", "bytes_up", "training_loss", "auroc_std", "test_auroc")]
     ['auroc', 'hospitals/gini', 'traffic/bytes_up', 'loss/training_loss', 'spread/auroc', 'test/auroc']
@@ -46,10 +47,10 @@ def metric_name(name: str) -> str:
 
 
 def metric_label(label: str) -> str:
-    """A label as MLflow takes it in the name of a metric."""
+    """Replace the characters of a label that MLflow does not accept in the name of a metric."""
     return re.sub(r"[^\w.:\- ]", "_", label)
 
 
 def named(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics by the names that MLflow has them under."""
+    """Return metrics by their names in MLflow."""
     return {metric_name(name): value for name, value in metrics.items()}

@@ -1,12 +1,11 @@
-"""Records the runs of an experiment while they go on, without slowing them down or depending on the store.
+"""Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
-MLflow takes seconds to import and to open its store: that happens in a thread while Ray starts. Rounds are buffered,
-and written every few seconds and with a run's end. A store that cannot be reached costs nothing but time: it is tried
-again while the runs go on, once more at the end, and what it has not taken then is left to be sent later; see
-:class:`Unsent`.
+MLflow needs seconds to import and to open its store; this happens in a thread while Ray starts. Rounds are buffered,
+and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
+runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`Unsent`.
 
-Where the command fails or is stopped, how its runs have ended is set at once, past whatever is under way to a slow
-store: no run is to stay RUNNING.
+If the command fails or is stopped, the final status of its runs is set at once, even while a slow store is busy: no run
+may remain RUNNING.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""The least seconds between two messages of a run: a message costs as much as the figures of about ten rounds."""
+"""Shortest time in seconds between two messages of a run. A message costs as much as the figures of about ten
+rounds."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds between tries to reach the store, while runs go on."""
+"""Seconds between attempts to reach the store during the runs."""
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -38,22 +38,22 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""MLflow's own patience (minutes, by default) would keep a command from ending; its thread here has its own. Nor does
-it tell its makers of hospitals' runs, unless the variable is set otherwise."""
+"""Environment variables for MLflow. Its default retries (minutes) would delay the end of a command; the thread here has
+its own limits. Telemetry is disabled, unless the variable is set otherwise."""
 
 CLOSING_SECONDS = 60.0
-"""How long one call of MLflow may take once everything else is done, before what is left is taken for unsent."""
+"""Seconds that one call of MLflow may take after all other work, before the rest is considered unsent."""
 
 KILLED_SECONDS = 15.0
-"""As ``CLOSING_SECONDS``, where the user has stopped the command and waits for its end."""
+"""The same limit as ``CLOSING_SECONDS``, after the user has stopped the command and waits for its end."""
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """A run that the store has not taken whole, in plain values.
+    """A run that the store has not accepted completely, in plain values.
 
-    ``tags`` hold its ``RUN_TAG``, ``parent`` is that of the run that it is nested in. ``rounds`` are all of its rounds:
-    what the store holds already is not written twice. ``files`` are those to keep with it, by name.
+    ``tags`` contain its ``RUN_TAG``; ``parent`` is the ``RUN_TAG`` of the run that it is nested in. ``rounds`` are all
+    of its rounds; rounds already in the store are not written twice. ``files`` are the files to store with it, by name.
     """
 
     name: str
@@ -67,9 +67,9 @@ class Unsent:
 
 
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
-    """Wait for threads as long as MLflow's calls, which ``calls`` counts, come back within ``seconds``.
+    """Wait for threads as long as MLflow's calls, which ``calls`` counts, return within ``seconds``.
 
-    They may hang in one, and end with the process. Returns whether all have ended.
+    A thread that hangs in a call ends with the process. Returns whether all threads have ended.
     """
     seen, until = calls(), time.monotonic() + seconds
     while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
@@ -80,13 +80,14 @@ def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], second
 
 
 class _LeftBehind(Exception):
-    """Raised on the sending thread when nobody waits for it any more."""
+    """Raised on the sending thread when the command no longer waits for it."""
 
 
 class Recorder:
-    """Hands out records of runs; MLflow's work happens on a thread of its own, runs in their order.
+    """Creates records of runs; a separate thread executes MLflow's calls, runs in order.
 
-    After its context, ``unsent`` are the runs that ended well and that the store has not taken, and ``error`` says why.
+    After its context, ``unsent`` contains the successful runs that the store has not accepted, and ``error`` the
+    reason.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
@@ -113,7 +114,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for record in self._records if error is not None else ():
-            if record.status is None:  # a stop while it was entered or left
+            if record.status is None:  # interrupted while its context was entered or left
                 record.__exit__(kind, error, at)
         self._stopped = error is not None
         self._closing.set()
@@ -141,14 +142,17 @@ class Recorder:
         *,
         again: bool = False,
     ) -> Record:
-        """A run, nested in ``parent`` where given; use it as a context. ``again``: one that goes on, if it is known."""
+        """Create the record of a run, nested in ``parent`` if given; use it as a context manager.
+
+        ``again``: the run is resumed; its earlier record is continued, if the store has one.
+        """
         record = Record(self, name, params, tags, parent, doubtful=again)
         self._records.append(record)
         self.tell(record)
         return record
 
     def tell(self, record: Record) -> None:
-        """Note that a run has something new to send."""
+        """Note that a run has new data to send."""
         with self._news:
             record.news = True
             self._news.notify()
@@ -162,18 +166,18 @@ class Recorder:
                 try:
                     self._send(record)
                     tries = 0
-                except Exception as error:  # whatever MLflow, its database or the network raise
+                except Exception as error:  # any error of MLflow, its database or the network
                     self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                     record.doubtful = True
                     self.tell(record)
                     if self._closing.is_set():
-                        return  # nothing else is tried: the store is away
+                        return  # no further attempts: the store is unreachable
                     self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                     tries += 1
                 self._calls += 1
 
     def _next(self) -> Record | None:
-        """The first run with news, when there are any; None at the end."""
+        """Wait for a run with new data, and return the first; None at the end."""
         with self._news:
             while True:
                 for record in self._records:
@@ -185,7 +189,8 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send what is new. May be repeated: a run in doubt is looked up first, and keeps what it holds."""
+        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are not
+        deleted."""
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
@@ -193,10 +198,10 @@ class Recorder:
             record.doubtful = True
             record.run_id = begin(record.name, record.params, record.tags, above)
             record.sent = 0
-            if self._stopped:  # it is RUNNING since this call
+            if self._stopped:  # this call has set it RUNNING
                 self._end(record)
         record.doubtful = True
-        status = record.status  # before the rounds: once a run has ended there are no more of them
+        status = record.status  # read before the rounds: an ended run gets no more rounds
         rounds = record.rounds[record.sent :]
         if status is not None:
             tracker.complete(
@@ -219,24 +224,27 @@ class Recorder:
 
     def _store(self) -> Tracker:
         if self._tracker is None:
-            check_reachable(self._tracking.uri)  # MLflow itself would try for minutes to open it
+            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
             self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
         return self._tracker
 
     def _answered(self) -> None:
-        """A call of MLflow has come back. Too late, nothing follows: a later command may have sent all of it."""
+        """Count a call of MLflow that has returned. Raises :class:`_LeftBehind` if the command no longer waits: a later
+        command may already have sent everything."""
         self._calls += 1
         if self._left_behind:
             raise _LeftBehind
 
     def _end_all(self) -> None:
-        """Set how all runs have ended, while what is left of them is sent."""
-        with contextlib.suppress(Exception):  # whatever MLflow, its database or the network raise: the store is away
+        """Set the final status of all runs, while their remaining data are sent."""
+        with contextlib.suppress(
+            Exception
+        ):  # any error of MLflow, its database or the network: the store is unreachable
             for record in self._records:
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final state of a run; a successful run counts as stopped until all its records have been sent."""
+        """Set the final status of a run. A successful run counts as stopped until all its records have been sent."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -246,8 +254,8 @@ class Recorder:
 class Record:
     """One MLflow run. An exception that leaves its context marks it failed, with the error; a stop marks it killed.
 
-    ``run_id``, ``sent``, ``doubtful`` and ``over`` are the recorder's: MLflow's name of it, how many rounds were sent,
-    whether a call may have failed half-way, and whether all has been sent.
+    ``run_id``, ``sent``, ``doubtful`` and ``over`` are set by the recorder: the run's id in MLflow, the number
+    of rounds sent, whether a call may have failed half-way, and whether all data have been sent.
     """
 
     recorder: Recorder
@@ -280,7 +288,7 @@ class Record:
         self.recorder.tell(self)
 
     def round(self, row: Round) -> None:
-        """A round has ended and been evaluated."""
+        """Record a round that has ended and been evaluated."""
         self.rounds.append(row)
         if time.monotonic() - self.flushed >= FLUSH_SECONDS:
             self.flushed = time.monotonic()
@@ -294,21 +302,21 @@ class Record:
         title: str = "",
         verdict: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """The run has ended: its final figures, its files by name, and a note in Markdown.
+        """Record the end of the run: its final figures, its files by name, and a note in Markdown.
 
-        ``title`` is what it is called from now on (empty: as before), and ``verdict`` tags that say what it came to.
+        ``title`` is its new name (empty: unchanged), and ``verdict`` contains tags with its conclusion.
         """
         self.summary, self.files, self.note, self.title, self.verdict = summary, files, note, title, verdict
 
     def unsent(self) -> Unsent:
-        """The record as plain values."""
+        """Return the record as plain values."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
         name, tags = self.title or self.name, {**self.tags, **self.verdict}
         return Unsent(name, self.params, tags, parent, tuple(self.rounds), self.summary, self.files, self.note)
 
 
 def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
-    """Send runs that ended, parents before those nested in them. Raises what MLflow raises; may be repeated."""
+    """Send runs that ended, parents before the runs nested in them. Raises MLflow's errors; may be repeated."""
     check_reachable(tracking.uri)
     with host.environment(SETTINGS, keep=True):
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported

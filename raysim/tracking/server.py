@@ -1,4 +1,4 @@
-"""Starts MLflow's own server on this machine, for a store of runs, and finds the page that shows them."""
+"""Starts MLflow's own server on this machine, for a store of runs, and finds the page of the runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from raysim.core.package import FOLDER
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, runs_page, table_page
 
 START_SECONDS = 120.0
-"""How long the server may take to answer."""
+"""Seconds to wait for the server to answer."""
 
 SETTINGS = {
-    # Neither MLflow nor the processes that it starts look for modules in the working directory.
+    # MLflow and its processes must not search modules in the working directory.
     "PYTHONSAFEPATH": "1",
-    # Its queues of jobs, for models that judge texts, would be four more processes.
+    # MLflow's job queues, for models that judge texts, would need four more processes.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
@@ -39,16 +39,16 @@ class TrackingServer:
     process: subprocess.Popen[bytes]
 
     def page(self, within: str) -> str:
-        """A page of its site."""
+        """Return the full address of a page of the server's site."""
         return f"{self.address}/{within}"
 
 
 @contextlib.contextmanager
 def serving(uri: str, port: int) -> Iterator[TrackingServer]:
-    """A server of one process on the loopback interface, once it answers; it ends with the context.
+    """Start a server of one process on the loopback interface, and wait for its answer; it ends with the context.
 
-    Raises ``ConfigError`` where it ends at once (another program may hold the port), and ``ResourceError`` where it
-    does not answer.
+    Raises ``ConfigError`` if it ends at once (another program may use the port), and ``ResourceError`` if it does not
+    answer.
     """
     command = [
         sys.executable,
@@ -57,7 +57,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
         "server",
         "--app-name",
         "raysim",
-        # Else the server would look for modules in the working directory first.
+        # Otherwise the server would search modules in the working directory first.
         "--uvicorn-opts",
         f"--app-dir {shlex.quote(str(FOLDER.parent))}",
         "--backend-store-uri",
@@ -71,7 +71,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
             env=os.environ | SETTINGS,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # ending MLflow alone would leave its serving process behind
+            start_new_session=True,  # ending only MLflow would leave its worker process running
         )
         try:
             server = TrackingServer(f"http://127.0.0.1:{port}", process)
@@ -87,7 +87,7 @@ def serving(uri: str, port: int) -> Iterator[TrackingServer]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a server and the processes that it has started, which are its group."""
+    """End a server and the processes that it has started, which form its process group."""
     for ending in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, ending)
@@ -105,9 +105,9 @@ def _answers(server: TrackingServer, until: float) -> bool:
 
 
 def newest_runs(uri: str) -> str:
-    """The page of the experiment that has the newest run of a store, within MLflow's site; empty where it has none.
+    """Return the page, within MLflow's site, of the experiment with a store's newest run; empty without runs.
 
-    It shows the runs as a table of their figures where the experiment keeps that view.
+    The page has the runs as a table of their figures, if the experiment stores that view.
     """
     from mlflow.tracking import MlflowClient
 
@@ -122,9 +122,9 @@ def newest_runs(uri: str) -> str:
 
 
 def charts_of(uri: str, run_id: str) -> str:
-    """The page of a store that draws the runs nested in one, within MLflow's site.
+    """Return the page, within MLflow's site, with charts of the runs nested in a run.
 
-    Raises ``ConfigError`` where the store does not hold the run, or no charts of it.
+    Raises ``ConfigError`` if the store does not contain the run, or has no charts of it.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient

@@ -1,8 +1,8 @@
-"""Metrics of runs written straight into a SQLite store of MLflow's.
+"""Writes metrics of runs directly into an MLflow store in SQLite.
 
-MLflow makes an object of each point and of each key's latest one, which takes half of the processor time of all that is
-recorded of a run. The two tables are its own ones and have looked so since its version 1.15; where they look otherwise,
-nothing is written here and MLflow is asked.
+MLflow makes an object of each point and of each key's latest point, which takes half of the processor time of recording
+a run. The two tables are MLflow's own, and have had this form since version 1.15. If they have another form, nothing is
+written here, and MLflow writes the metrics.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ COLUMNS = {
     "metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
     "latest_metrics": ("key", "value", "timestamp", "step", "is_nan", "run_uuid"),
 }
-"""The tables and their columns, in their order."""
+"""The tables and their columns, in order."""
 
 LATER = """
 INSERT INTO latest_metrics VALUES (?, ?, ?, ?, 0, ?)
 ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
 WHERE (excluded.step, excluded.timestamp, excluded.value) > (step, timestamp, value)
 """
-"""A point takes the place of the latest one where it comes after it: by step, then time, then value, as in MLflow."""
+"""Statement that replaces the latest point by a later one: ordered by step, then time, then value, as in MLflow."""
 
 KEY = re.compile(r"[/\w.\- :]{1,250}")
-"""Names that MLflow takes for metrics; what it says of others it says itself."""
+"""Names that MLflow accepts for metrics; other names are left to MLflow, which reports its own error."""
 
 PATIENCE_SECONDS = 30.0
-"""How long to wait for another writer to release the file."""
+"""Seconds to wait for another writer to release the file."""
 
 
 class SqliteMetrics:
@@ -43,7 +43,7 @@ class SqliteMetrics:
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
         """Write finite ``points`` (MLflow's metrics) of a run, all or none. Returns whether they were written.
 
-        Raises ``sqlite3.Error`` where the database cannot be written.
+        Raises ``sqlite3.Error`` if the database cannot be written.
         """
         if not all(KEY.fullmatch(point.key) for point in points):
             return False
@@ -66,7 +66,7 @@ class SqliteMetrics:
 
 
 def _moment(point: Any) -> tuple[int, int, float]:
-    """The order of points of one key."""
+    """Return the sort key of points of one metric."""
     return point.step, point.timestamp, point.value
 
 

@@ -1,4 +1,4 @@
-"""Addresses of stores that record runs, and whether they can be written to."""
+"""Addresses of stores that record runs, and checks of whether they can be written to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOWHERE = "none"
 """The ``tracking.uri`` that records nowhere."""
 
 SQLITE = "sqlite:///"
-"""How the address of a SQLite store begins."""
+"""The prefix of the address of a SQLite store."""
 
 SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Kinds of servers, and their default ports."""
@@ -40,7 +40,7 @@ def check_reachable(uri: str) -> None:
         port = port or SERVERS[scheme]
         try:
             socket.create_connection((parsed.hostname or "", port), timeout=2).close()
-        except (OSError, UnicodeError) as error:  # a host that no name server could be asked for is a UnicodeError
+        except (OSError, UnicodeError) as error:  # invalid host names raise UnicodeError
             raise ConfigError(
                 f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
             ) from None
@@ -52,7 +52,7 @@ def _check_sqlite(uri: str) -> None:
     path = sqlite_path(uri)
     begins = b""
     try:
-        # Try it: permission bits do not show read-only file systems.
+        # Write a file: permission bits do not reveal read-only file systems.
         tempfile.TemporaryFile(dir=path.absolute().parent).close()
         if path.exists():
             with path.open("r+b") as file:
@@ -70,11 +70,11 @@ def _check_sqlite(uri: str) -> None:
 
 @contextlib.contextmanager
 def opening(uri: str) -> Iterator[None]:
-    """While a store is opened, no other raysim opens the same file: MLflow makes its tables in many steps, and two
-    processes that make them at once leave a database that none can open again.
+    """Prevent other raysim processes from opening the same store file at the same time.
 
-    The lock is a hidden file beside the database that is gone when nobody holds it. Stores that are no files, and file
-    systems without locks, are opened without one.
+    MLflow makes its tables in many steps; two processes that make them at once leave a database that cannot be opened
+    again. The lock is a hidden file next to the database, removed when the lock is released. Stores that are not files,
+    and file systems without locks, are opened without a lock.
     """
     if not uri.startswith(SQLITE):
         yield
@@ -94,12 +94,12 @@ def opening(uri: str) -> Iterator[None]:
 
 
 def _locked(lock: Path) -> int:
-    """An open file at ``lock`` that this process alone has locked."""
+    """Return a handle of the file ``lock``, locked by this process alone."""
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Whoever held it before has removed the file: a lock on that one keeps nobody out.
+            # The previous owner may have removed the file: a lock on a removed file has no effect.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(lock)):
                     return handle
@@ -110,5 +110,5 @@ def _locked(lock: Path) -> int:
 
 
 def sqlite_path(uri: str) -> Path:
-    """The file of a ``sqlite:///`` address; relative to the working directory with three slashes."""
+    """Return the file of a ``sqlite:///`` address; with three slashes, it is relative to the working directory."""
     return Path(uri.removeprefix(SQLITE))

@@ -1,7 +1,7 @@
-"""The terms of local training, shared by all models and kernels.
+"""The interface of local training, shared by all models and kernels.
 
-A kernel runs LocalSGD for many hospitals at once or one after another; what it returns for a hospital depends on that
-hospital's task alone, never on the other tasks of the call, so that placement changes no result.
+A kernel runs LocalSGD for many hospitals at once or one after another. Its result for a hospital depends only on that
+hospital's task, never on the other tasks of the call, so that placement changes no result.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 
 @dataclass(frozen=True)
 class Layout:
-    """How a flat parameter vector ``[P]`` is cut into named tensors, in order.
+    """The named tensors of a flat parameter vector ``[P]``, in order.
 
-    The last ``buffers`` tensors are no parameters but statistics that a module measures as it trains (such as the
-    running means of batch norm): no gradient moves them.
+    The last ``buffers`` tensors are not parameters but statistics that a module measures as it trains (such as the
+    running means of batch norm): no gradient changes them.
     """
 
     names: tuple[str, ...]
@@ -40,12 +40,12 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """P, the number of scalars of the model."""
+        """The number of scalars of the model, ``P``."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def slices(self) -> dict[str, slice]:
-        """The slice of the vector that holds each tensor, by name."""
+        """The slice of the vector for each tensor, by name."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         return {name: slice(a, b) for name, a, b in zip(self.names, [0, *ends], ends, strict=False)}
 
@@ -56,11 +56,11 @@ class Layout:
 
     @property
     def trained(self) -> int:
-        """The number of scalars that gradients move; the buffers' scalars stand behind them."""
+        """The number of scalars that gradients change; the buffers' scalars come after them."""
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Whether weight decay applies to a tensor: gradients move it, and it has two dimensions or more.
+        """Return whether weight decay applies to a tensor: gradients change it, and it has two dimensions or more.
 
         Biases, intercepts and the scales and shifts of normalisation have one dimension, so none of them decays.
         """
@@ -75,7 +75,7 @@ class Layout:
         return mask
 
     def split(self, vector: Any) -> dict[str, Any]:
-        """Views of ``vector [..., P]``, a numpy array or a torch tensor, by name, each ``[..., *shape]``."""
+        """Return views of ``vector [..., P]``, a numpy array or a torch tensor, by name, each ``[..., *shape]``."""
         views, at = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
             n = math.prod(shape)
@@ -86,12 +86,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The local optimiser. Its state starts fresh with each task that brings no :class:`Moments`.
+    """The local optimiser. Its state is fresh for each task without :class:`Moments`.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
     ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds
-    ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters that :meth:`Layout.penalised` names;
-    its gradient is part of the batch's, for Adam too.
+    ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which :meth:`Layout.penalised` is
+    true. Its gradient is added to the batch's gradient, also for Adam.
     """
 
     name: str
@@ -102,10 +102,10 @@ class Optimizer:
 
 @dataclass(eq=False)
 class Moments:
-    """An optimiser's state between two visits. A kernel reads it when a task begins, and updates it at the end.
+    """An optimiser's state between two local updates. A kernel reads it when a task begins, and updates it at the end.
 
     ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first local
-    update; momentum has its velocity in ``first``, plain SGD carries nothing. ``steps``: Adam's steps so far.
+    update. Momentum stores its velocity in ``first``; plain SGD has no state. ``steps``: Adam's steps so far.
     """
 
     first: Vector | None = None
@@ -123,17 +123,17 @@ class Task:
     - ``start [P]``: the parameters that training begins from.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
     - ``epochs``, ``learning_rate``: of the local update.
-    - ``batches(epoch)``: a generator that stands at the beginning of that epoch's stream. Kernels draw the epoch's
-      permutation from it, then whatever the model draws. They call it once an epoch, in order; for a full batch
-      (``batch_size`` 0, or at least ``n``) only if the model draws random numbers. The next call, for any task, may
-      re-seed the same generator.
+    - ``batches(epoch)``: a generator at the beginning of that epoch's stream. Kernels draw the epoch's permutation from
+      it, then the model's random numbers. They call it once an epoch, in order; for a full batch (``batch_size`` 0, or
+      at least ``n``) only if the model draws random numbers. The next call, for any task, may re-seed the same
+      generator.
     - ``linear [P]``: added to every gradient (the term ``linear . theta``).
-    - ``frozen [P]``: a mask of the parameters that stay as they are.
+    - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
     - ``weights [n]``: a batch of ``b`` rows has the mean loss ``1/b * sum weights[row] * loss[row]``; None: all are 1.
-    - ``moments``: the optimiser's state to go on from; None: a fresh one.
-    - ``private``: steps of DP-SGD in place of ``epochs`` and ``batches``, which are then unused; models support them
-      that are :class:`raysim.training.kernels.clipped.Clippable`.
+    - ``moments``: the optimiser's state to continue from; None: a fresh one.
+    - ``private``: steps of DP-SGD in place of ``epochs`` and ``batches``, which are then unused. Only models that are
+      :class:`raysim.training.kernels.clipped.Clippable` support them.
     """
 
     X: NDArray[Any]
@@ -152,14 +152,14 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether there are rows and steps; a task without either returns ``start``."""
+        """Whether the task has rows and steps; a task without either returns ``start``."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term (MOON, eq. 3): pulls the representation of a row towards the received model's
-    representation and away from that of the hospital's last local model."""
+    """A task's contrastive term (MOON, eq. 3). It attracts the representation of a row towards the received model's
+    representation, and repels it from the representation by the hospital's last local model."""
 
     weight: float
     """Weight of the term in the objective (mu)."""
@@ -172,7 +172,7 @@ class ContrastTerm:
 
 
 class DeviceFull(Exception):
-    """The device has too little memory to train the task ``task`` of a call, even by itself."""
+    """Raised if the device has too little memory to train the task ``task`` of a call, even alone."""
 
     def __init__(self, task: int, text: str) -> None:
         super().__init__(text)
@@ -183,51 +183,52 @@ class Model(Protocol):
     """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
 
     A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. It
-    guarantees that a row's output, and its loss by ``row_losses``, are the same bits whichever other rows are in the
-    call and wherever it stands among them. Where it is missing or None, each hospital is scored in a call of its own.
+    guarantees that a row's output, and its loss by ``row_losses``, have the same bits for any other rows in the call
+    and any position of the row. If it is missing or None, each hospital is scored in a separate call.
     """
 
     layout: Layout
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """The common starting parameters ``[P]``."""
+        """Return the common starting parameters ``[P]``."""
         ...
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Outputs of rows ``X [n, F]`` at ``theta [P]``.
+        """Return the outputs of rows ``X [n, F]`` at ``theta [P]``.
 
-        For two classes the log-odds of class 1 ``[n]``; for more classes ``[n, C]`` logits; for a real label its
-        predictions ``[n]``.
+        For two classes these are the log-odds of class 1 ``[n]``; for more classes ``[n, C]`` logits; for a real label
+        its predictions ``[n]``.
         """
         ...
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """The loss of each row ``[n]``, whose mean training minimises; ``outputs`` are what ``logits`` returned."""
+        """Return the loss of each row ``[n]``; training minimises its mean. ``outputs`` come from ``logits``."""
         ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for each task: the parameters after training, ``[len(tasks), P]`` in the run's precision.
+        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]`` in the run's precision.
 
-        A model on a device of its own may raise :class:`DeviceFull`.
+        A model on its own device may raise :class:`DeviceFull`.
         """
         ...
 
 
 @runtime_checkable
 class Exportable(Protocol):
-    """A model that can be exported as a plain ``torch`` module (optional beside :class:`Model`)."""
+    """A model that can be exported as a plain ``torch`` module (optional, in addition to :class:`Model`)."""
 
     def as_module(self, theta: Vector) -> nn.Module:
-        """A module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's precision."""
+        """Return a module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's
+        precision."""
         ...
 
 
 @runtime_checkable
 class Grows(Protocol):
-    """A model that is trees (optional beside :class:`Model`)."""
+    """A model of trees (optional, in addition to :class:`Model`)."""
 
     def forest(self, theta: Vector) -> Forest:
-        """The trees that ``theta [P]`` holds."""
+        """Return the trees stored in ``theta [P]``."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""The model ``boosted_trees``: trees grown from sums over rows, which take columns as they were recorded.
+"""The model ``boosted_trees``: trees grown from sums over rows, on columns as they were recorded.
 
-Numbers are not scaled, missing values stay missing, and categories are positions. The model is stored, served and
-evaluated as a vector of parameters like any other (:mod:`raysim.trees.stored`), but no gradient moves it: strategies
-for trees grow it.
+Numbers are not scaled, missing values stay missing, and categories are positions. The model is stored, used and
+evaluated as a vector of parameters like any other (:mod:`raysim.trees.stored`). No gradient changes it: strategies for
+trees grow it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ class BoostedTrees(TreeSettings):
     def bind(
         self, n_features: int, n_classes: int, *, init: str, device: str, precision: str, levels: tuple[int, ...]
     ) -> Model:
-        """The model for ``F`` features of so many ``levels [F]`` and ``C`` classes, on a CPU whatever the device is."""
+        """Return the model for ``F`` features with ``levels [F]`` categories and ``C`` classes, always on a CPU."""
         return TreeModel(TreeTask(self, levels, n_classes), precision)
 
 
 class TreeModel:
-    """The vector is cut as :class:`raysim.trees.stored.Shape` says. Zeros ``[P]`` are no tree."""
+    """A model of trees, whose vector has the layout of :class:`raysim.trees.stored.Shape`. Zeros ``[P]`` mean
+    no trees."""
 
     unclippable = "is grown without steps of gradient descent"
 
@@ -55,15 +56,15 @@ class TreeModel:
         self._dtype = np.dtype(precision)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Zeros ``[P]``."""
+        """Return zeros ``[P]``."""
         return np.zeros(self.layout.size)
 
     def forest(self, theta: Vector) -> Forest:
-        """The trees that ``theta [P]`` holds."""
+        """Return the trees stored in ``theta [P]``."""
         return self.shape.forest(theta)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """``[n]`` log-odds of class 1, predictions or means of counts, else ``[n, C]`` logits."""
+        """Return ``[n]`` log-odds of class 1, predictions or means of counts, else ``[n, C]`` logits."""
         margins = self.forest(theta).margins(X)
         if self.trees.loss == "poisson":
             margins = np.exp(np.minimum(margins, LARGEST))
@@ -71,17 +72,17 @@ class TreeModel:
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`: a row's margin is an exact sum, whichever other rows there are."""
+        """See :class:`raysim.training.base.Model`: a row's margin is an exact sum, whatever the other rows are."""
         return self.logits if self.trees.outputs == 1 else None
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """The loss of each row ``[n]``."""
+        """Return the loss of each row ``[n]``."""
         if self.trees.loss == "poisson":
             return poisson_losses(outputs, y)
         return row_losses("squared" if self.trees.loss == "squared" else LOG_LOSS, outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """A hospital's ``own_trees`` behind those that it starts from, grown on its training rows.
+        """Append a hospital's ``own_trees``, grown on its training rows, to the trees that it starts from.
 
         See :meth:`raysim.trees.settings.TreeTask.personal`.
         """

@@ -1,8 +1,9 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column, which is the canary's own; these columns come last. Its gradient points in a
-fixed direction of the first layer and has the length of the clip at every model. So it never fades, as a real row's
-does once it has been learned. Sampling, clipping, noise and sums are those of the run; only the gradient is replaced.
+A canary's rows are 0 except in one column, which belongs to that canary; these columns come last. Its gradient points
+in a fixed direction of the first layer and has the length of the clip at every model. It never fades, unlike the
+gradient of a real row that has been learned. Sampling, clipping, noise and sums are the run's; only the gradient is
+replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class WithCanaries:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features, among them the columns of canaries.
+        """Return the model for ``F`` features, including the columns of canaries.
 
         Raises ``TypeError`` for a family whose gradients are not traced layer by layer.
         """
@@ -47,35 +48,35 @@ class WithCanaries:
 
 
 class CanaryModel(DenseLayers):
-    """The model ``inner``, with canaries: rows that are not 0 from column ``first`` on."""
+    """The model ``inner`` with canaries: rows with a value other than 0 from column ``first`` on."""
 
     def __init__(self, inner: Any, first: int) -> None:
         self._inner, self._first = inner, first
         self.layout = inner.layout
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """As the inner model's."""
+        """Return the inner model's initial parameters."""
         start: NDArray[np.float64] = self._inner.initial(rng)
         return start
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """As the inner model's, with the columns of canaries set to 0."""
+        """Return the inner model's outputs, with the columns of canaries set to 0."""
         outputs: NDArray[Any] = self._inner.logits(theta, self._without(X))
         return outputs
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """As the inner model's, where it has it."""
+        """The inner model's ``logits_of_many`` with the columns of canaries set to 0, or None."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """As the inner model's."""
+        """Return the inner model's losses."""
         losses: NDArray[np.float64] = self._inner.row_losses(outputs, y)
         return losses
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """As the inner model's, whose private steps have canaries planted among their rows."""
+        """Train the inner model; its private steps have canaries planted among their rows."""
         planted = [
             task
             if task.private is None
@@ -88,7 +89,8 @@ class CanaryModel(DenseLayers):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Each layer's trace; the returned gradient of canaries' rows is a unit vector at the first layer, then 0."""
+        """Return each layer's trace; for canaries' rows, ``returned`` is a unit vector at the first layer, and 0 at
+        others."""
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)
         if not canaries.any():
@@ -101,11 +103,11 @@ class CanaryModel(DenseLayers):
         return crafted
 
     def _canaries(self, X: NDArray[Any]) -> NDArray[np.bool_]:
-        """A mask ``[n]`` of the rows that are canaries'."""
+        """Return a mask ``[n]`` of the rows of canaries."""
         return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:
-        """A copy of ``X [n, F]`` with the columns of canaries set to 0."""
+        """Return a copy of ``X [n, F]`` with the columns of canaries set to 0."""
         plain = X.copy()
         plain[:, self._first :] = 0.0
         return plain

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""As configured: ``none`` (every row counts once), ``balanced`` over the federation, or a factor for each class."""
+"""The configured class weights: ``none`` (every row counts once), ``balanced`` over the federation, or a factor for
+each class."""
 
 FIELD = "training.class_weights"
 
@@ -31,10 +32,10 @@ def check(weights: ClassWeights, classes: int) -> None:
 
 
 def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
+    """Return ``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
 
-    Every class then weighs the same, and the mean weight of a row is 1 where all classes occur. A class without rows
-    has weight 1, which no row uses.
+    Every class then has the same total weight, and the mean weight of a row is 1 if all classes occur. A class without
+    rows has weight 1, which no row uses.
     """
     weights = np.ones(len(counts))
     filled = counts > 0
@@ -43,7 +44,7 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
-    """The factor of each row's loss ``[n]``, from the labels ``y [n]``; None where every row counts once.
+    """Return the factor of each row's loss ``[n]``, from the labels ``y [n]``; None if every row counts once.
 
     Raises ``ValueError`` for ``balanced``, which the server first turns into factors.
     """

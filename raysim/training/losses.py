@@ -1,11 +1,11 @@
-"""The losses of a row, whose mean over a batch local training minimises.
+"""The losses of a row; local training minimises their mean over a batch.
 
 For a row with label ``y`` and the model's output ``z``:
 
 - ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
-- ``squared``: ``(z - y)^2 / 2``, for a real label. With the half its gradient by ``z`` is the residual ``z - y``, as it
-  is for the log loss, so that learning rates mean the same;
-- ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 where ``z = y``.
+- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 its gradient by ``z`` is the residual ``z - y``,
+  like that of the log loss, so that learning rates are comparable;
+- ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""Default learning rates; the second is for the squared loss. Its gradient has no bound: steps overshoot where the rate
-times the squared length of a row's features is above 2."""
+"""Default learning rates; the second is for the squared loss. Its gradient is unbounded: steps overshoot if the rate
+times the squared norm of a row's features is above 2."""
 
 
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-    """The ``loss`` of each row ``[n]``, in float64.
+    """Return the ``loss`` of each row ``[n]``, in float64.
 
     ``outputs`` are predictions ``[n]`` of a real label; margins of class 1 ``[n]`` or logits ``[n, C]`` otherwise.
     """
@@ -57,12 +57,12 @@ def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def default_rate(loss: str | None, *, real_label: bool) -> float:
-    """The learning rate of a configuration that names none; ``loss`` as it is configured, or None."""
+    """Return the learning rate for a configuration without one; ``loss`` is the configured loss, or None."""
     return RATE_OF_SQUARES if real_label and loss in (None, "squared") else RATE
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """The loss for a label with ``n_classes`` (0: a real number), by its configured name.
+    """Return the loss for a label with ``n_classes`` (0: a real number), by its configured name.
 
     ``loss`` None is the log loss for classes, and the squared loss for a real label. Raises ``ConfigError`` for a loss
     that does not fit the label.

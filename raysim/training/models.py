@@ -27,19 +27,20 @@ def build_model(
     precision: str = "float32",
     levels: Callable[[], tuple[int, ...]] | None = None,
 ) -> Model:
-    """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
+    """Build the model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``,
+    ``cuda[:k]``).
 
     - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
       family (a dataclass whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a
       ``Model``), or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
     - ``n_classes``: 0 stands for a real label. It is for modules, which are then constructed with 1 in the place of C,
       and for families whose ``labels`` include ``regression``.
-    - ``options``: of the family, by name.
-    - ``levels()``: how many categories each of the F features has, 0 for a number; only families that take raw columns
-      (whose attribute ``raw`` is true) are told, as the argument ``levels`` of ``bind``. None: all are numbers.
+    - ``options``: the options of the family, by name.
+    - ``levels()``: how many categories each of the F features has, 0 for a number; None: all are numbers. Only families
+      of raw columns (whose attribute ``raw`` is true) receive it, as the argument ``levels`` of ``bind``.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
-    Raises ``ConfigError`` naming the field, also where the class rejects an option with ``ValueError``, and
+    Raises ``ConfigError`` naming the field, also if the class rejects an option with ``ValueError``, and
     ``ResourceError`` for a model that is too large for this machine.
     """
     if n_features < 1:
@@ -58,7 +59,7 @@ def build_model(
         )
         check_size(bound.layout.size, options)
         return bound
-    # A module's class exists only if torch has been imported: no need to import it for this question.
+    # A module's class exists only if torch has been imported, so this check need not import it.
     if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):
         from raysim.training.kernels.modules.generic import bind_module
 
@@ -67,14 +68,14 @@ def build_model(
 
 
 def takes_raw(cls: type[Any]) -> bool:
-    """Whether models of a family take columns as they were recorded."""
+    """Return whether models of a family use columns as they were recorded."""
     return bool(getattr(cls, "raw", False))
 
 
 def check_label(cls: type[Any], name: str, n_classes: int) -> None:
-    """Raise ``ConfigError`` where the family ``cls`` does not predict labels of ``n_classes`` (0: a real number).
+    """Raise ``ConfigError`` if the family ``cls`` does not predict labels of ``n_classes`` (0: a real number).
 
-    Its attribute ``labels`` lists the tasks that it has; a family without it predicts classes.
+    The family's attribute ``labels`` lists its tasks; a family without it predicts classes.
     """
     predicts = getattr(cls, "labels", ("classification",))
     if n_classes and "classification" not in predicts:
@@ -86,9 +87,9 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
 
 
 def find_family(name: str, where: str = "model") -> type[Any]:
-    """The class that is registered as ``name``, or, if ``name`` has a dot, the one at that import path.
+    """Return the class that is registered as ``name`` or, if ``name`` has a dot, the class at that import path.
 
-    Raises ``ConfigError`` where there is no such class; ``where`` is the field of the model.
+    Raises ``ConfigError`` if there is no such class; ``where`` is the field of the model.
     """
     cls = registry.load_class(name, f"{where}.class") if "." in name else registry.load("models", name, f"{where}.name")
     if not isinstance(cls, type):
@@ -97,7 +98,8 @@ def find_family(name: str, where: str = "model") -> type[Any]:
 
 
 def configured(cls: type[Any], options: dict[str, Any], where: str = "model") -> Any:
-    """``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` for an unknown or unusable option."""
+    """Return ``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` for an unknown or unusable
+    option."""
     takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
         if option not in takes:

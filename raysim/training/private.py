@@ -1,4 +1,4 @@
-"""Local training by DP-SGD: its steps, and how the patients of each step are drawn."""
+"""Local training by DP-SGD: its steps, and the sampling of the patients of each step."""
 
 from __future__ import annotations
 
@@ -9,42 +9,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARSE = 0.25
-"""Up to this rate it is quicker to draw the gaps between successes than every toss."""
+"""Largest rate at which sampling the gaps between successes is faster than sampling every trial."""
 
 
 @dataclass(frozen=True, eq=False)
 class PrivateSteps:
-    """DP-SGD: each step draws every patient independently, clips each drawn patient's gradient, and adds noise.
+    """DP-SGD: each step samples every patient independently, clips each sampled patient's gradient, and adds noise.
 
     M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang: *Deep Learning with Differential
-    Privacy*, CCS 2016, Algorithm 1. The divisor is the expected number of patients in a batch. The number drawn would
-    reveal who takes part. An empty batch makes a step of noise alone.
+    Privacy*, CCS 2016, Algorithm 1. The divisor is the expected number of patients in a batch, because the actual
+    number would reveal who takes part. A step with an empty batch consists of noise only.
     """
 
     patient: NDArray[np.int64] | None
-    """The patient of each of the task's rows, ascending ``[n]``; None: each row is a patient of its own."""
+    """The patient of each of the task's rows, ascending ``[n]``; None: each row is a separate patient."""
     divisor: float
     """The expected number of patients in a batch."""
     steps: int
-    """How many steps are made, empty batches included."""
+    """The number of steps, including steps with empty batches."""
     clip: float
     """The norm that a patient's gradient is clipped to."""
     multiplier: float
     """The standard deviation of the noise, in multiples of ``clip``; 0: no noise."""
     batch: Callable[[int], NDArray[np.int64]]
-    """``batch(step)``: the rows of the patients that are drawn for the step, ascending."""
+    """A function of the step that returns the rows of its sampled patients, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """``noise(step, P)``: the step's standard normal numbers ``[P]``; the next call may overwrite them."""
+    """A function of step and ``P`` that returns the step's standard normal numbers ``[P]``, which its next call may
+    overwrite."""
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of an auditor's rows. Their gradient by the first layer's outputs is set to a unit vector, and by
     other layers' outputs to 0."""
 
 
 class Coins:
-    """The rows of the patients that are drawn for each step of a local update; all steps are drawn at once.
+    """The rows of the patients sampled in each step of a local update; all steps are sampled at once.
 
-    Every one of ``patients`` is drawn for every one of ``steps`` with probability ``rate``, independently, from the
-    generator ``coins``. ``patient [n]`` is as in :class:`PrivateSteps`.
+    In every step each of ``patients`` is sampled independently with probability ``rate``, by the generator ``coins``.
+    ``patient [n]`` is as in :class:`PrivateSteps`.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class Coins:
         self._rows, self._cuts = who, cuts.tolist()
 
     def __call__(self, step: int) -> NDArray[np.int64]:
-        """The rows of the batch of ``step``, ascending."""
+        """Return the rows of the batch of ``step``, ascending."""
         return self._rows[self._cuts[step] : self._cuts[step + 1]]
 
 
 def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.int64]:
-    """The indices of the successes among ``tosses`` independent trials with probability ``rate``, ascending.
+    """Return the indices of the successes among ``tosses`` independent trials with probability ``rate``, ascending.
 
-    Up to the rate ``SPARSE``, the gap from each success to the next is drawn from the geometric distribution.
+    Up to the rate ``SPARSE``, the gaps between successes are drawn from the geometric distribution.
     """
     if rate >= 1:
         return np.arange(tosses)
@@ -75,7 +76,8 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
     parts, last = [np.empty(0, np.int64)], -1
     while last < tosses - 1:
         gaps = coins.geometric(rate, int((tosses - 1 - last) * rate) + 8)
-        # All gaps beyond the last toss mean the same. numpy gives 0 once in 2^53, where the least gap is 1.
+        # All gaps beyond the last trial are equivalent. The least gap is 1, but numpy returns 0 once in 2^53
+        # draws.
         parts.append(last + np.cumsum(np.clip(gaps, 1, tosses + 1)))
         last = int(parts[-1][-1])
     at = np.concatenate(parts)
@@ -85,7 +87,7 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
 def drawn(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Draw each of ``patients`` with probability ``rate``; returns the rows of those drawn, ascending.
+    """Sample each of ``patients`` with probability ``rate``; return the rows of the sampled patients, ascending.
 
     ``patient [n]`` is as in :class:`PrivateSteps`.
     """
@@ -94,9 +96,9 @@ def drawn(
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of the patients ``who [m]``, one patient after another, and how many rows each has ``[m]``.
+    """Return the rows of the patients ``who [m]``, one patient after another, and the number of rows of each ``[m]``.
 
-    ``rows [U]``: how many rows each patient of the hospital has.
+    ``rows [U]``: the number of rows of each patient of the hospital.
     """
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts

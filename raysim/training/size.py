@@ -1,4 +1,4 @@
-"""Refuses a model that is too large for this machine, before its parameters are allocated."""
+"""Rejects a model that is too large for this machine, before its parameters are allocated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from raysim.core import memory
 
 COPIES = 4
-"""Parameter vectors that any run holds at once: the server's, the sum of the hospitals', one in training and its
+"""Number of parameter vectors in memory in any run: the server's, the sum of the hospitals', one in training and its
 gradient."""
 
 
 def check_size(parameters: int, options: dict[str, Any]) -> None:
-    """Raise ``ResourceError`` where this machine has too little memory to train a model of ``parameters`` scalars.
+    """Raise ``ResourceError`` if this machine has too little memory to train a model of ``parameters`` scalars.
 
     The error names the option with the largest number: it is probably the one that made the model large.
     """
@@ -25,7 +25,7 @@ def check_size(parameters: int, options: dict[str, Any]) -> None:
 
 
 def _largest(value: Any) -> float:
-    """The largest number in an option's value; -1 where it has none."""
+    """Return the largest number in an option's value; -1 if it has none."""
     if isinstance(value, list | tuple):
         return max(map(_largest, value), default=-1.0)
     return value if isinstance(value, int | float) else -1.0

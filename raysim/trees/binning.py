@@ -1,4 +1,4 @@
-"""Rows in the bins of their columns."""
+"""Binning of rows: the bin of each value in each column."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from raysim.trees.settings import TreeTask
 class Bins:
     """The bins of ``F`` columns.
 
-    - ``edges [F]``: ascending numbers; a value is in the bin of how many edges are below it. Empty for categories.
-    - ``levels [F]``: the categories of each column, each a bin; 0 for numbers.
+    - ``edges [F]``: ascending numbers; the bin of a value is the number of edges below it. Empty for categories.
+    - ``levels [F]``: the number of categories of each column, each of which is a bin; 0 for numbers.
 
-    The last bin of each column is that of missing values, and of categories that no training row had. In sums all bins
-    stand one behind the other, ``W`` of them, those of column ``f`` from ``first[f]``.
+    The last bin of each column is for missing values, and for categories without training rows. In sums, the ``W`` bins
+    of all columns are concatenated; the bins of column ``f`` begin at ``first[f]``.
     """
 
     edges: tuple[Floats, ...]
@@ -31,11 +31,11 @@ class Bins:
 
     @staticmethod
     def of(task: TreeTask, edges: Mapping[int, Floats]) -> Bins:
-        """The bins of a task whose columns of numbers have these ``edges``."""
+        """Return the bins of a task whose numeric columns have these ``edges``."""
         return Bins(tuple(edges.get(f, np.zeros(0)) for f in range(len(task.levels))), task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """One array instead of one for each column: bins travel with each level of each tree."""
+        """Pack all columns' edges into one array: bins are sent with each level of each tree."""
         return {
             "edges": np.concatenate([np.zeros(0), *self.edges]),
             "lengths": np.array([len(edges) for edges in self.edges], np.int64),
@@ -49,30 +49,30 @@ class Bins:
 
     @cached_property
     def digest(self) -> str:
-        """The same for the same bins alone."""
+        """A hash that is equal only for equal bins."""
         sizes = np.array([len(edges) for edges in self.edges], np.int64)
         parts = (np.array(self.levels, np.int64), sizes, *self.edges)
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
     @cached_property
     def sizes(self) -> Ints:
-        """The bins of each column without the missing one, ``[F]``."""
+        """The number of bins of each column without the missing one, ``[F]``."""
         return np.array(
             [levels or len(edges) + 1 for edges, levels in zip(self.edges, self.levels, strict=True)], np.int64
         )
 
     @cached_property
     def first(self) -> Ints:
-        """Where each column's bins begin, ``[F]``."""
+        """The index of each column's first bin, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
     @property
     def width(self) -> int:
-        """W, all bins of all columns."""
+        """The number of bins of all columns, ``W``."""
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
-        """The bin of each value of rows ``X [n, F]``, a column in each line, ``[F, n]``."""
+        """Return the bin of each value of rows ``X [n, F]``, transposed: ``[F, n]``."""
         made = np.empty(X.shape[::-1], np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)
@@ -85,7 +85,7 @@ class Bins:
         return made
 
     def threshold(self, column: int, bin: int) -> float:
-        """The largest float32 in a bin of numbers; infinite for the last one."""
+        """Return the largest float32 in a bin of numbers; infinite for the last bin."""
         edges = self.edges[column]
         if bin >= len(edges):
             return np.inf
@@ -94,7 +94,8 @@ class Bins:
 
 
 def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
-    """The bins of a task's columns, from the counts that it asks for; see :func:`raysim.trees.edges.find_edges`."""
+    """Find the bins of a task's columns from counts, which it yields requests for; see
+    :func:`raysim.trees.edges.find_edges`."""
     numbers = np.flatnonzero(np.array(task.levels) == 0)
     if not len(numbers):
         return Bins.of(task, {})

@@ -1,4 +1,4 @@
-"""Boosting on rows that lie in one place: what a hospital does alone, and what federated boosting is equal to."""
+"""Boosting on rows in one place: local-only training, and the reference that federated boosting equals."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from raysim.trees.settings import TreeTask
 
 
 class Rows:
-    """The rows of one place as boosting needs them: their bins, labels, and margins, which trees change."""
+    """The rows of one place for boosting: their bins, labels, and margins, which trees change."""
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
-        """``y [n]``, ``margins [n, K]`` in steps."""
+        """``y [n]``: labels. ``margins [n, K]``: margins in steps."""
         self._binned, self._y = binned, y
         self.margins = margins
 
     def level(self, level: Level, g: Floats, h: Floats, taken: NDArray[np.bool_] | None = None) -> Floats:
-        """The histograms of a ``level``, ``[m, W, 3]``, of the rows that are ``taken [n]`` (None: all)."""
+        """Return the histograms of a ``level``, ``[m, W, 3]``, over the rows ``taken [n]`` (None: all)."""
         made = []
         for k in np.unique(level.which).tolist():
             tree, nodes = level.trees[k], level.nodes[level.which == k]
@@ -42,13 +42,13 @@ class Rows:
 
 
 def bins_of(task: TreeTask, X: NDArray[Any]) -> Bins:
-    """The bins of a task's columns, by rows ``X [n, F]``."""
+    """Compute the bins of a task's columns from rows ``X [n, F]``."""
     bins: Bins = pooled(find_bins(task), X)
     return bins
 
 
 def starting(task: TreeTask, y: NDArray[Any]) -> Forest:
-    """No tree, and the margins that rows with labels ``y [n]`` have before the first."""
+    """Return a forest without trees, with the initial margins for labels ``y [n]``."""
     scale = label_scale(y) if task.loss == "squared" else 0
     sums = np.bincount(y, minlength=task.classes) if task.classes else label_units(y, scale).sum(keepdims=True) / GRID
     return Forest.start(task, base(task.loss, sums.astype(np.float64), len(y)), scale)
@@ -63,10 +63,12 @@ def boosted(
     columns: Callable[[int], NDArray[np.bool_] | None] | None = None,
     rows: Callable[[int], NDArray[np.bool_] | None] | None = None,
 ) -> Forest:
-    """The trees of a task, grown on rows ``X [n, F]`` with labels ``y [n]``.
+    """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
-    ``bins``: those of the columns (None: by these rows); ``forest``: what goes before them (None: nothing);
-    ``columns(t)`` and ``rows(t)``: what the t-th tree may split by ``[F]``, and is grown on ``[n]``.
+    - ``bins``: the bins of the columns; None: computed from these rows.
+    - ``forest``: the trees to add to; None: no trees.
+    - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` it is grown
+      on.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest

@@ -1,14 +1,17 @@
-"""Where bins of a column of numbers end, from counts over rows alone.
+"""Edges of the bins of a numeric column, from counts over rows alone.
 
-Finite float32 numbers are put in the order of unsigned integers of 32 bits (:func:`ordered`). The value of a rank is
-then found from the front, 8 bits at a time: how many rows have each of the 256 continuations of a prefix. Counts are
-whole numbers, so hospitals' counts add up to those of the pooled rows, and edges are the same whoever has the rows.
+Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value of a
+rank is then found from the highest bits, 8 bits at a time: how many rows have each of the 256 continuations of a
+prefix. Counts are whole numbers, so hospitals' counts add up to the counts of the pooled rows. Edges therefore do not
+depend on which hospital has which rows.
 
 With ``n`` recorded values and ``B`` bins, ``v_k`` is the least value with at least ``k n / B`` values up to it (k = 1
-to B - 1), and ``w_k`` the least value above it. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``; equal edges count
-once, and there is none behind the largest value. With ``codes`` values are known by their first 16 bits: the midpoint
-is that of the largest number which begins like ``v_k`` and the least which begins like ``w_k``, so that an edge is
-beside its quantile by at most 1/128 of it. With ``exact`` all 32 bits count.
+to B - 1), and ``w_k`` the least value above it. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``. Equal edges count
+once, and there is no edge after the largest value.
+
+With ``codes`` values are known by their first 16 bits. The midpoint is then between the largest number that begins like
+``v_k`` and the least that begins like ``w_k``, so that an edge differs from its quantile by at most 1/128 of it. With
+``exact`` all 32 bits count.
 """
 
 from __future__ import annotations
@@ -24,20 +27,20 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 STEP = 8
-"""Bits that one count tells apart."""
+"""Number of bits that one count resolves."""
 
 WIDTH = 2**STEP
-"""Continuations of a prefix."""
+"""Number of continuations of a prefix."""
 
 MISSING = 2**32 - 1
-"""Stands for a missing value; no finite number is as large in the order."""
+"""The integer of a missing value, which is larger than the integer of any finite number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """What rows are counted by: each entry is a column and the first ``bits`` bits of its values.
+    """A request for counts: each entry is a column and the first ``bits`` bits of its values.
 
-    ``column [Q]``, ``prefix [Q]``. The counts ``[Q, 256]`` are of the rows of that column and prefix, by the next 8
+    ``column [Q]``, ``prefix [Q]``. The counts ``[Q, 256]`` are over the rows of that column and prefix, by the next 8
     bits.
     """
 
@@ -47,7 +50,7 @@ class Prefixes:
 
 
 def ordered(values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Integers in the order of the float32 ``values [n]``, which are finite. -0 is 0."""
+    """Return integers in the order of the float32 ``values [n]``, which are finite. -0 counts as 0."""
     bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)
     return np.where(bits >> 31, ~bits, bits | np.uint32(2**31))
 
@@ -60,7 +63,7 @@ def unordered(codes: NDArray[Any]) -> Floats:
 
 
 def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
-    """The values of each column of rows ``X [n, F]`` as such integers, ``[F, n]``: ascending, :data:`MISSING` last."""
+    """Return each column of rows ``X [n, F]`` as sorted :func:`ordered` integers, ``[F, n]``, :data:`MISSING` last."""
     made = np.empty(X.shape[::-1], np.uint32)
     for column, values in zip(made, X.T, strict=True):
         column[:] = np.where(np.isnan(values), MISSING, ordered(values))
@@ -69,16 +72,16 @@ def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
-    """The counts ``[Q, 256]`` over rows whose columns are :func:`ranked`.
+    """Return the counts ``[Q, 256]`` over rows whose columns are :func:`ranked`.
 
-    The entries of a column stand together, and their prefixes ascend.
+    The entries of a column are consecutive, with ascending prefixes.
     """
     made = np.empty((len(asked.column), WIDTH), np.int64)
     begin = (asked.prefix[:, None] * WIDTH + np.arange(WIDTH)) << (32 - asked.bits - STEP)
     columns, first, entries = np.unique(asked.column, return_index=True, return_counts=True)
     for column, start, count in zip(columns.tolist(), first.tolist(), entries.tolist(), strict=True):
         mine = slice(start, start + count)
-        # Where the values of each prefix begin, and of the one behind it. None is as large as what stands for missing.
+        # Where the values of each prefix, and of the next prefix, begin. No number is as large as MISSING.
         bounds = np.append(begin[mine], (asked.prefix[mine][:, None] + 1) << (32 - asked.bits), axis=1)
         at = np.searchsorted(ranks[column], np.minimum(bounds, MISSING).astype(np.uint32))
         made[mine] = np.diff(at, axis=1)
@@ -86,22 +89,22 @@ def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
 
 
 Counting = Generator[Prefixes, Ints, Any]
-"""Yields what is to be counted over all rows, and receives the counts."""
+"""A generator that yields requests for counts over all rows, and receives the counts."""
 
 
 def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, Ints, dict[int, Floats]]:
-    """The edges of the ``columns`` of numbers, by column: ascending, and at most ``bins - 1``."""
+    """Find the edges of the numeric ``columns``, by column: ascending, and at most ``bins - 1``."""
     bits = 32 if exact else 16
     first = yield Prefixes(columns, np.zeros_like(columns), 0)
     total = first.sum(axis=1)
-    # The rank of the k-th quantile, counted from 1; a column without values has none.
+    # The rank of quantile k, counted from 1; a column without values has no ranks.
     ranks = -(-np.arange(1, bins)[None, :] * total[:, None] // bins)
     low, upto = yield from _at_ranks(columns, ranks, total, first, bits)
     high, _ = yield from _at_ranks(columns, upto + 1, total, first, bits)
     found = {}
     for j, column in enumerate(columns.tolist()):
         inner = (ranks[j] >= 1) & (upto[j] < total[j])
-        # The largest number that begins like the one, and the least that begins like the other.
+        # The largest number with the lower prefix, and the least number with the higher prefix.
         below = unordered(((low[j, inner] + 1) << (32 - bits)) - 1)
         above = unordered(high[j, inner] << (32 - bits))
         found[column] = np.unique((below + above) / 2)
@@ -111,11 +114,15 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """The prefix of ``bits`` bits of the value of each rank ``[F, R]`` (from 1), and how many values have that prefix
-    or one below; ranks outside 1 to ``total [F]`` give nothing of use."""
+    """Return the prefix of ``bits`` bits of the value at each rank ``[F, R]`` (from 1), and how many values are not
+    above it.
+
+    The number counts the values that have that prefix or a lower one. Results for ranks outside 1 to ``total [F]`` are
+    meaningless.
+    """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)
-    # A rank outside is asked for as the nearest inside, which costs no further count.
+    # A rank outside is replaced by the nearest rank inside, which needs no further count.
     rest = np.clip(ranks, 1, np.maximum(total, 1)[:, None]).ravel()
     prefix, below, counted, entry = np.zeros(F * R, np.int64), np.zeros(F * R, np.int64), first, which
     for done in range(0, bits, STEP):
@@ -134,13 +141,13 @@ def _at_ranks(
 
 
 def pooled(asking: Generator[Prefixes, Ints, Any], X: NDArray[Any]) -> Any:
-    """What ``asking`` returns where all rows are ``X [n, F]``."""
+    """Return the result of the generator ``asking`` if all rows are ``X [n, F]``."""
     ranks = ranked(X)
     return answered(asking, lambda asked: counts(ranks, asked))
 
 
 def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:
-    """What the generator ``asking`` returns where each of its questions gets ``answer(question)``."""
+    """Return the result of the generator ``asking``, answering each of its questions by ``answer(question)``."""
     try:
         question = next(asking)
         while True:

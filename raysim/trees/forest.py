@@ -1,4 +1,4 @@
-"""Trees of a model: how they are put together, and how they score rows.
+"""The trees of a model: how they are stored together, and how they score rows.
 
 A tree has room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has the
 children ``2 i + 1`` (left) and ``2 i + 2``.
@@ -21,26 +21,26 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask
 
 OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
-"""The arrays of a forest that have an entry for each tree."""
+"""The arrays of a forest with an entry for each tree."""
 
 WORD = 16
-"""Levels in one number of a set."""
+"""Number of categories in one integer of a set."""
 
 BLOCK = 2**14
-"""Rows that are scored together, so that what is at work stays in the cache."""
+"""Number of rows scored together, so that working memory stays in the cache."""
 
 
 def words_of(task: TreeTask) -> int:
-    """The numbers of a set of levels; 0 without categories."""
+    """Return the number of integers in a set of categories; 0 without categories."""
     return -(-max(task.levels, default=0) // WORD)
 
 
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """T trees of a task and the margins before the first; names and shapes are those of :mod:`raysim.trees.stored`.
+    """The ``T`` trees of a task and the initial margins; names and shapes as in :mod:`raysim.trees.stored`.
 
-    ``column`` is -1 where a node is not split, ``threshold`` infinite where all numbers go left. ``base`` and ``value``
-    are whole numbers of ``2^(scale - 40)``.
+    ``column`` is -1 where a node is not split, and ``threshold`` is infinite where all numbers go left. ``base`` and
+    ``value`` are integers in units of ``2^(scale - 40)``.
     """
 
     task: TreeTask
@@ -57,7 +57,7 @@ class Forest:
 
     @staticmethod
     def start(task: TreeTask, base: Ints, scale: int = 0) -> Forest:
-        """No tree yet."""
+        """Return a forest without trees."""
         inner, N = (0, task.splits), (0, task.nodes)
         return Forest(
             task=task,
@@ -74,17 +74,17 @@ class Forest:
         )
 
     def __len__(self) -> int:
-        """T."""
+        """The number of trees, ``T``."""
         return len(self.column)
 
     def grown(self, trees: Sequence[Grown], bins: Bins) -> Forest:
-        """With further ``trees``, whose columns are cut into these ``bins``."""
+        """Return this forest with further ``trees``, whose columns have these ``bins``."""
         made = Forest.start(self.task, self.base, self.scale)
         parts = [_stored(tree, bins, made.levels.shape[-1]) for tree in trees]
         joined: dict[str, Any] = {}
         for name in OF_TREES:
             before = getattr(self, name)
-            # Trees may be less deep than there is room for: their nodes are the first.
+            # Trees may be less deep than the arrays allow: their nodes come first.
             further = np.full((len(trees), *before.shape[1:]), -1 if name == "column" else 0, before.dtype)
             for t, part in enumerate(parts):
                 further[t, : len(part[name])] = part[name]
@@ -92,18 +92,18 @@ class Forest:
         return replace(self, **joined)
 
     def last(self, count: int) -> Forest:
-        """The last ``count`` trees alone."""
+        """Return a forest of only the last ``count`` trees."""
         return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})
 
     def joined(self, other: Forest, factor: float = 1.0) -> Forest:
-        """With the trees of ``other`` behind, whose values are multiplied by ``factor``."""
+        """Return this forest followed by the trees of ``other``, whose values are multiplied by ``factor``."""
         further = {name: getattr(other, name) for name in OF_TREES}
         further["value"] = np.rint(other.value * factor).astype(np.int64)
         joined: dict[str, Any] = {name: np.concatenate([getattr(self, name), further[name]]) for name in OF_TREES}
         return replace(self, **joined)
 
     def margins(self, X: NDArray[Any]) -> Floats:
-        """The margins of rows ``X [n, F]``, ``[n, K]``: log-odds, logits, numbers, or logarithms of means."""
+        """Return the margins of rows ``X [n, F]``, ``[n, K]``: log-odds, logits, numbers, or logarithms of means."""
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):
             made[first : first + BLOCK] = self._steps(X[first : first + BLOCK]) * 2.0 ** (self.scale - 40)
@@ -117,7 +117,7 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """The leaf of each row, ``[n]``."""
+        """Return the leaf of each row, ``[n]``."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)
@@ -145,7 +145,7 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether categories are among the column's, ``[n]``."""
+        """Return whether each value is a known category of its column, ``[n]``."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 
@@ -157,7 +157,7 @@ class Forest:
 
 
 def _stored(tree: Grown, bins: Bins, words: int) -> dict[str, NDArray[Any]]:
-    """A grown tree as entries of a forest."""
+    """Convert a grown tree to the entries of a forest."""
     inner = len(tree.column)
     threshold, missing, levels = np.zeros(inner), np.zeros(inner, np.bool_), np.zeros((inner, words), np.int32)
     for node in np.flatnonzero(tree.column >= 0).tolist():
@@ -176,7 +176,7 @@ def _stored(tree: Grown, bins: Bins, words: int) -> dict[str, NDArray[Any]]:
         "levels": levels,
         "value": tree.value,
         "gain": tree.gain,
-        # In single precision, as a run may store them: sums and gains inform, and score nothing.
+        # Sums are rounded to single precision, as a run may store them: no score depends on sums or gains.
         "hessian": (tree.sums[:, 1] / GRID).astype(np.float32).astype(np.float64),
         "rows": tree.sums[:, 2],
     }

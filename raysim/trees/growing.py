@@ -1,9 +1,9 @@
-"""Trees grown level by level, from the sums that all rows have by node and bin.
+"""Growing of trees level by level, from sums over all rows by node and bin.
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
-children only the histogram of the one with fewer rows is asked for (the left one if both have as many); that of the
-other is what their parent's is more. All histograms are of whole numbers, so this loses nothing. Leaves need no sums of
-their own: they are sides of a split.
+children, only the histogram of the child with fewer rows is requested (the left one if both have as many). The other
+child's histogram is their parent's minus the requested one. All histograms are of whole numbers, so this loses nothing.
+Leaves need no request: their sums are sides of a split.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Grown:
     """A tree of up to ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes."""
 
     column: NDArray[np.int16]
-    """The column that each node is split by, ``[I]``; -1: none."""
+    """The column that each node is split by, ``[I]``; -1: no split."""
     bin: NDArray[np.int16]
-    """As :attr:`raysim.trees.splits.Split.bin`, ``[I]``."""
+    """See :attr:`raysim.trees.splits.Split.bin`; ``[I]``."""
     left: NDArray[np.bool_]
-    """Which bins of that column go left, its missing one last, ``[I, L]``; False beyond them."""
+    """Which bins of that column go left, its missing bin last, ``[I, L]``; False beyond the column's bins."""
     gain: Floats
     """The gain of each split, ``[I]``."""
     sums: Floats
@@ -42,12 +42,12 @@ class Grown:
 
     @property
     def depth(self) -> int:
-        """The most splits between the root and a leaf."""
+        """The largest number of splits between the root and a leaf."""
         return len(self.column).bit_length()
 
     @staticmethod
     def empty(depth: int, bins: Bins) -> Grown:
-        """A root alone, without sums."""
+        """Return a tree of only a root, without sums."""
         splits = 2**depth - 1
         return Grown(
             np.full(splits, -1, np.int16),
@@ -62,7 +62,7 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Where rows at ``node [n]`` come to one level further down, ``[n]``; those at leaves stay.
+    """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``; rows at leaves stay.
 
     ``codes [F, n]``: the bin of each value; ``column [I]`` and ``left [I, L]``: the splits.
     """
@@ -77,7 +77,7 @@ def descended(
 
 
 def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-    """The node that each row has come to after so many ``levels`` of splits, ``[n]``; arguments as above."""
+    """Return the node of each row after ``levels`` levels of splits, ``[n]``; other arguments as above."""
     node = np.zeros(codes.shape[1], np.uint16)
     for _ in range(levels):
         # The deepest nodes have no split, and no entry.
@@ -86,7 +86,7 @@ def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.boo
 
 
 def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
-    """The rows at each node that is ``asked`` for, ascending; of those that are ``taken [n]`` alone."""
+    """Return the rows at each node in ``asked``, ascending; with ``taken [n]``, only these rows."""
     found = []
     for each in asked:
         inside = node == each
@@ -95,13 +95,13 @@ def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bo
 
 
 def level_of(nodes: Ints) -> int:
-    """How many splits stand above ``nodes`` of one level."""
+    """Return the number of splits above ``nodes``, which are of one level."""
     return int(nodes[0] + 1).bit_length() - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Histograms that are needed next: of ``nodes [m]`` of the trees ``which [m]``, as far as these are grown."""
+    """A request for histograms: of ``nodes [m]`` in the partly grown trees ``which [m]``."""
 
     trees: Sequence[Grown]
     which: Ints
@@ -109,13 +109,13 @@ class Level:
 
 
 Growing = Generator[Level, Floats, list[Grown]]
-"""Yields levels, receives their histograms ``[m, W, 3]``, and returns trees."""
+"""A generator that yields levels, receives their histograms ``[m, W, 3]``, and returns trees."""
 
 
 def grow(
     bins: Bins, settings: TreeSettings, together: int = 1, columns: Sequence[NDArray[np.bool_] | None] = ()
 ) -> Growing:
-    """Grow so many trees ``together``; ``columns`` says for each which columns it may split by (none: all)."""
+    """Grow ``together`` trees at once; ``columns``: for each tree the columns it may split by (empty: all)."""
     trees = [Grown.empty(settings.depth, bins) for _ in range(together)]
     asked = [(k, 0) for k in range(together)]
     parents: dict[tuple[int, int], Floats] = {}
@@ -127,7 +127,8 @@ def grow(
         known = dict(zip(asked, received, strict=True))
         if not depth:
             for (k, _), histogram in known.items():
-                # Every row has one bin of the first column.
+                # Every row is in one bin of the first column, so that column's bins add up to all
+                # rows.
                 trees[k].sums[0] = histogram[: int(bins.sizes[0]) + 1].sum(axis=0)
         for k, node in asked:
             if node:
@@ -147,7 +148,7 @@ def grow(
                 tree.column[node], tree.bin[node], tree.gain[node] = split.column, split.bin, split.gain
                 tree.left[node, : len(split.left)] = split.left
                 tree.sums[2 * node + 1 : 2 * node + 3] = split.sums
-                # A node with fewer rows than two sides need has no split.
+                # A node with too few rows for two sides is not split.
                 if split.sums[:, 2].max() >= 2 * settings.min_rows:
                     smaller = int(split.sums[0, 2] > split.sums[1, 2])
                     asked.append((k, 2 * node + 1 + smaller))
@@ -158,7 +159,7 @@ def grow(
 
 
 def leaf_values(tree: Grown, settings: TreeSettings) -> Ints:
-    """``-rate G / (H + l2)`` of each leaf in steps of a margin, ``[N]``; 0 for what is no leaf."""
+    """Return ``-rate G / (H + l2)`` of each leaf in steps of a margin, ``[N]``; 0 for nodes that are not leaves."""
     G, H = tree.sums[:, 0] / GRID, tree.sums[:, 1] / GRID + settings.l2
     values = np.divide(-settings.rate * G, H, out=np.zeros_like(G), where=H > 0)
     leaf = tree.sums[:, 2] > 0

@@ -1,4 +1,4 @@
-"""Sums over rows by node and bin: the only thing that a tree is grown from."""
+"""Sums over rows by node and bin, from which trees are grown."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from raysim.trees.binning import Bins
 from raysim.trees.edges import Floats, Ints
 
 CHANNELS = 3
-"""Sums of gradients, of second derivatives, and counts."""
+"""The number of sums: of gradients, of second derivatives, and of rows."""
 
 MOST_CELLS = 2**11
-"""Cells of neighbouring columns that are counted together: their sums stay in the cache."""
+"""Largest number of cells of neighbouring columns that are counted together, so that their sums stay in the cache."""
 
 FEW = 2**12
-"""Rows of a node for which it takes longer to add up cells than to add each column by itself."""
+"""Number of rows of a node below which adding each column separately is faster than adding up cells."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Neighbouring columns whose bins are counted together, ``G`` groups of them.
+    """Neighbouring columns whose bins are counted together, in ``G`` groups.
 
-    A row is in one cell of each group, that of its bins of the group's columns. Cells are fewer than bins, and a bin is
-    the sum of the cells that have it.
+    A row is in one cell of each group, given by its bins in the group's columns. A bin's sum is the sum over the cells
+    that belong to it. Adding rows to cells takes fewer additions than adding them to bins.
     """
 
     group: Ints
-    """Which group each column is in, ``[F]``."""
+    """The group of each column, ``[F]``."""
     factor: Ints
-    """How many cells lie between two bins of the column, ``[F]``."""
+    """The distance in cells between two bins of the column, ``[F]``."""
     start: Ints
-    """Where the cells of each group begin, ``[G]``."""
+    """The first cell of each group, ``[G]``."""
     count: int
-    """All cells."""
+    """The number of all cells."""
     of_bins: sparse.csr_array
-    """Which cells each bin has, ``[W, count]`` zeros and ones."""
+    """A matrix ``[W, count]`` of zeros and ones: which cells belong to each bin."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """The cells of rows whose bins are ``codes [F, n]``, ``[n, G]``."""
+        """Return the cells of rows whose bins are ``codes [F, n]``, ``[n, G]``."""
         made = np.empty((codes.shape[1], len(self.start)), np.int32)
         made[:] = self.start
         for column, group, factor in zip(codes, self.group.tolist(), self.factor.tolist(), strict=True):
@@ -54,7 +54,7 @@ class Cells:
 
 @lru_cache(maxsize=8)
 def cells_of(sizes: tuple[int, ...]) -> Cells:
-    """The groups of columns that have ``sizes [F]`` bins, missing ones included."""
+    """Return the groups of columns with ``sizes [F]`` bins each, missing bins included."""
     group, factor, cells = [], [], list[int]()
     for size in sizes:
         if not cells or cells[-1] * size > MOST_CELLS:
@@ -75,23 +75,23 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows in their ``bins``, with ``codes [F, n]``, as sums of them are taken."""
+    """Rows in their ``bins``, with ``codes [F, n]``, prepared for sums over them."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """``cells``: what :meth:`cells` made of these rows before."""
+        """``cells``: an earlier result of :meth:`cells` for these rows."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 
     def cells(self) -> NDArray[np.int32]:
-        """The cells of the rows, ``[n, G]``."""
+        """Return the cells of the rows, ``[n, G]``."""
         if self._cells is None:
             self._cells = cells_of(tuple((self.bins.sizes + 1).tolist())).of(self.codes)
         return self._cells
 
     def histograms(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
-        """The sums ``[m, W, 3]`` of ``m`` nodes, for each of which ``nodes`` has its rows, ascending.
+        """Return the sums ``[m, W, 3]`` of ``m`` nodes; ``nodes`` has the rows of each node, ascending.
 
-        ``g [n]`` and ``h [n]`` are whole numbers, so that the sums are exact, whichever way they are taken.
+        ``g [n]`` and ``h [n]`` are whole numbers, so that the sums are exact in any order of addition.
         """
         taken = sum(map(len, nodes))
         if taken < FEW * len(nodes):
@@ -115,8 +115,7 @@ class Binned:
 
 
 def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
-    """The sums ``[count, 3]`` over rows with ``places [n, G]``: the product of a sparse matrix of ones, a column for
-    each row."""
+    """Return the sums ``[count, 3]`` over rows at ``places [n, G]``, as a product with a sparse matrix of ones."""
     n, width = places.shape
     ends = np.arange(n + 1, dtype=np.int32) * np.int32(width)
     ones = sparse.csc_array((_ones(n * width), places.ravel(), ends), shape=(count, n))
@@ -125,7 +124,8 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """So many ones. SciPy copies views of less than half of an array, so each power of two has its own."""
+    """Return ``count`` ones. SciPy copies views of less than half of an array, so each power of two has its own
+    array."""
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 
 

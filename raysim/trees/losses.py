@@ -1,8 +1,8 @@
-"""What rows add to the sums that trees are grown from: gradients and second derivatives of their losses.
+"""Each row's contribution to the sums that trees are grown from: gradient and second derivative of its loss.
 
-Both are rounded, row by row, to whole multiples of 2^-30. Margins are whole multiples of 2^-40, leaf values too, so
-that a margin is an exact sum. Numbers of a label are divided by a power of two, ``2^scale``, before anything else, so
-that they lie within -1 and 1; margins and values are of the divided label. Sums are exact for up to 2^23 rows.
+Both are rounded, row by row, to whole multiples of 2^-30. Margins and leaf values are whole multiples of 2^-40, so that
+a margin is an exact sum. Numeric labels are first divided by a power of two, ``2^scale``, so that they lie within -1
+and 1; margins and values are for the divided label. Sums are exact for up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from raysim.trees.edges import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
-"""Steps of a gradient's unit."""
+"""Number of steps in one unit of a gradient."""
 
 MARGIN = 2.0**40
-"""Steps of a margin's unit."""
+"""Number of steps in one unit of a margin."""
 
 LARGEST = 2**46
-"""The largest margin and leaf value in steps: 64 in magnitude, which no model in use reaches."""
+"""Largest margin and leaf value in steps: 64 in magnitude, which no model in use reaches."""
 
 LOG_MEAN = 30.0
-"""The largest logarithm of a mean of counts."""
+"""Largest logarithm of a mean of counts."""
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
-    """``g`` and ``h`` of each row, ``[n, K]`` whole numbers of ``2^-30``, at ``margins [n, K]``.
+    """Return ``g`` and ``h`` of each row, ``[n, K]`` in whole multiples of ``2^-30``, at ``margins [n, K]``.
 
     ``y [n]``: class indices, or numbers. ``scale``: the exponent of the label's divisor.
     """
@@ -49,24 +49,23 @@ def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tup
 
 
 def probability(z: Floats) -> Floats:
-    """``1 / (1 + exp(-z))``."""
+    """Return ``1 / (1 + exp(-z))``."""
     e: Floats = np.exp(-np.abs(z))
     return np.where(z >= 0, 1.0, e) / (1 + e)
 
 
 def softmax(z: Floats) -> Floats:
-    """Probabilities of rows ``z [n, K]``."""
+    """Return the class probabilities of rows ``z [n, K]``."""
     e: Floats = np.exp(z - z.max(axis=1, keepdims=True))
     shares: Floats = e / e.sum(axis=1, keepdims=True)
     return shares
 
 
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
-    """The margins before the first tree, ``[K]`` in steps.
+    """Return the initial margins, which minimise the loss without trees, ``[K]`` in steps.
 
-    ``sums``: how many rows each class has, ``[C]``, or the sum of the (divided) labels, ``[1]``. They minimise the
-    loss; of more than two classes they are the logarithms of shares less their mean. Raises ``ValueError`` for one
-    class.
+    ``sums``: the number of rows of each class, ``[C]``, or the sum of the (divided) labels, ``[1]``. For more than two
+    classes the margins are the logarithms of shares minus their mean. Raises ``ValueError`` for a class without rows.
     """
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():
@@ -86,11 +85,11 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
 
 
 def label_units(y: NDArray[Any], scale: int) -> Floats:
-    """Labels ``y [n]``, divided by ``2^scale``, in whole numbers of ``2^-30``."""
+    """Return labels ``y [n]`` divided by ``2^scale``, in whole multiples of ``2^-30``."""
     return np.rint(y * 2.0**-scale * GRID)
 
 
 def label_scale(y: NDArray[Any]) -> int:
-    """The least exponent, of at least 0, such that ``|y| <= 2^scale``."""
+    """Return the least exponent, of at least 0, such that ``|y| <= 2^scale``."""
     most = float(np.abs(y).max(initial=0.0))
     return max(0, int(np.ceil(np.log2(most)))) if most > 0 else 0

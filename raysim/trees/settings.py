@@ -9,13 +9,13 @@ from typing import Literal
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 
 DEEPEST = 10
-"""The greatest depth: a tree is stored with room for ``2^depth`` leaves."""
+"""Largest depth: a tree is stored with room for ``2^depth`` leaves."""
 
 MOST_BINS = 255
-"""The most bins of a column beside the one of missing values."""
+"""Largest number of bins of a column, without the bin of missing values."""
 
 MOST_LEVELS = 255
-"""The most categories of a column."""
+"""Largest number of categories of a column."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class TreeSettings:
     trees: int = 100
     """How many trees the model has; of a label of C > 2 classes, C at a time."""
     depth: int = 3
-    """How many splits stand between the root and a leaf, at most."""
+    """Largest number of splits between the root and a leaf."""
     rate: float = 0.1
     """The factor of each tree's values (eta)."""
     bins: int = 32
-    """The most bins that a column of numbers is cut into."""
+    """Largest number of bins of a numeric column."""
     min_rows: int = 10
-    """The fewest training rows on each side of a split."""
+    """Smallest number of training rows on each side of a split."""
     l2: float = 1.0
     """The penalty on squared values of leaves (lambda)."""
     gamma: float = 0.0
-    """What half the gain of a split has to exceed."""
+    """The threshold (gamma) that half the gain of a split has to exceed."""
     edges: Literal["codes", "exact"] = "codes"
     """Where bins end: ``codes`` counts values by the first 16 of their 32 bits, ``exact`` by all of them."""
     row_share: float = 1.0
@@ -43,9 +43,9 @@ class TreeSettings:
     column_share: float = 1.0
     """The share of columns that each tree may split by."""
     own_trees: int = 20
-    """How many trees a hospital adds by itself where it fine-tunes; of C > 2 classes, C at a time."""
+    """How many trees a hospital adds when it fine-tunes; of C > 2 classes, C at a time."""
     loss: Literal["auto", "squared", "poisson"] = "auto"
-    """Of a label that is a number: ``poisson`` for counts; ``auto`` is squared."""
+    """The loss for a numeric label: ``poisson`` for counts; ``auto`` is squared."""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -71,11 +71,11 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class TreeTask:
-    """What trees are grown for.
+    """The data that trees are grown for.
 
-    - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers.
-      A missing value is NaN in both.
-    - ``classes``: of the label; 0 for a number.
+    - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers. A
+      missing value is NaN in both.
+    - ``classes``: the number of classes of the label; 0 for a number.
     """
 
     settings: TreeSettings
@@ -91,26 +91,27 @@ class TreeTask:
 
     @property
     def outputs(self) -> int:
-        """K, how many trees are grown together and how many margins a row has."""
+        """The number of trees grown at once, ``K``, which is also the number of margins of a row."""
         return self.classes if self.classes > 2 else 1
 
     @property
     def splits(self) -> int:
-        """I, the most splits of a tree."""
+        """The largest number of splits of a tree, ``I``."""
         return int(2**self.settings.depth) - 1
 
     @property
     def nodes(self) -> int:
-        """N, the most nodes of a tree."""
+        """The largest number of nodes of a tree, ``N``."""
         return 2 * self.splits + 1
 
     @property
     def together(self) -> int:
-        """How many times K trees are grown: the rounds of boosting."""
+        """The number of rounds of boosting, each of which grows K trees."""
         return self.settings.trees
 
     def personal(self) -> TreeTask:
-        """The trees that a hospital adds by itself: few and shallow, that learn slowly, as its rows are few."""
+        """Return the task of the trees that a hospital adds itself: few, shallow and slow-learning, as its rows are
+        few."""
         settings = self.settings
         own = replace(
             settings, trees=max(settings.own_trees, 1), depth=min(settings.depth, 2), rate=0.05, l2=5.0, min_rows=5
@@ -119,7 +120,7 @@ class TreeTask:
 
 
 def check_levels(names: Sequence[str], levels: Sequence[int]) -> None:
-    """Raise ``ValueError`` for a column of more categories than a tree's node can list."""
+    """Raise ``ValueError`` for a column with more categories than a tree's node can list."""
     for name, count in zip(names, levels, strict=True):
         if count > MOST_LEVELS:
             raise ValueError(

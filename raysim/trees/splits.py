@@ -1,14 +1,13 @@
-"""The best split of each node of a level, by its histogram.
+"""The best split of each node of a level, from its histogram.
 
 A split of a node with sums G and H over rows into two sides gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``.
-It is taken if half of that exceeds ``gamma`` and both sides have ``min_rows`` rows. Rules that decide:
+It is made if half of that exceeds ``gamma`` and both sides have ``min_rows`` rows. Further rules:
 
-- Rows whose value is missing go left or right, whichever gains more. In a node without such rows, they go to the side
-  with more rows, and left if both have as many.
+- Rows with a missing value go to the side with the larger gain. In a node without such rows, missing values will go to
+  the side with more rows, and left if both have as many.
 - "Missing against the rest" is a split too: all values left, the missing right.
-- Of categories the levels are put in the order of ``G/(H + l2)`` (equal ones in the order of their codes), and each
-  prefix may go left, which is best for this gain (W. Fisher 1958). Levels without rows in the node go where missing
-  values go.
+- Categories are sorted by ``G/(H + l2)`` (if equal, by their codes), and each prefix may go left, which is optimal for
+  this gain (W. Fisher 1958). Categories without rows in the node go where missing values go.
 - Of equal gains (to 1e-12 of them) the first column, then the first bin, then missing-left is taken.
 """
 
@@ -25,30 +24,31 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings
 
 ALIKE = 1e-12
-"""Gains that differ by less than this share are equal."""
+"""Relative difference below which two gains count as equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The split of a node: which of the column's bins, the missing one last, go left."""
+    """The split of a node: which of the column's bins go left, the missing bin last."""
 
     column: int
     bin: int
-    """Of numbers: the last bin that goes left. Of categories: how many levels go left, less 1."""
+    """For numbers, the last bin that goes left. For categories, the number of categories that go left, minus 1."""
     missing_left: bool
     left: NDArray[np.bool_]
-    """``[bins + 1]``."""
+    """Whether each bin goes left, ``[bins + 1]``."""
     gain: float
     sums: Floats
-    """Of the left side and the right: ``[2, 3]`` whole numbers."""
+    """The sums of the left and the right side: ``[2, 3]`` whole numbers."""
 
 
 def best_splits(
     histograms: Floats, totals: Floats, bins: Bins, settings: TreeSettings, columns: NDArray[np.bool_] | None = None
 ) -> list[Split | None]:
-    """The split of each of ``m`` nodes, or None, from ``histograms [m, W, 3]`` and the nodes' sums ``totals [m, 3]``.
+    """Return the best split of each of ``m`` nodes; None for a node that should not be split.
 
-    ``columns [F]``: those that may be split by; None: all.
+    ``histograms [m, W, 3]``: the nodes' sums by bin. ``totals [m, 3]``: the nodes' sums over all their rows.
+    ``columns [F]``: the columns that splits may use; None: all.
     """
     units = np.array([1 / GRID, 1 / GRID, 1.0])
     values, missing = _padded(histograms * units, bins)
@@ -56,7 +56,7 @@ def best_splits(
     if order is not None:
         values = np.take_along_axis(values, order[None], axis=3)
     whole = (totals * units).T[:, :, None, None]
-    # Sums of the left side, [3, m, F, B], where missing rows go right; those of the columns that have some, where left.
+    # Sums of the left side, [3, m, F, B], with missing rows on the right; below, with missing rows on the left.
     low = np.cumsum(values, axis=3)
     gains = _gains(low, whole, settings)
     some = (missing[2] > 0).any(axis=0)
@@ -85,7 +85,10 @@ def best_splits(
 
 
 def _padded(sums: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Sums by column and bin ``[3, m, F, B]``, 0 beyond a column's bins, and those of missing values ``[3, m, F]``."""
+    """Return sums by column and bin ``[3, m, F, B]``, and sums of missing values ``[3, m, F]``.
+
+    Sums beyond a column's bins are 0.
+    """
     B = int(bins.sizes.max())
     inside = np.arange(B) < bins.sizes[:, None]
     at = np.where(inside, bins.first[:, None] + np.arange(B), 0)
@@ -97,7 +100,7 @@ def _padded(sums: Floats, bins: Bins) -> tuple[Floats, Floats]:
 
 
 def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
-    """The order of the bins of each column and node, ``[m, F, B]``; None where all columns are numbers."""
+    """Return the order of the bins of each column and node, ``[m, F, B]``; None if all columns are numbers."""
     if not any(bins.levels):
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,7 +111,7 @@ def _ordered_levels(values: Floats, bins: Bins, l2: float) -> Ints | None:
 
 
 def _score(G: Floats, H: Floats, l2: float) -> Floats:
-    """``G^2/(H + l2)``; 0 without rows."""
+    """Return ``G^2/(H + l2)``; 0 without rows."""
     H = H + l2
     if l2 > 0:
         return G * G / H
@@ -116,12 +119,14 @@ def _score(G: Floats, H: Floats, l2: float) -> Floats:
 
 
 def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
-    """The gain of each candidate ``[m, F, B]``, from sums ``left [3, m, F, B]`` of nodes' sums ``whole [3, m, 1, 1]``;
-    infinitely low where a side has too few rows."""
+    """Return the gain of each candidate ``[m, F, B]``; minus infinity if a side has too few rows.
+
+    ``left [3, m, F, B]`` are the sums of the left sides, ``whole [3, m, 1, 1]`` the sums of the nodes.
+    """
     right = whole - left
     children = _score(left[0], left[1], settings.l2) + _score(right[0], right[1], settings.l2)
     gains: Floats = children - _score(whole[0], whole[1], settings.l2)
-    # What is left of children that are as their parent is rounding.
+    # If the children equal their parent, the remaining gain is rounding error.
     gains[(gains <= ALIKE * children) | (np.minimum(left[2], right[2]) < settings.min_rows)] = -np.inf
     return gains
 
@@ -129,17 +134,20 @@ def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
 def _allowed(
     values: Floats, missing: Floats, low: Floats, whole: Floats, bins: Bins, columns: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_]:
-    """Which candidates are splits, missing rows left and right, ``[2, m, F, B]``, by counts of rows: ``values`` and
-    ``low [m, F, B]``, ``missing [m, F]``, ``whole [m]``."""
+    """Return which candidates are valid splits, with missing rows left and right, ``[2, m, F, B]``.
+
+    All arguments are counts of rows: ``values`` and ``low [m, F, B]``, ``missing [m, F]``, ``whole [m]``.
+    """
     has_missing = missing[:, :, None] > 0
     # The last candidate of a column leaves no value on the right.
     last = np.broadcast_to(bins.sizes, missing.shape) - 1
     if any(bins.levels):
         last = np.where(np.array(bins.levels) > 0, (values > 0).sum(axis=2) - 1, last)
     at = np.arange(low.shape[2])
-    # "Missing against the rest" is the last candidate alone: others have values on both sides.
+    # Only the last candidate is "missing against the rest": all others have values on both sides.
     before = (at < last[:, :, None]) & (low > 0) & (low < low[:, :, -1:])
-    # Without missing rows both directions are alike: the larger side by count takes later ones, left if equal.
+    # Without missing rows both directions are equal: later missing values go to the side with more rows, left if
+    # equal.
     larger_left = low >= whole[:, None, None] - low
     allowed = np.stack([before & (has_missing | larger_left), before & (has_missing | ~larger_left)])
     if has_missing.any():
@@ -152,7 +160,7 @@ def _allowed(
 def _goes_left(
     bins: Bins, column: int, bin: int, missing_left: bool, levels: Ints | None, counts: Floats
 ) -> NDArray[np.bool_]:
-    """Which bins go left, the missing one last; ``levels`` and ``counts``: of categories, in their order."""
+    """Return which bins go left, the missing one last. ``levels``: the sorted categories; ``counts``: their rows."""
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)
     goes[size] = missing_left

@@ -1,24 +1,24 @@
 """Trees as a flat vector of parameters, which is how a model is stored.
 
-It is cut into these tensors (:class:`Shape`), where T trees stand one behind the other (of more than two classes, tree
-``t`` is of class ``t mod K``), each with room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has
-the children ``2 i + 1`` (left) and ``2 i + 2``.
+The vector consists of the tensors below (:class:`Shape`), with T trees in order (for more than two classes, tree ``t``
+belongs to class ``t mod K``). Each tree has room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i``
+has the children ``2 i + 1`` (left) and ``2 i + 2``.
 
 ==========  ============  =============================================================================================
-count       ``[1]``       how many trees there are; behind them all is 0
-scale       ``[1]``       margins are times ``2^scale``: 0 but for labels that are numbers
-base        ``[K, 2]``    the margins before the first tree, as two parts
-column      ``[T, I]``    the column that a node is split by, counted from 1; 0: it is not split
-threshold   ``[T, I]``    a number goes left up to here; ``3.4e38``: all do
-missing     ``[T, I]``    1 where missing values go left
-levels      ``[T, I, w]``  of categories the sets that go left, 16 levels a number; left out without categories
-value       ``[T, N, 2]``  the value of a leaf, as two parts
-gain        ``[T, I]``    of a split; ``hessian`` and ``rows`` ``[T, N]``: sums over the training rows of a node; all
-                          0 of trees whose splits are drawn, which have none
+count       ``[1]``       the number of trees; all entries after the last tree are 0
+scale       ``[1]``       margins are multiplied by ``2^scale``; 0 except for numeric labels
+base        ``[K, 2]``    the margins before the first tree, in two parts
+column      ``[T, I]``    the column that splits a node, counted from 1; 0: the node is not split
+threshold   ``[T, I]``    the largest number that goes left; ``3.4e38``: all numbers go left
+missing     ``[T, I]``    1 if missing values go left
+levels      ``[T, I, w]``  the set of categories that go left, 16 per number; omitted without categories
+value       ``[T, N, 2]``  the value of a leaf, in two parts
+gain        ``[T, I]``    the gain of a split; ``hessian``, ``rows`` ``[T, N]``: sums over a node's training rows.
+                          All three are 0 for trees with random splits, which have none
 ==========  ============  =============================================================================================
 
-A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision but gains and
-sums, which score nothing. A vector of zeros has no tree, and the margin 0 for each row.
+A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision, except gains
+and sums, which no score depends on. A vector of zeros means no trees, and margin 0 for each row.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 
 PART = 2**24
-"""Numbers below it are exact in single precision."""
+"""Whole numbers below this are exact in single precision."""
 
 BEYOND = float(np.finfo(np.float32).max)
-"""Stands for an infinite threshold in a vector, whose entries are finite."""
+"""The stored form of an infinite threshold, as the entries of a vector are finite."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the vector of a task's model is cut into tensors."""
+    """The shapes and order of the tensors in the vector of a task's model."""
 
     task: TreeTask
 
     @property
     def trees(self) -> int:
-        """T, with room for those that a hospital adds."""
+        """The largest number of trees, ``T``, including trees that a hospital adds."""
         return (self.task.together + self.task.settings.own_trees) * self.task.outputs
 
     @cached_property
@@ -74,11 +74,11 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """P."""
+        """The number of parameters, ``P``."""
         return sum(math.prod(shape) for shape in self.tensors.values())
 
     def vector(self, forest: Forest) -> Floats:
-        """A ``forest`` of at most T trees as a vector ``[P]``."""
+        """Return a ``forest`` of at most T trees as a vector ``[P]``."""
         count = len(forest.column)
         columns: dict[str, NDArray[Any]] = {
             "count": np.array([count]),
@@ -102,7 +102,7 @@ class Shape:
         return made
 
     def forest(self, vector: NDArray[Any]) -> Forest:
-        """The inverse of :meth:`vector`."""
+        """Return the forest of a vector: the inverse of :meth:`vector`."""
         parts, at = {}, 0
         for name, shape in self.tensors.items():
             parts[name] = vector[at : at + math.prod(shape)].astype(np.float64).reshape(shape)

@@ -1,4 +1,4 @@
-"""Trees as plain JSON, with numbers as they are: what exports start from."""
+"""Trees as plain JSON with unscaled numbers, from which exports start."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FORMAT = 1
 
 
 def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
-    """The forest as JSON values; ``names [F]`` are the columns'.
+    """Return the forest as JSON values; ``names [F]`` are the names of the columns.
 
-    Leaves have a ``value``, which is added to the margin of ``class`` (0 where there is one margin); other nodes
-    a ``column`` and either ``at_most`` (null: infinite) or ``levels``, what goes ``left`` or else ``right``. A drawn
-    split has no ``gain``, and the nodes of its tree no ``rows`` and no ``hessian``: null.
+    Leaves have a ``value``, which is added to the margin of ``class`` (0 if there is one margin). Other nodes have a
+    ``column``, and either ``at_most`` (null: infinite) or ``levels``: the values that go ``left``. All others go
+    ``right``. For trees with random splits ``gain``, ``rows`` and ``hessian`` are null: they are unknown.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {
@@ -33,7 +33,7 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _nodes(forest: Forest, tree: int) -> list[int]:
-    """The nodes that a tree has."""
+    """Return the nodes of a tree."""
     found, inner = [0], forest.column.shape[1]
     for node in found:
         if node < inner and forest.column[tree, node] >= 0:

@@ -1,19 +1,18 @@
-"""FedAsync: the server mixes every model into its own as soon as it arrives, an old one less.
+"""FedAsync: the server mixes every arriving model into its own, with a smaller weight for a stale model.
 
 C. Xie, S. Koyejo, I. Gupta: *Asynchronous Federated Optimization*, OPT 2020 (NeurIPS workshop; arXiv:1903.03934),
 Algorithm 1.
 
-``concurrency`` hospitals are in training at any time. A hospital that received the model ``x_t`` minimises
-``L_i(x) + rho/2 |x - x_t|^2``; when its ``x_new`` arrives, ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t =
-alpha s(tau)``, and another hospital starts from the result. τ is how often the server's model has changed since the
-hospital received it; s is ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 up to b, then
-``1 / (a (tau - b) + 1)``).
+``concurrency`` hospitals train at any time. A hospital that received the model ``x_t`` minimises
+``L_i(x) + rho/2 |x - x_t|^2``. When its ``x_new`` arrives, ``x <- (1 - alpha_t) x + alpha_t x_new`` with
+``alpha_t = alpha s(tau)``, and another hospital starts from the result. The staleness τ is how often the server's model
+has changed since the hospital received it. s is ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 up
+to b, then ``1 / (a (tau - b) + 1)``).
 
-Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper counts from the update that is being made). The paper
-leaves it to a scheduler which hospital starts next; here the configured selection draws it among those that are
-available and idle. The virtual clock (``system``) decides when it has finished; without one all hospitals are equally
-fast. A hospital trains for ``training.local_epochs``. A round is one update of the server.
-Traffic: per update P scalars down, P + 1 up.
+Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper's τ is one larger). In the paper a scheduler decides
+which hospital starts next; here the configured selection samples it among the available, idle hospitals. The virtual
+clock (``system``) decides when it has finished; without a clock all hospitals are equally fast. A hospital trains for
+``training.local_epochs``. A round is one update of the server. Traffic: per update P scalars down, P + 1 up.
 """
 
 from __future__ import annotations
@@ -46,26 +45,24 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class FedAsync(Strategy):
-    """``mixing``: α, 0 to 1; ``staleness``: s, with ``exponent`` (a of the polynomial) and ``slope`` and ``start`` (a
-    and b of the hinge); ``rho``: ρ; ``concurrency``: how many hospitals train at a time.
-    """
+    """Asynchronous federated optimisation (FedAsync); the fields are its settings."""
 
     needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they come")
 
     mixing: float = 0.6
-    """α: the share of a fresh model that the server mixes into its own."""
+    """α: the weight of a fresh model in the server's mixture, from 0 to 1."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    """How the share falls with a model's age."""
+    """How a model's weight falls with its staleness."""
     exponent: float = 0.5
-    """a of ``polynomial`` staleness."""
+    """a: the exponent of ``polynomial`` staleness."""
     slope: float = 10.0
-    """a of ``hinge`` staleness."""
+    """a: the slope of ``hinge`` staleness."""
     start: float = 4.0
-    """b of ``hinge`` staleness: the age from which the share falls."""
+    """b: the staleness from which the weight falls under ``hinge``."""
     rho: float = 0.005
-    """ρ: how strongly a hospital is pulled to the model that it received."""
+    """ρ: the weight of the proximal term towards the received model."""
     concurrency: int = 10
-    """Hospitals that train at a time."""
+    """The number of hospitals that train at the same time."""
 
     def __post_init__(self) -> None:
         within("mixing", self.mixing, 0, 1)

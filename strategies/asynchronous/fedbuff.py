@@ -1,17 +1,16 @@
-"""FedBuff: updates that arrive one by one wait in a buffer, and the server steps once it is full.
+"""FedBuff: the server collects asynchronous updates in a buffer, and takes a step when the buffer is full.
 
 J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: *Federated Learning with Buffered
 Asynchronous Aggregation*, AISTATS 2022, Algorithm 1.
 
-``concurrency`` hospitals are in training at any time; where one has finished, another starts from the model of that
-moment. With K deltas in the buffer, ``x <- x + eta_g / K sum_i s(tau_i) delta_i`` with ``s(tau) = 1 / sqrt(1 + tau)``;
-τ is how often the server's model has changed since the hospital received it. Deltas are not weighted by rows.
+``concurrency`` hospitals train at any time. When one has finished, another starts from the current model. With K deltas
+in the buffer, ``x <- x + eta_g / K sum_i s(tau_i) delta_i`` with ``s(tau) = 1 / sqrt(1 + tau)``. The staleness τ is how
+often the server's model has changed since the hospital received it. Deltas are not weighted by rows.
 
-Choices: a hospital is not asked again while its delta waits in the buffer, so that a buffer of all hospitals is
-federated averaging, and fewer hospitals than K fill it. The configured selection draws which hospital starts next,
-among those that are available and idle. The virtual clock (``system``) decides when it has finished; without one all
-hospitals are equally fast. A round is one full buffer.
-Traffic: per update P scalars down, P + 1 up.
+Choices: a hospital is not called again while its delta is in the buffer. A buffer of all hospitals is therefore
+federated averaging, and fewer hospitals than K fill the buffer. The configured selection samples the hospital that
+starts next among the available, idle hospitals. The virtual clock (``system``) decides when it has finished; without a
+clock all hospitals are equally fast. A round is one full buffer. Traffic: per update P scalars down, P + 1 up.
 """
 
 from __future__ import annotations
@@ -37,20 +36,18 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class FedBuff(Strategy):
-    """``buffer``: K; ``server_learning_rate``: η_g; ``exponent`` of ``s(tau) = (1 + tau)^-a``; ``concurrency``: how
-    many hospitals train at a time.
-    """
+    """Buffered asynchronous aggregation (FedBuff); the fields are its settings."""
 
     needs: ClassVar[Needs] = Needs.more("merges updates of few hospitals as they come")
 
     buffer: int = 10
-    """K: updates that the server waits for before it steps."""
+    """K: the number of updates that the server collects before each step."""
     server_learning_rate: float = 1.0
     """η_g: step size of the server."""
     exponent: float = 0.5
-    """a of ``(1 + age)^-a``, by which older updates count less."""
+    """a in the weight ``(1 + tau)^-a`` of an update with staleness τ."""
     concurrency: int = 10
-    """Hospitals that train at a time."""
+    """The number of hospitals that train at the same time."""
 
     def __post_init__(self) -> None:
         at_least("buffer", self.buffer, 1)

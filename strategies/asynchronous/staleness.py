@@ -1,4 +1,4 @@
-"""How much an update counts by its staleness τ, the age of the model that it started from."""
+"""The weight of an update by its staleness τ, the age of the model from which its training started."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from raysim.strategies.base import FederationView, Floats, Ids
 
 
 def staleness_of(view: FederationView, ids: Ids) -> Floats:
-    """How often the global model has changed since hospitals ``ids [H]`` received it, ``[H]``; 0: it is the newest."""
+    """Return how often the global model has changed since hospitals ``ids [H]`` received it, ``[H]``; 0 for the
+    newest."""
     if view.staleness is None:
         return np.zeros(len(ids))
     return view.staleness[ids].astype(np.float64)
 
 
 def polynomial(staleness: Floats, exponent: float) -> Floats:
-    """``(1 + tau)^-a``, ``[H]``, of ``staleness [H]`` τ with ``exponent`` a."""
+    """Return ``(1 + tau)^-a``, ``[H]``, for ``staleness [H]`` τ and ``exponent`` a."""
     weight: Floats = (1.0 + staleness) ** -exponent
     return weight
 
 
 def hinge(staleness: Floats, slope: float, start: float) -> Floats:
-    """1 up to b, and ``1 / (a (tau - b) + 1)`` beyond, ``[H]``: ``slope`` a and ``start`` b."""
+    """Return 1 up to b, and ``1 / (a (tau - b) + 1)`` beyond, ``[H]``, with ``slope`` a and ``start`` b."""
     weight: Floats = 1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0)
     return weight

@@ -1,1 +1,1 @@
-"""Whether what a strategy returns can be used. The engine checks every answer once, before it acts on it."""
+"""Checks of the values that a strategy returns. The engine checks every answer once, before it uses it."""

@@ -1,4 +1,4 @@
-"""Whether what a strategy returns beside problems can be used: its state, cohort, models served and other answers.
+"""Checks of all that a strategy returns except problems: its state, cohort, models used and other answers.
 
 Each check raises :class:`Invalid` naming the field and the remedy.
 """
@@ -61,7 +61,7 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
-    """Raise :class:`Invalid` for models served that do not exist, or not for everybody."""
+    """Raise :class:`Invalid` for model rows in ``serve`` that do not exist, or not for all hospitals."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
             f"serve: {shown(serve)} names no model; return {{name: a row of state.models, or OWN, for each hospital}}"
@@ -104,7 +104,7 @@ def check_asynchrony(asynchrony: Any) -> None:
 
 
 def check_facts(facts: Any) -> None:
-    """Raise :class:`Invalid` for anything but numbers by name, before they are written at a run's end."""
+    """Raise :class:`Invalid` for anything but numbers by name, before they are stored at a run's end."""
     if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
         raise Invalid(f"facts: {shown(facts)} is no mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():
@@ -128,7 +128,7 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
 
 
 def check_division(division: Division | None) -> int | None:
-    """The number of its groups, or None. Raises :class:`Invalid` where that is not at least one."""
+    """Return the number of the division's groups, or None. Raises :class:`Invalid` if it is not at least one."""
     if division is None:
         return None
     count = getattr(division, "count", None)

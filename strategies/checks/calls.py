@@ -1,6 +1,6 @@
-"""Whether a call of a client program can be sent, and whether what a program makes can be used.
+"""Checks of calls of client programs and of programs' replies.
 
-Each check raises :class:`Invalid`; its message begins with the name of what is wrong.
+Each check raises :class:`Invalid`; its message begins with the name of the invalid value.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_RECEIVED = 2**31
-"""Bytes that a call may bring to a hospital."""
+"""The largest number of bytes that a call may send to a hospital."""
 
 ROOM = 62
-"""Bits of a sum's integers; one more is left for rounding, and one is the sign."""
+"""The bits of a sum's integers; one more bit is reserved for rounding, and one is the sign."""
 
 
 def check_call(call: Any, sizes: Array) -> None:
@@ -82,7 +82,7 @@ def _check_send(field: str, send: Any, terms: int) -> None:
 
 
 def _check_joint(where: str, program: Program) -> None:
-    """Raise :class:`Invalid` for arrays that are to be shortened together and have not the same bound."""
+    """Raise :class:`Invalid` for ``joint`` arrays whose bounds differ."""
     first: dict[str, str] = {}
     for name, send in program.sends.items():
         if not send.joint:
@@ -101,17 +101,17 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """The magnitude below which each of ``terms`` entries must stay so that their sum fits its integers."""
+    """Return the limit of the magnitude of each of ``terms`` entries so that their sum fits its integers."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for a reply of a hospital with so many ``rows`` that differs from what is declared.
+    """Raise :class:`Invalid` for a reply of a hospital with ``rows`` rows that differs from the program's declaration.
 
-    ``terms``: by name, how many terms the sum will have.
+    ``terms``: the number of terms of each sum, by name.
     """
     check_sent(reply, program, rows, finite=False)
-    sends = program.sends  # which a program makes anew each time
+    sends = program.sends  # a program may compute it at each access
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not 0 <= reply.group < groups:
@@ -128,8 +128,9 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
 
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
-    """Raise :class:`Invalid` for a reply whose names or shapes differ from what is declared, or that is not ``finite``
-    where it has to be.
+    """Raise :class:`Invalid` for a reply whose names or shapes differ from the declaration.
+
+    Raises it also for a value that must be ``finite`` and is not.
     """
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
@@ -143,7 +144,7 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
 
 
 def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
-    """Raise :class:`Invalid` for what a hospital with so many ``rows`` remembers otherwise than declared."""
+    """Raise :class:`Invalid` if a hospital with ``rows`` rows stores arrays that differ from the declaration."""
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
         _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
@@ -152,7 +153,7 @@ def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for sums of so many ``hospitals`` that are not those declared, or too large."""
+    """Raise :class:`Invalid` for sums of ``hospitals`` hospitals that are not the declared ones, or too large."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(f"run_added: returns {shown(added)}; return Added sums of {hospitals} hospitals")
     _check_names("sends", added.sums, program.sends, complete=True)
@@ -171,8 +172,8 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` for something remembered by a hospital with so many ``rows`` that has not the shape which
-    ``program`` declares."""
+    """Raise :class:`Invalid` for a stored array of a hospital with ``rows`` rows whose shape ``program`` does not
+    declare."""
     for name, keep in program.keeps.items():
         if name in memory:
             _check_array(name, memory[name], _of_rows(keep.shape, rows))

@@ -1,6 +1,6 @@
-"""Whether a cohort can minimise a problem: each check raises :class:`Invalid` naming the field and the remedy.
+"""Checks of problems: each raises :class:`Invalid` naming the field and the remedy.
 
-Shapes are those of :mod:`raysim.strategies.problem`.
+Shapes are as in :mod:`raysim.strategies.problem`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from raysim.strategies.programs import Program
 
 @dataclass(frozen=True)
 class Frame:
-    """The sizes that a problem has to fit, and what else its strategy defines."""
+    """The sizes that a problem must match, and the other definitions of its strategy."""
 
     size: int
-    """P, the scalars of a model."""
+    """The number of scalars of a model, P."""
     models: int
-    """M, the server's models."""
+    """The number of the server's models, M."""
     mixes: bool = False
     """Whether the strategy defines ``mixture``."""
     keeps: bool = False
-    """Whether hospitals keep private parameters."""
+    """Whether hospitals have private parameters."""
     groups: int | None = None
-    """How many groups rows are divided into; None where the strategy defines no ``division``."""
+    """The number of groups of rows; None if the strategy defines no ``division``."""
 
 
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
@@ -84,7 +84,8 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem of a chain, after the one ``before``; ``path`` is the prefix of its fields: ``then.``, say."""
+    """Check one problem of a chain, after the problem ``before``. ``path`` is the prefix of its fields, such as
+    ``then.``."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
@@ -218,12 +219,12 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
-    """Check that every result is used, and that a hospital sends one vector at most."""
+    """Check that every result is used, and that a hospital sends at most one vector."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
         raise Invalid("then.upload: two problems of one local update upload; let one of them")
     for i, phase in enumerate(chain):
-        # Under a guarantee there is a problem for a cohort of nobody, too.
+        # Under a guarantee there is a problem for an empty cohort, too.
         goes_on = phase.then is not None and (not len(phase.then.start) or (phase.then.start == LAST).any())
         stays = phase.training.keep or (frame.keeps and phase.then is None)
         if phase.upload is None and not stays and not goes_on:

@@ -12,7 +12,7 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import Ids, RowSentinel
 
 INTEGERS, NUMBERS, TRUTHS = "iu", "iuf", "b"
-"""Kinds of numpy types, as ``dtype.kind`` has them."""
+"""The letters of ``dtype.kind`` for whole numbers, numbers and truth values."""
 
 WORDS = {INTEGERS: "whole numbers", NUMBERS: "numbers", TRUTHS: "truth values"}
 
@@ -34,7 +34,7 @@ def check_array(field: str, value: Any, kinds: str, length: int, of: str, column
 
 
 def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> None:
-    """Raise :class:`Invalid` unless all are rows of the models, or one of the ``sentinels``."""
+    """Raise :class:`Invalid` unless all values are rows of the models, or one of the ``sentinels``."""
     if not rows.size or (rows.min() >= 0 and rows.max() < models):
         return
     allowed = (rows >= 0) & (rows < models)
@@ -70,7 +70,7 @@ def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, and in one line."""
+    """Return a short form of a value in one line, for a message."""
     if isinstance(value, np.ndarray):
         return f"an array {list(value.shape)} of {value.dtype}"
     text = " ".join(repr(value).split())

@@ -1,24 +1,29 @@
-"""CS-RCFL: hospitals form coalitions in which each does well under the others' models, even in the worst case nearby.
+"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even under the worst nearby
+distribution.
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 
-One shot, before any round: each hospital fits a linear model to its own rows; a lead hospital, here the server, sends
-all models to all, shuffled; hospital i answers with the robust loss ``L_ij`` of each model j over the laws within ε_i
-of its rows; the lead divides the hospitals into exactly K coalitions with the least ``sum over S of (1/|S|) sum over
-i, j in S of L_ij``; each is served the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
+All steps run once, before any round:
 
-Choices: models have an intercept, which is not transported. They are trained plainly (with a ridge of 1e-6, for
-separable rows have no optimum), or with ``robust`` against the same worst case. The paper gives no cost κ of a label
-change; 1 is taken for it. The program is solved for up to ``seconds``; how near the optimum it came is among the run's
-facts. Hospitals without training rows form no coalition and are served the mean of all models. With logistic loss and
-ε >= κ/2 no model's worst case is below log 2: models can still be ranked, but not trained.
+1. Each hospital fits a linear model to its own rows and sends it.
+2. A lead hospital, here the server, sends all models to all hospitals, shuffled.
+3. Hospital i answers with the robust loss ``L_ij`` of each model j over the distributions within ε_i of its rows.
+4. The lead divides the hospitals into exactly K coalitions with the smallest
+   ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
+5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
-``clusters: each`` leaves each hospital its own model: with ``robust`` the paper's robust local training, else its local
-one. ``transfer: plain`` is its non-robust clustering.
+Choices: models have an intercept, which is not transported. Hospitals train their models plainly (with a ridge of 1e-6,
+because separable rows have no optimum), or with ``robust`` against the same worst case. The paper gives no cost κ of a
+label change; the default is 1. The program is solved for up to ``seconds``; the run's facts state the remaining gap to
+the optimum. Hospitals without training rows join no coalition and use the mean of all models. If ε is at least κ/2, no
+model's logistic worst case is below log 2: models can still be ranked, but not trained.
+
+With ``clusters: each`` every hospital uses its own model: with ``robust`` this is the paper's robust local training,
+otherwise its local training. ``transfer: plain`` is its non-robust clustering.
 
 Traffic per hospital, once: P up (its model); N P down (all models) and N up (their losses); and P down (the model that
-serves it), which is counted for no strategy. With ``clusters: each`` P up alone, although a hospital could keep its
-model to itself.
+it uses), which is counted for no strategy. With ``clusters: each`` only P up, although a hospital need not send its
+model.
 """
 
 from __future__ import annotations
@@ -37,10 +42,10 @@ from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
 @dataclass(frozen=True, eq=False)
 class CoalitionState(State):
-    """The state of CS-RCFL; its numbers are None where each hospital is by itself, so that there was no search."""
+    """The state of CS-RCFL. Its numbers are None with ``clusters: each``, which needs no search."""
 
     value: float | None = None
-    """The cost of the coalitions."""
+    """The cost of the coalitions found."""
     bound: float | None = None
     """A lower bound on the cost of any coalitions."""
     seconds: float | None = None
@@ -49,37 +54,31 @@ class CoalitionState(State):
 
 @dataclass(frozen=True)
 class CsRcfl(Strategy):
-    """``clusters``: K, or ``each`` by itself; ``seconds`` for the program.
-
-    ``radius``: ε; ``small_radius`` that of hospitals with at most ``small`` training rows (None: the same). With a grid
-    ``radii`` each hospital finds its own by cross-validation with ``folds`` folds. ``kappa``: κ, ``.inf`` for labels
-    that are certain. ``transfer``: whether hospitals judge models by their ``robust`` or ``plain`` losses (as with
-    radius 0); ``robust``: whether they train theirs robustly.
-    """
+    """Coalitions of hospitals by robust transfer losses (CS-RCFL); the fields are its settings."""
 
     title: ClassVar[str] = "CS-RCFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     clusters: int | Literal["each"] = 3
-    """K, the number of coalitions; ``each`` leaves every hospital by itself."""
+    """K, the number of coalitions; with ``each`` every hospital uses its own model."""
     radius: float = 0.5
-    """ε: the radius of the ball of distributions in which the worst loss is taken."""
+    """ε: the radius of the ball of distributions over which the worst loss is computed."""
     small_radius: float | None = None
-    """The radius of small hospitals; null is the same."""
+    """The radius of small hospitals; null means ``radius``."""
     small: int = 100
     """A hospital with at most this many training rows is small."""
     radii: tuple[float, ...] = ()
-    """A grid from which each hospital takes its own radius by cross-validation; empty takes ``radius``."""
+    """A grid from which each hospital chooses its own radius by cross-validation; an empty grid means ``radius``."""
     folds: int = 5
-    """Folds of that cross-validation."""
+    """The number of folds of the cross-validation over ``radii``."""
     kappa: float = 1.0
-    """κ: what a flipped label costs; ``.inf`` makes labels certain."""
+    """κ: the cost of a flipped label; ``.inf`` makes labels certain."""
     transfer: Literal["robust", "plain"] = "robust"
-    """By which losses hospitals judge each other's models: ``robust`` or ``plain`` ones."""
+    """The losses by which hospitals compare models: ``robust``, or ``plain`` (radius 0)."""
     robust: bool = False
-    """Whether hospitals train robustly, too."""
+    """Whether hospitals also train their own models robustly."""
     seconds: float = 60.0
-    """Seconds that the search for coalitions may take."""
+    """Seconds that the search for coalitions may run."""
 
     def __post_init__(self) -> None:
         if self.clusters != "each":
@@ -144,7 +143,7 @@ class CsRcfl(Strategy):
         return RadiusRule(self.radius, self.small_radius, self.small, self.radii, self.folds, self.kappa)
 
     def _losses(self, view: FederationView, ids: Ids, models: Floats) -> Floats:
-        """``L [N, N]``: the loss of model j at hospital i."""
+        """Return ``L [N, N]``: the loss of model j at hospital i."""
         # Shuffled, so that no hospital can tell whose model is whose.
         order = view.rng("shuffle").permutation(len(ids))
         rule = self._rule if self.transfer == "robust" else None

@@ -1,16 +1,16 @@
 """Agnostic federated learning: the model for the worst mixture of hospitals.
 
-M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019: ``min over w, max over λ in the simplex of
-sum λ_i L_i(w)``, by stochastic-AFL's descent and ascent with exact gradients.
+M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
+``min over w, max over λ in the simplex of sum λ_i L_i(w)``, by stochastic-AFL's descent and ascent with exact
+gradients.
 
-A round: all hospitals that have training rows send the gradient and the loss of all their rows at w;
-``w <- w - gamma_w sum λ_i grad L_i``; λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result is
-the mean of w over the rounds. ``averaging: model`` lets hospitals train as configured instead of one step, and w is
+In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
+``w <- w - gamma_w sum λ_i grad L_i``, and λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result
+is the mean of w over the rounds. With ``averaging: model`` hospitals train as configured instead of one step, and w is
 then the mean of their models by λ.
 
-All hospitals take part in every round, whatever the selection says. The λ of a hospital that is not available changes
-by the projection alone.
-Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
+All hospitals take part in every round, independent of the selection. The λ of a hospital that is not available changes
+only by the projection. Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from raysim.strategies.shared.weights import hospital_weights
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgnosticState(State):
-    """The state of AFL. Of the models, row 0 is w and row 1 its mean over the rounds."""
+    """The state of AFL. Row 0 of the models is w, and row 1 its mean over the rounds."""
 
     mixture: Floats
-    """λ, ``[N]``; 0 for hospitals without training rows."""
+    """The weights λ, ``[N]``; 0 for hospitals without training rows."""
     rounds: int = 0
-    """How many rounds there have been."""
+    """The number of finished rounds."""
 
 
 @dataclass(frozen=True)
 class AgnosticFL(Strategy):
-    """``ascent``: γ_λ; ``learning_rate``: γ_w (None: as configured); ``start``: λ at first, ``uniform`` or by rows."""
+    """The model for the worst mixture of hospitals (agnostic federated learning); the fields are its settings."""
 
     title: ClassVar[str] = "AFL"
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their losses")
 
     ascent: float = 0.1
-    """Step size with which the weights of hospitals rise towards those with larger losses."""
+    """γ_λ: the step size by which the weights of hospitals with larger losses rise."""
     learning_rate: float | None = None
-    """Step size of the model with ``averaging: gradient``; null is ``training.learning_rate``."""
+    """γ_w: the step size of the model with ``averaging: gradient``; null means ``training.learning_rate``."""
     averaging: Literal["gradient", "model"] = "gradient"
-    """What the server averages: hospitals' ``gradient`` at the model (the paper's), or trained models (``model``)."""
+    """What the server averages: hospitals' ``gradient`` at the model (the paper), or trained models (``model``)."""
     start: Literal["uniform", "samples"] = "uniform"
-    """The weights of hospitals at the start: all alike (``uniform``), or by rows (``samples``)."""
+    """The initial weights of hospitals: all equal (``uniform``), or by rows (``samples``)."""
 
     def __post_init__(self) -> None:
         at_least("ascent", self.ascent, 0)
@@ -107,10 +107,10 @@ class AgnosticFL(Strategy):
 
 
 def project_to_simplex(point: Floats) -> Floats:
-    """The point of ``{x : x >= 0, sum x = 1}`` with the least distance to ``point [n]``, n >= 1.
+    """Return the point of ``{x : x >= 0, sum x = 1}`` with the smallest distance to ``point [n]``, n >= 1.
 
     J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra: *Efficient Projections onto the l1-Ball for Learning in High
-    Dimensions*, ICML 2008, Figure 1: with u sorted descending, k is the largest for which
+    Dimensions*, ICML 2008, Figure 1: with u sorted descending, k is the largest index with
     ``u_k + (1 - sum_{j<=k} u_j) / k > 0``.
     """
     u = np.sort(point)[::-1]

@@ -1,20 +1,20 @@
-"""FairFed: hospitals count more where the model treats groups of patients as it does everywhere.
+"""FairFed: a hospital's weight grows if the model's fairness at this hospital is close to its fairness everywhere.
 
 Y. H. Ezzeldin, S. Yan, C. He, E. Ferrara, A. S. Avestimehr: *FairFed: Enabling Group Fairness in Federated Learning*,
 AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
 
-A round: each hospital counts, under the model that it received, its training rows by patient group. From these follow
-its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and from the counts' sums those of all. With
-``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` where F_i is undefined (a group without positive rows),
-``omega_i <- omega_i - beta (d_i - mean d)``; ω starts at a hospital's share of rows, and the next model is the mean of
+In a round, each hospital counts its training rows by patient group, under the model that it received. The counts give
+its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and their sums give the global gap and accuracy. With
+``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive rows),
+``omega_i <- omega_i - beta (d_i - mean d)``. ω starts at a hospital's share of rows, and the next model is the mean of
 hospitals' models by ω.
 
 Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
-weight 0, they are weighted by rows. Patients whose attribute is unknown count for accuracy alone. With more than two
+weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two
 classes ``positive`` is compared with the rest.
 
-All hospitals take part in every round, whatever the selection says. A hospital that is not available keeps its ω.
-Traffic: per hospital P scalars down; six counts, P and the number of its rows up.
+All hospitals take part in every round, independent of the selection. The ω of a hospital that is not available does not
+change. Traffic: per hospital P scalars down; six counts, P and the number of its rows up.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from raysim.strategies.fairness.patient_groups import (
 class GroupCounts:
     """Six counts of training rows under the model that comes with the question, ``[6]``.
 
-    All rows, and those predicted right; then, for the other patients and for the privileged ones, the rows of the
-    ``positive`` class, and those of them that are predicted positive.
+    The first two are all rows, and the rows predicted correctly. Then, for the other patients and for the privileged
+    ones, they are the rows of the ``positive`` class, and how many of these are predicted positive.
     """
 
     kind: ClassVar[str] = "group_counts"
@@ -81,23 +81,24 @@ class GroupCounts:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """``omega [N]``: the hospitals' weights, which need not sum to 1; 0 for those without training rows."""
+    """The state of FairFed. ``omega [N]`` are the hospitals' weights, which need not sum to 1; 0 without
+    training rows."""
 
     omega: Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairProblem(LocalProblem):
-    """A round's problem and the ω that it is weighted by, ``[N]``."""
+    """A round's problem and its weights ω, ``[N]``."""
 
     omega: Floats
 
 
 @dataclass(frozen=True)
 class FairFed(Strategy):
-    """``attribute`` and its ``privileged`` group, for ages a range ``[from, below]``; ``beta``: β.
+    """Weights of hospitals by the fairness of the model (FairFed); the fields are its settings.
 
-    ``positive``: the class whose true positive rate is compared.
+    ``privileged`` is a range ``[from, below]`` for ages.
     """
 
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their own figures")
@@ -105,11 +106,11 @@ class FairFed(Strategy):
     attribute: Attribute = "sex"
     """The attribute that divides patients into groups."""
     privileged: Privileged = "Male"
-    """The value of the attribute, or the values, of the privileged group."""
+    """The value or values of the attribute that form the privileged group."""
     beta: float = 1.0
-    """β: how much a hospital's weight falls where its fairness differs from everybody's."""
+    """β: how fast a hospital's weight falls if its fairness differs from the global fairness."""
     positive: int = 1
-    """The class that counts as the positive outcome."""
+    """The class that counts as the positive outcome, whose true positive rate is compared."""
 
     def __post_init__(self) -> None:
         check_group(self.attribute, self.privileged)
@@ -153,7 +154,7 @@ class FairFed(Strategy):
 
 
 def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
-    """ω ``[H]`` after a round in which hospitals sent ``counts [H, 6]`` (:class:`GroupCounts`)."""
+    """Return ω ``[H]`` after a round in which hospitals sent ``counts [H, 6]`` (:class:`GroupCounts`)."""
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
@@ -162,7 +163,7 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Accuracy and the gap of true positive rates, NaN where undefined, of ``counts [..., 6]``."""
+    """Return accuracy and the gap of true positive rates of ``counts [..., 6]``, NaN where undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged

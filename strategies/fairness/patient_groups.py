@@ -12,10 +12,10 @@ from raysim.strategies.base import one_of
 
 Attribute = Literal["sex", "ethnicity", "age"]
 Privileged = str | tuple[float, float]
-"""The name of a sex or ethnicity, or an age band: years from the first to below the second."""
+"""The name of a sex or ethnicity, or an age band: from the first age to below the second."""
 
 OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
-"""The groups of patients; of those in ``UNKNOWN`` the attribute was not recorded."""
+"""The groups of patients. The attribute of patients in ``UNKNOWN`` was not recorded."""
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
@@ -31,9 +31,10 @@ def check_group(attribute: str, privileged: Privileged) -> None:
 def patient_groups(
     patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
 ) -> NDArray[np.int64]:
-    """The group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS``, or ``UNKNOWN`` (no text, ``unknown``, no number).
+    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS``, or ``UNKNOWN``.
 
-    Raises ``ValueError`` where the data lacks the attribute.
+    A patient is ``UNKNOWN`` without a text or a number, or with the text ``unknown``. Raises ``ValueError`` if the data
+    lacks the attribute.
     """
     if attribute not in patients:
         attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
@@ -47,7 +48,7 @@ def patient_groups(
 
 
 def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
-    """Raise ``ValueError`` where the data lacks the attribute, or all patients are on one side of it."""
+    """Raise ``ValueError`` if the data lacks the attribute, or all patients are in the same group."""
     groups = patient_groups(patients, attribute, privileged)
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]

@@ -4,15 +4,15 @@ T. Li, M. Sanjabi, A. Beirami, V. Smith: *Fair Resource Allocation in Federated 
 
 With ``F_i = L_i(theta) + 1e-10`` on all training rows before training, and L = 1 / learning rate: ``d_i = -L delta_i``
 and ``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``; then ``theta <- theta - sum F_i^q d_i / sum h_i`` over the cohort. q = 0
-is uniform federated averaging. L is an estimate of the gradient's Lipschitz constant where hospitals use plain SGD;
-with another optimiser it is only a scale.
+is uniform federated averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD; with another
+optimiser it is only a scale.
 
-Where the server is to learn sums alone, each hospital makes ``F_i^q delta_i`` and ``h_i / L`` itself and sends these;
-by their sums the step is the same. A sum of ``h_i`` that noise brings to 0 or below makes no step.
+If the server may learn only sums, each hospital computes ``F_i^q delta_i`` and ``h_i / L`` and sends these; their sums
+give the same step. If noise makes the sum of ``h_i`` 0 or negative, no step is taken.
 
-Deviation: the configured selection draws the cohort. The paper draws it by rows, the authors' code uniformly.
+Deviation: the configured selection samples the cohort. The paper samples it by rows, the authors' code uniformly.
 Traffic: per participant P scalars down; P, its loss and the number of its rows up. Actors cannot add up the deltas
-before they travel, because the step needs each one's length.
+before sending them, because the step needs each delta's norm.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class SteepenedTraining(Program):
 
 @dataclass(frozen=True)
 class QFedAvg(Strategy):
-    """``q``: how much the larger losses count, from 0 (all alike) to 5 in the paper."""
+    """Federated averaging with more weight on larger losses (q-FedAvg)."""
 
     title: ClassVar[str] = "q-FedAvg"
     needs: ClassVar[Needs] = Needs.of_hospitals("weighs hospitals by their losses")
 
     q: float = 1.0
-    """How much larger losses count: 0 is not at all, the paper goes to 5."""
+    """q: how strongly larger losses count; 0 means equal weights, and the paper uses up to 5."""
 
     def __post_init__(self) -> None:
         at_least("q", self.q, 0)

@@ -1,7 +1,8 @@
-"""Hospitals that are clustered by their signatures, once or every few rounds: what CHiP-FL and its baselines share.
+"""Strategies that cluster hospitals by signatures, once or every few rounds: the common part of CHiP-FL and its
+baselines.
 
-CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature), and what
-:mod:`raysim.strategies.shared.reclustering` says where clusters change.
+CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature), and the traffic of
+:mod:`raysim.strategies.shared.reclustering` when clusters change.
 """
 
 from __future__ import annotations
@@ -39,23 +40,18 @@ from raysim.strategies.trees.by_cluster import ClusterTrees
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureClustering(Strategy):
-    """A strategy with a model for each of its clusters of hospitals.
-
-    ``clusters``: K; ``auto`` is 5, or as many as there are hospitals. ``signature`` names the blocks that hospitals are
-    clustered by; ``block_scale`` gives each the same weight. ``recluster_every``: r, after how many rounds they are
-    clustered again; 0 is never.
-    """
+    """A strategy with one model for each cluster of hospitals, formed from signatures."""
 
     needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
-    """K, the number of clusters; ``auto`` is 5, or as many as there are hospitals."""
+    """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
     signature: tuple[Block, ...] = BLOCKS
-    """What a hospital sends of itself, and is clustered by."""
+    """The parts of the signature that hospitals send and are clustered by."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: int = 0
-    """Rounds after which hospitals are clustered again; 0 is never."""
+    """r: the number of rounds after which hospitals are clustered again; 0 means never."""
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters)
@@ -82,7 +78,7 @@ class SignatureClustering(Strategy):
         return cluster_problem(view, state, ids)
 
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
-        """The state after a round: both levels of aggregation, clusters drawn to the global model by ``1 - alpha``."""
+        """Return the state after both levels of aggregation; clusters move to the global model by ``1 - alpha``."""
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
         return reclustered(view, state, clusters, self.block_scale, self.recluster_every)

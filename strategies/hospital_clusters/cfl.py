@@ -1,21 +1,22 @@
-"""CFL: clusters are split in two when their hospitals pull apart.
+"""CFL: a cluster is split in two when its hospitals' updates point in different directions.
 
 F. Sattler, K.-R. Müller, W. Samek: *Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization
 Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Systems 32(8), 2021, Algorithms 1 to 3.
 
-All hospitals begin as one cluster. A cluster of three or more may split where the weighted mean of its hospitals'
-deltas is short, ``u = |mean| < eps1``, while one of them is long, ``g = max |delta_i| > eps2``. It is divided in the
-two groups whose largest cosine across, a, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups go on from its
+All hospitals begin as one cluster. A cluster of three or more may split if the weighted mean of its hospitals' deltas
+is short, ``u = |mean| < eps1``, while one delta is long, ``g = max |delta_i| > eps2``. It is divided in the two groups
+whose largest cosine across, a, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the cluster's
 model, each with its own average; otherwise the cluster stays.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage finds the best two groups; ``complete``
-linkage, which the authors' code uses, does not always. Where not all take part, a hospital is represented by its last
-delta since the last split; a cluster is tested once all its hospitals have one, and it moves by the deltas of the
-round. Hospitals without training rows follow the larger part, by rows. A selection that asks for losses gets those
-under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small: choose them by the
-range of u and g, which is under ``facts`` in a run's ``summary.json``; the state's log has both for every test.
+linkage, which the authors' code uses, does not always. With client sampling, a hospital is represented by its last
+delta since the last split. A cluster is tested once all its hospitals have such a delta, and its model moves by the
+deltas of the round. Hospitals without training rows follow the larger part, by rows. A selection that uses losses
+receives losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small:
+choose both by the range of u and g, which is under ``facts`` in a run's ``summary.json``. The state's log has both for
+every test.
 
-Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before they travel.
+Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before sending them.
 """
 
 from __future__ import annotations
@@ -48,35 +49,35 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The tree of clusters. When a cluster splits, its model row stays as it was, and its two parts get new rows."""
+    """The tree of clusters. When a cluster splits, its model row does not change, and its two parts get new rows."""
 
     parent: Ids
-    """The model row that each row was split off, ``[M]``; -1 for the root and row 0."""
+    """The model row from which each row was split, ``[M]``; -1 for the root and row 0."""
     last: Floats
-    """Each hospital's last delta since the last split of its cluster, ``[N, P]``; NaN where there is none."""
+    """Each hospital's last delta since the last split of its cluster, ``[N, P]``; NaN without such a delta."""
     log: Floats
     """Round, model row, u and g of every test, ``[R, 4]``."""
     rounds: int = 0
-    """How many rounds there have been."""
+    """The number of finished rounds."""
 
 
 @dataclass(frozen=True)
 class Cfl(Weighted):
-    """``eps1``, ``eps2``, ``gamma``: ε1, ε2, γ; no split in the first ``warmup`` rounds; weights as FedAvg."""
+    """Clustered federated learning (CFL); the fields are its settings. Weights are the weights of FedAvg."""
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     eps1: float = 1e-5
-    """ε1: a cluster may split once the mean of its updates is shorter than this."""
+    """ε1: a cluster may split only if the mean of its updates is shorter than this."""
     eps2: float = 0.1
-    """ε2: and while the longest of its updates is longer than this."""
+    """ε2: a cluster may split only if its longest update is longer than this."""
     gamma: float = 0.5
     """γ: how far apart the directions of the two parts must be for a split."""
     warmup: int = 0
-    """Rounds at the start without a split."""
+    """The number of first rounds without a split."""
     linkage: Linkage = "single"
-    """How the two parts are sought; ``single`` finds the best ones."""
+    """How the two parts are found; ``single`` finds the best ones."""
 
     def __post_init__(self) -> None:
         at_least("eps1", self.eps1, 0, finite=False)
@@ -135,7 +136,7 @@ class Cfl(Weighted):
         return {"cluster": members(state)}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """How often clusters were tested, with the least and largest u and g, by which to choose eps1 and eps2."""
+        """Return how often clusters were tested, and the range of u and g, from which eps1 and eps2 can be chosen."""
         log = own_state(state, CflState).log
         if not len(log):
             return {"tests": 0}
@@ -149,7 +150,7 @@ class Cfl(Weighted):
         }
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
-        """``u`` and ``g`` of a cluster's hospitals, with ``sizes [h]`` and ``deltas [h, P]``."""
+        """Return ``u`` and ``g`` of a cluster's hospitals, with ``sizes [h]`` and ``deltas [h, P]``."""
         mean = self.weigh(sizes) @ deltas
         return float(np.linalg.norm(mean)), float(np.linalg.norm(deltas, axis=1).max())
 
@@ -157,14 +158,16 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Which hospitals with ``deltas [h, P]`` are not in the first one's part, ``[h]``; None for no split."""
+        """Return a mask ``[h]`` of the hospitals outside the first hospital's part, from ``deltas [h, P]``; None for no
+        split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """The models after a round: each cluster's moved by its participants' deltas; row 0 is their mean by rows."""
+        """Return the models after a round: participants' deltas move each cluster's model; row 0 is the mean by
+        rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):
@@ -176,22 +179,22 @@ class Cfl(Weighted):
 
 
 def cosines(deltas: Floats) -> Floats:
-    """``A_ij = cos(delta_i, delta_j)`` of ``deltas [h, P]``, ``[h, h]``; 0 for a delta of zeros."""
+    """Return ``A_ij = cos(delta_i, delta_j)`` of ``deltas [h, P]``, ``[h, h]``; 0 for a delta of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
     similarity: Floats = (deltas @ deltas.T) / (norms[:, None] * norms + 1e-12)
     return similarity
 
 
 def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
-    """Which of ``h >= 2`` hospitals with ``similarity [h, h]`` are not in the first one's part, ``[h]``.
+    """Return a mask ``[h]`` of the ``h >= 2`` hospitals outside the first hospital's part, by ``similarity [h, h]``.
 
-    The most similar groups are merged until two are left. With ``single`` linkage, groups are as similar as their most
-    similar members, and the largest similarity across the parts is the least that any two parts have.
+    The most similar groups are merged until two are left. With ``single`` linkage, the similarity of two groups is that
+    of their most similar members. The largest similarity across the two parts is then the smallest possible.
     """
     from scipy.cluster.hierarchy import cut_tree  # a third of a second to import, and only this strategy needs it
     from scipy.cluster.hierarchy import linkage as merges
 
-    # Rounding may put the cosine of parallel updates above 1, and a negative distance is none.
+    # By rounding, the cosine of parallel updates may be above 1, which would be a negative distance.
     apart = np.maximum(1.0 - similarity[np.triu_indices(len(similarity), k=1)], 0.0)
     parts = cut_tree(merges(apart, linkage), n_clusters=2)[:, 0]
     away: NDArray[np.bool_] = parts != parts[0]

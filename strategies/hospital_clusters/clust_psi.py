@@ -1,22 +1,23 @@
-"""Clust-PSI-PFL: hospitals with alike label distributions train together.
+"""Clust-PSI-PFL: hospitals with similar label distributions train together.
 
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
 
-Hospitals send how many rows of each class they have. Their population stability indices, in all and for each class, are
-standardised and clustered by k-means++; the number of clusters, 2 to K - 1 of K hospitals, is the one with the largest
-mean silhouette. Each cluster then runs federated averaging by itself, and each hospital uses its cluster's model.
+Hospitals send how many rows of each class they have. Their population stability indices, in total and for each class,
+are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 for K hospitals, is the one with the
+largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its cluster's model.
 
-Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md has what either
-does). Fewer than three hospitals, or hospitals all alike, are one cluster (the paper's search cannot return one; its
-authors' code can, see ``allow_one``). The configured selection draws inside each cluster: the paper's half of each
-cluster, at least one, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without training rows
-join the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each number of clusters,
-so above ``search_sample`` hospitals it runs on that many of them, and all are clustered with the number it finds.
+Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares both).
+Fewer than three hospitals, or hospitals that are all alike, form one cluster (the paper's search cannot return one
+cluster; its authors' code can, see ``allow_one``). The configured selection samples inside each cluster: the paper's
+half of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
+without training rows join the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each
+number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and all hospitals are
+clustered with the number it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
-missing values a bin of their own), ``sizes`` (rows against an even share), or several, which then weigh the same. PSI
-terms of labels and attributes are unsigned, so that different skews can share a row and a cluster.
+with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
+weights. PSI terms of labels and attributes are unsigned, so that different skews can share a row and a cluster.
 
 Traffic: C scalars up once; for attributes also ``(bins + 1) D`` up, ``(bins - 1) D`` down and ``(bins + 1) D`` up once;
 then, per participant, P down and P + 1 up.
@@ -74,31 +75,25 @@ ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 
 @dataclass(frozen=True)
 class ClustPsi(Strategy):
-    """``by``: what hospitals are clustered by; ``clusters``: τ, searched where None.
-
-    ``epsilon``: how shares are smoothed before PSI is taken (:data:`raysim.strategies.shared.psi.Smoothing`).
-    ``allow_one``: one cluster unless some number of them has a positive silhouette. ``privacy_epsilon``: ε of the
-    Laplace noise on label counts, none where None. ``bins`` of each feature, for attributes. ``search_sample``: above
-    how many hospitals the search runs on that many of them.
-    """
+    """Clusters of hospitals by population stability indices (Clust-PSI-PFL); the fields are its settings."""
 
     title: ClassVar[str] = "Clust-PSI-PFL"
     needs: ClassVar[Needs] = CLUSTERS
 
     by: tuple[Aspect, ...] = ("labels",)
-    """What hospitals are compared by: ``labels``, ``attributes`` (features), ``sizes``, or several."""
+    """The properties by which hospitals are compared: ``labels``, ``attributes`` (features), ``sizes``, or several."""
     clusters: int | None = None
-    """τ, the number of clusters; null searches the one with the best silhouette."""
+    """τ, the number of clusters; null searches the number with the best silhouette."""
     allow_one: bool = False
-    """Whether all hospitals are one cluster unless some number of clusters has a positive silhouette."""
+    """Whether all hospitals form one cluster if no number of clusters has a positive silhouette."""
     privacy_epsilon: float | None = None
     """ε of the Laplace noise on label counts; null adds none."""
     bins: int = 10
-    """Quantile bins of each feature, where hospitals are compared by attributes."""
+    """The number of quantile bins of each feature, if hospitals are compared by attributes."""
     search_sample: int = 200
-    """Above this many hospitals, the number of clusters is searched on a sample of so many."""
+    """With more hospitals than this, the number of clusters is searched on a sample of this size."""
     epsilon: Smoothing = EPSILON
-    """How empty bins are smoothed before PSI is taken: a number, or ``counts`` (half a row in every bin)."""
+    """The smoothing of empty bins before PSI is computed: a number, or ``counts`` (half a row in every bin)."""
 
     def __post_init__(self) -> None:
         if not self.by:
@@ -145,7 +140,7 @@ class ClustPsi(Strategy):
         cluster = members(state)[view.trainable]
         drawn = []
         for row in range(1, len(state.models)):
-            # The first cluster draws as a run without clusters does, so that a single one is federated averaging.
+            # The first cluster samples like a run without clusters, so that a single cluster is federated averaging.
             key = (round,) if row == 1 else (round, row)
             drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
         return np.sort(np.concatenate(drawn))
@@ -160,7 +155,8 @@ class ClustPsi(Strategy):
         return {"cluster": members(state)}
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """What hospitals ``ids [h]`` are clustered by, ``[h, D']``, and the row ``[D']`` of one without skew."""
+        """Return the values that hospitals ``ids [h]`` are clustered by, ``[h, D']``, and the row ``[D']`` for
+        no skew."""
         blocks = [self._block(view, ids, aspect) for aspect in ASPECTS if aspect in self.by]
         raw = np.concatenate(blocks, axis=1)
         scaled = standardise(raw)
@@ -169,7 +165,7 @@ class ClustPsi(Strategy):
         if len(blocks) > 1:
             weights = np.concatenate([np.full(block.shape[1], block.shape[1] ** -0.5) for block in blocks])
             scaled, plain = scaled * weights, plain * weights
-        # Equal distributions of different sizes may differ in the last bits, which make no cluster.
+        # Equal distributions of different sizes may differ in the last bits, which must not form clusters.
         return np.round(scaled, 10), plain
 
     def _block(self, view: FederationView, ids: Ids, aspect: Aspect) -> Floats:

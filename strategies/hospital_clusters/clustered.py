@@ -1,7 +1,8 @@
 """Federated averaging inside each cluster, without a global model.
 
-The baseline "Clustered (No global)" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined; taken as CHiP-FL with
-lam = mu = 0 and alpha = 1: independent federated averaging in each cluster. Each hospital uses its cluster's model.
+The baseline "Clustered (No global)" of CHiP-FL (Zhou), Table 2, which the paper does not define. Here it is CHiP-FL
+with lam = mu = 0 and alpha = 1: independent federated averaging in each cluster. Each hospital uses its cluster's
+model.
 
 Traffic: the signature once; per participant P scalars down, P + 1 up.
 """
@@ -18,13 +19,7 @@ from raysim.strategies.shared.clustering import members
 
 @dataclass(frozen=True, kw_only=True)
 class Clustered(SignatureClustering):
-    """``clusters``: K (``auto``: 5, or as many as there are hospitals).
-
-    ``signature`` and ``block_scale`` say what hospitals are clustered by.
-
-    ``recluster_every``: r, after how many rounds they are clustered again
-    (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
-    """
+    """Independent federated averaging in each cluster of hospitals, which are clustered by their signatures."""
 
     title: ClassVar[str] = "Clustered FL"
 

@@ -1,19 +1,20 @@
-"""FedSoft: a hospital's rows come from several sources, and its own model leans to each centre by its share of them.
+"""FedSoft: a hospital's rows come from several sources, and its own model is pulled to each centre by its share of
+rows.
 
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
-read through the authors' code.
+details follow the authors' code.
 
 Every τ rounds each hospital receives all S centres and sends ``u_ks``, the share of its rows whose loss is smallest
-under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre draws
-``ceil(fraction K / S)`` of the K hospitals that have rows and are available, without replacement, with chances ``v_sk``
-in proportion to ``u_ks n_k``; all that are drawn minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model.
-A centre becomes the plain mean of the models that come back from the hospitals that it drew; where none does, it stays.
+under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre samples
+``ceil(fraction K / S)`` of the K hospitals that have rows and are available, without replacement, with probabilities
+``v_sk`` in proportion to ``u_ks n_k``. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their
+own model. A centre becomes the plain mean of the models that its sampled hospitals return; without any it stays.
 
-Choices: the size of a draw. ``selection: configured`` is the variant without draws: the configured selection says who
-trains, and ``c_s`` is the mean of their models by ``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before
-its first round a hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; ``start: mixture`` begins every
-round there. Hospitals without training rows use the plain mean of the centres, and a selection that asks for losses
-gets those under this mean.
+Choices: the number of hospitals that a centre samples. ``selection: configured`` is the variant without sampling by
+centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by ``u_ks n_k``.
+Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its mixture
+``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without training
+rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
 
 There may be more centres than hospitals: each row of a hospital belongs to one.
 
@@ -69,36 +70,36 @@ class NearestShares:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftState(State):
-    """The state of FedSoft. Of the models, row 0 is the plain mean of the centres, row ``1 + s`` the centre s."""
+    """The state of FedSoft. Row 0 of the models is the plain mean of the centres, row ``1 + s`` is centre s."""
 
     importance: Floats
-    """u, ``[N, S]``; zeros for hospitals without rows."""
+    """The shares u, ``[N, S]``; zeros for hospitals without rows."""
     rounds: int = 0
-    """How many rounds have changed the centres."""
+    """The number of rounds that have changed the centres."""
 
 
 @dataclass(frozen=True)
 class FedSoft(Strategy):
-    """``clusters``: S; ``lam``: λ; ``every``: τ; ``floor``: σ; ``spread`` of the centres' starts."""
+    """Soft clusters of hospitals with a proximal term towards each centre (FedSoft); the fields are its settings."""
 
     needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums", own_steps=True)
 
     clusters: int = 5
     """S, the number of centres."""
     lam: float = 0.1
-    """λ: how strongly a hospital's own model is pulled to the centres."""
+    """λ: the weight of the proximal terms between a hospital's own model and the centres."""
     every: int = 2
-    """τ: rounds after which hospitals send again which centres fit their rows."""
+    """τ: the number of rounds after which hospitals send again which centres fit their rows."""
     floor: float = 1e-4
-    """σ: the share of rows that a centre has at a hospital where none fits it."""
+    """σ: the share of rows that a centre gets at a hospital if it fits none of its rows."""
     spread: float = 0.1
-    """Standard deviation of the noise that sets the centres apart at the start."""
+    """Standard deviation of the noise between the initial centres."""
     selection: Literal["importance", "configured"] = "importance"
-    """Who trains: drawn for each centre by ``importance``, or by the ``configured`` selection."""
+    """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: float = 0.5
-    """The share of hospitals that the centres draw in a round, together."""
+    """The share of hospitals that all centres together sample in a round."""
     start: Literal["own", "mixture"] = "own"
-    """Where a hospital begins a round: at its ``own`` model, or at its ``mixture`` of the centres."""
+    """The model from which a hospital begins a round: its ``own`` model, or its ``mixture`` of the centres."""
 
     def __post_init__(self) -> None:
         at_least("clusters", self.clusters, 1)
@@ -134,7 +135,7 @@ class FedSoft(Strategy):
         total = into.sum(axis=0)
         return LocalProblem(
             start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
-            # A centre has no weights where none of the hospitals that it drew takes part: it stays.
+            # A centre without participants among its sampled hospitals has no weights and does not change.
             upload=Upload(into / np.where(total > 0, total, 1.0), sums=self.clusters, what="parameters"),
             objective=Objective(
                 proximal=tuple(Proximal(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
@@ -159,14 +160,14 @@ class FedSoft(Strategy):
         return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
-        """``u [N, S]`` under ``centres [S, P]``."""
+        """Ask hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""
         u = np.zeros((len(view.sizes), len(centres)))
         nearest = np.stack(view.ask(NearestShares(), models=centres, ids=view.trainable))
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 
     def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:
-        """Which hospitals each centre draws in the present round, ``[N, S]``."""
+        """Return which hospitals each centre samples in the current round, ``[N, S]``."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])

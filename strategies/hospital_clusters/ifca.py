@@ -3,23 +3,26 @@
 A. Ghosh, J. Chung, D. Yin, K. Ramchandran: *An Efficient Framework for Clustered Federated Learning*, NeurIPS 2020,
 Algorithm 1.
 
-A round: participants receive all K models and choose ``k_i = argmin_k L_i(theta_k)``, ties to the smaller k. Option II
-(``averaging: model``): they train from theirs, and each model becomes the mean of those trained from it, uniform as in
-the paper. Option I (``averaging: gradient``): one epoch, and the deltas of a cluster are divided by the size of the
-whole cohort; with ``training.batch_size: 0`` and plain SGD this is the paper's step, γ being the learning rate. A model
-that nobody chose stays.
+In a round, participants receive all K models and choose ``k_i = argmin_k L_i(theta_k)``, ties to the smaller k.
 
-Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which keep the best of several runs, are
-left out: compare seeds instead. A hospital is served the model that it would choose now; one without training rows the
-first. A selection that asks for losses gets those under the model that a hospital chose last; before its first choice,
-under the first model.
+- Option II (``averaging: model``): hospitals train from the chosen model, and each model becomes the mean of the models
+  trained from it, uniform as in the paper.
+- Option I (``averaging: gradient``): one epoch, and the deltas of a cluster are divided by the size of the whole
+  cohort. With ``training.batch_size: 0`` and plain SGD this is the paper's step, γ being the learning rate.
 
-Where the server is to learn sums alone, each hospital chooses by itself and sends K P scalars, its delta among zeros,
-and a 1 among K zeros: sums tell how many chose a model, and nothing tells who. Each model becomes the weighted mean of
-those that came from it, by the sums of their weights.
+A model that no hospital chose does not change.
 
-Traffic: per participant K P scalars down; its choice, P and the number of its rows up; where its choice is hidden
-K P + K and the number of its rows.
+Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which use the best of several runs, are
+left out: compare seeds instead. A hospital uses the model that it would choose now; a hospital without training rows
+uses the first. A selection that uses losses receives losses under the model that a hospital chose last, or under the
+first model before its first choice.
+
+If the server may learn only sums, each hospital chooses locally and sends K P scalars, its delta among zeros, and a 1
+among K zeros. The sums reveal how many hospitals chose a model, but not which. Each model becomes the weighted mean of
+the models trained from it, by the sums of their weights.
+
+Traffic: per participant K P scalars down; its choice, P and the number of its rows up. If its choice is hidden, K P + K
+and the number of its rows up.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest:
-    """Which model, 0 to K - 1, has the smallest mean training loss, ``[1]``; 0 without rows."""
+    """The index, 0 to K - 1, of the model with the smallest mean training loss, ``[1]``; 0 without rows."""
 
     kind: ClassVar[str] = "choice"
 
@@ -74,17 +77,18 @@ class Nearest:
 
 
 COUNTS = 0.1
-"""The share of a round's budget of privacy that hides how many hospitals have chosen a model."""
+"""The share of a round's privacy budget that hides how many hospitals have chosen a model."""
 
 LEAST = 3
-"""Noise can bring a number of hospitals near 0: a model's sum is divided by the part of so many at least."""
+"""The smallest number of hospitals by which a noisy sum is divided, because noise can bring their number near 0."""
 
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of the ``models [K, P]``: the delta among zeros, and a 1 among zeros.
+    """Local training from the best of the ``models [K, P]``. The hospital sends its delta among zeros, and a 1 among
+    zeros.
 
-    Under a guarantee of privacy (``clip`` is not infinite) both together are no longer than the clip.
+    Under a privacy guarantee (``clip`` is finite) the norm of both together is at most the clip.
     """
 
     models: int
@@ -99,7 +103,7 @@ class ChosenTraining(Program):
 
     @property
     def one(self) -> float:
-        """What a hospital counts in ``chosen``."""
+        """The entry of ``chosen`` that stands for one hospital."""
         return math.sqrt(COUNTS) * self.clip if math.isfinite(self.clip) else 1.0
 
     def run(self, at: Context) -> Reply:
@@ -115,19 +119,19 @@ class ChosenTraining(Program):
 
 @dataclass(frozen=True)
 class Ifca(Weighted):
-    """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
+    """Clusters of hospitals that each choose the best of K models (IFCA); the fields are its settings."""
 
     title: ClassVar[str] = "IFCA"
     needs: ClassVar[Needs] = Needs("clusters")
 
     clusters: Clusters = "auto"
-    """K, the number of cluster models; ``auto`` is 5, or as many as there are hospitals."""
+    """K, the number of cluster models; ``auto`` is 5, or the number of hospitals if it is smaller."""
     averaging: Literal["model", "gradient"] = "model"
-    """What is averaged: trained models (``model``, option II) or one step's updates (``gradient``, option I)."""
+    """What is averaged: trained models (``model``, option II) or the updates of one step (``gradient``, option I)."""
     spread: float = 0.1
-    """Standard deviation of the noise that sets the models apart at the start."""
+    """Standard deviation of the noise between the initial models."""
     weights: Weighting = field(default="uniform", kw_only=True)
-    """How much a hospital counts in its cluster: ``uniform``, by its rows (``samples``), or rows with a ``floor``."""
+    """The weight of a hospital in its cluster: ``uniform``, by its rows (``samples``), or by rows with a ``floor``."""
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters)
@@ -155,7 +159,7 @@ class Ifca(Weighted):
         if view.hides:
             count, clip = len(state.models) - 1, math.inf if view.noise is None else view.noise.clip
             return LocalProblem(
-                start=np.full_like(ids, OWN),  # where it starts is its own choice
+                start=np.full_like(ids, OWN),  # the hospital chooses its start
                 upload=Upload(self.weigh(view.sizes[ids]), sums=count),
                 training=training,
                 program=ChosenTraining(count, len(view.initial), epochs, clip),
@@ -176,7 +180,7 @@ class Ifca(Weighted):
         if isinstance(program, ChosenTraining):
             chosen, step = update.beside("chosen")[:, None] / program.one, update.sums
             if view.noise is not None and view.noise.multiplier:
-                # All count alike under a guarantee, whoever else takes part.
+                # Under a guarantee all hospitals have the same weight, independent of the other participants.
                 part = float(sent_weights(update).max(initial=0.0))
                 chosen = np.maximum(chosen, max(LEAST, view.least_members) * part)
             if self.averaging == "model":
@@ -191,5 +195,5 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """The model row that each of hospitals ``ids [H]`` chooses, ``[H]``."""
+    """Ask hospitals ``ids [H]`` for the model row that each chooses, ``[H]``."""
     return 1 + np.concatenate(view.ask(Nearest(), models=state.models[1:], ids=ids)).astype(np.int64)

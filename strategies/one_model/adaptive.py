@@ -1,22 +1,23 @@
-"""FedAdagrad, FedYogi and FedAdam: the averaged delta of a round is a gradient to a server that adapts its steps.
+"""FedAdagrad, FedYogi and FedAdam: the server treats the averaged delta of a round as a gradient and adapts its step
+size.
 
 S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan: *Adaptive Federated
 Optimization*, ICLR 2021, Algorithm 2.
 
 With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and
-``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v sums up squares:
+``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v accumulates squares:
 
-- FedAdagrad: ``v <- v + D^2``. Steps shrink with all the squares that the server has seen; β_1 is 0 unless set.
+- FedAdagrad: ``v <- v + D^2``. Steps shrink as the squares of all rounds add up; β_1 is 0 unless set.
 - FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. v moves by no more than the newest square.
 - FedAdam: ``v <- beta_2 v + (1 - beta_2) D^2``. v is an exponential average. ``bias_correction: flower`` multiplies the
-  rate by ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation
-  (1, 2, ...); the paper has no such factor.
+  rate by ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1,
+  2, ...); the paper has no such factor.
 
-Deviations: ``v`` starts at 0, as in Flower and FedLab, where the paper asks for at least ``tau^2``
-(``initial_accumulator: tau2``); deltas are weighted by rows, as in Flower, where the paper's are not
-(``weights: uniform``). The paper's client rate η_l is ``training.learning_rate`` with the optimizer ``sgd``; beside
+Deviations: ``v`` starts at 0, as in Flower and FedLab; the paper requires at least ``tau^2``
+(``initial_accumulator: tau2``). Deltas are weighted by rows, as in Flower; the paper weights them equally
+(``weights: uniform``). The paper's client rate η_l is ``training.learning_rate`` with the optimizer ``sgd``; with
 another optimizer it has no counterpart. Defaults are the best of Clust-PSI-PFL's grid. A round without participants
-leaves m and v as they were.
+does not change m and v.
 
 Traffic as federated averaging: P scalars down, P + 1 up per participant.
 """
@@ -32,33 +33,33 @@ from raysim.strategies.base import FederationView, Floats, State, Update, at_lea
 from raysim.strategies.shared.weights import Weighted
 
 InitialAccumulator = Literal["zero", "tau2"]
-"""Where ``v`` starts: at 0 as Flower and FedLab do, or at ``tau^2``, the least that the paper allows."""
+"""The initial value of ``v``: 0 as in Flower and FedLab, or ``tau^2``, the smallest value that the paper allows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdaptiveState(State):
-    """What an adaptive server carries from round to round."""
+    """The state of an adaptive server between rounds."""
 
     m: Floats
     """The average of ``D``, ``[P]``."""
     v: Floats
     """The accumulated squares of ``D``, ``[P]``."""
     steps: int = 0
-    """How many rounds went into them."""
+    """The number of rounds in both averages."""
 
 
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
-    """What the three servers share: everything but how v grows, and FedAdam's rate."""
+    """The common part of the three servers: all but the update of v and FedAdam's rate."""
 
     server_learning_rate: float = 0.001
     """η: step size of the server."""
     beta_1: float = 0.9
     """β1: decay of the average of updates."""
     tau: float = 0.001
-    """τ: added to the square root in the step, so that small squares do not make large steps."""
+    """τ: a constant added to the square root in the step, so that small squares do not cause large steps."""
     initial_accumulator: InitialAccumulator = "zero"
-    """v at the start: ``zero``, or ``tau2`` (τ squared)."""
+    """The initial value of v: ``zero``, or ``tau2`` (τ squared)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,24 +79,24 @@ class AdaptiveServer(Weighted):
         v = self.accumulated(state.v, delta**2)
         steps = state.steps + 1
         scale = np.sqrt(v) + self.tau
-        # A coordinate without any scale (v = tau = 0) stays.
+        # A coordinate without a scale (v = tau = 0) does not change.
         step = self.rate(steps) * np.divide(m, scale, out=np.zeros_like(m), where=scale > 0)
         return AdaptiveState(models=state.models + step, m=m, v=v, steps=steps)
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
-        """The next ``v [P]`` from the ``squares [P]`` of D."""
+        """Return the next ``v [P]`` from the ``squares [P]`` of D."""
         raise NotImplementedError
 
     def rate(self, step: int) -> float:
-        """The server's rate in its ``step`` (1, 2, ...)."""
+        """Return the server's rate in its ``step`` (1, 2, ...)."""
         return self.server_learning_rate
 
 
 @dataclass(frozen=True)
 class FedAdagrad(AdaptiveServer):
-    """FedAdagrad: an adaptive server whose steps shrink with all the squares it has seen.
+    """FedAdagrad: an adaptive server whose steps shrink as the squares of all rounds add up.
 
-    ``server_learning_rate``: η, ``beta_1``: β_1, ``tau``: τ, ``initial_accumulator``: v_0; weights as FedAvg.
+    ``server_learning_rate``: η, ``beta_1``: β_1, ``tau``: τ, ``initial_accumulator``: v_0; weights as in FedAvg.
     """
 
     server_learning_rate: float = 0.3162
@@ -111,7 +112,7 @@ class FedYogi(AdaptiveServer):
     """FedYogi: an adaptive server whose second moment moves by no more than the newest square.
 
     ``server_learning_rate``: η, ``beta_1``: β_1, ``beta_2``: β_2, ``tau``: τ, ``initial_accumulator``: v_0; weights as
-    FedAvg.
+    in FedAvg.
     """
 
     beta_2: float = 0.99
@@ -131,13 +132,13 @@ class FedAdam(AdaptiveServer):
     """FedAdam: an adaptive server with exponential averages of deltas and of their squares.
 
     ``server_learning_rate``: η, ``beta_1``: β_1, ``beta_2``: β_2, ``tau``: τ, ``initial_accumulator``: v_0; weights as
-    FedAvg.
+    in FedAvg.
     """
 
     beta_2: float = 0.99
     """β2: decay of the average of squares."""
     bias_correction: Literal["none", "flower"] = "none"
-    """Whether averages are corrected for their start at zero, as ``flower`` does."""
+    """Whether averages are corrected for their initial value of zero: ``flower`` corrects them as Flower does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

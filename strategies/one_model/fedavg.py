@@ -16,4 +16,5 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedAvg(Weighted):
-    """``weights``: by ``samples`` (the paper), ``uniform``, or a ``floor`` of ``minimum_weight`` for small sites."""
+    """Federated averaging. ``weights``: by ``samples`` (the paper), ``uniform``, or a ``floor`` of ``minimum_weight``
+    for small sites."""

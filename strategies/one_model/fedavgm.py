@@ -4,7 +4,7 @@ T.-M. H. Hsu, H. Qi, M. Brown: *Measuring the Effects of Non-Identical Data Dist
 Classification*, arXiv:1909.06335, 2019, section 3.
 
 With ``D`` the averaged delta of a round: ``v <- momentum v + D``, ``theta <- theta + server_learning_rate v``. There is
-no factor ``1 - momentum`` and no Nesterov step. The paper does not give a server learning rate; it is 1 here.
+no factor ``1 - momentum`` and no Nesterov step. The paper does not give a server learning rate; its default is 1.
 Traffic as federated averaging: P scalars down, P + 1 up per participant; the velocity stays at the server.
 """
 
@@ -28,17 +28,17 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MomentumState(State):
-    """``velocity [P]``: v."""
+    """The state of FedAvgM, with ``velocity [P]``: v."""
 
     velocity: Floats
 
 
 @dataclass(frozen=True)
 class FedAvgM(Weighted):
-    """``momentum``: β; ``server_learning_rate``: η_s; weights as FedAvg."""
+    """Federated averaging with momentum at the server (FedAvgM); the fields are its settings."""
 
     momentum: float = 0.7
-    """β: the share of the last step that goes into the next."""
+    """β: the momentum, by which the previous step enters the next."""
     server_learning_rate: float = 1.0
     """Step size of the server."""
 

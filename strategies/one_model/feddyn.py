@@ -1,12 +1,12 @@
-"""FedDyn: a penalty that changes from round to round lets hospitals' own minima agree with the common one.
+"""FedDyn: a penalty that changes from round to round makes hospitals' own minima agree with the common one.
 
 D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama: *Federated Learning Based on Dynamic
 Regularization*, ICLR 2021, Algorithm 1.
 
-A participant minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2`` and then sets ``g_i -= alpha (theta_i -
-w)``, which stays at the hospital. The server keeps ``h -= alpha/N sum delta_i`` over the N hospitals with training
-rows, and its next model is the mean of the participants' models less ``h / alpha``. Hospitals that do not take part
-keep their ``g_i``. A tiny alpha makes the last term huge: the paper takes .01 to .1.
+A participant minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2`` and then sets
+``g_i -= alpha (theta_i - w)``, which stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` over the N
+hospitals with training rows, and its next model is the mean of the participants' models less ``h / alpha``. The ``g_i``
+of hospitals that do not take part does not change. A tiny alpha makes the last term huge: the paper uses .01 to .1.
 
 Traffic per participant: P scalars down, P + 1 up.
 """
@@ -38,14 +38,14 @@ from raysim.strategies.shared.program_average import DeltaTraining, alike
 
 @dataclass(frozen=True, eq=False)
 class FedDynState(State):
-    """``drift [P]``: h."""
+    """The state of FedDyn, with ``drift [P]``: h."""
 
     drift: Floats | None = None
 
 
 @dataclass(frozen=True)
 class DynamicTraining(DeltaTraining):
-    """Local training with the hospital's own linear term, which it renews."""
+    """Local training with the hospital's own linear term, which the hospital updates afterwards."""
 
     alpha: float
     name: str = "feddyn"
@@ -62,7 +62,7 @@ class DynamicTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class FedDyn(Strategy):
-    """``alpha``: α, the weight of the penalty; every participant counts alike."""
+    """Federated learning with dynamic regularisation (FedDyn). All participants have equal weights."""
 
     needs = Needs.more("counts who takes part")
 

@@ -1,13 +1,13 @@
-"""FedNova: updates are divided by how many steps each hospital has taken, so that busy hospitals do not drag the model.
+"""FedNova: updates are divided by each hospital's number of steps, so that hospitals with more steps do not dominate.
 
 J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
 Federated Optimization*, NeurIPS 2020, Algorithm 1 and section 4.
 
-A participant takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``; the model moves by
+A participant takes ``tau_i`` steps, which it counts itself, and sends ``delta_i / a_i`` and ``a_i``. The model moves by
 ``(sum w_i a_i) * sum w_i delta_i / a_i``. ``a_i`` is the 1-norm of the steps' weights in the update: ``tau_i`` for
-plain steps, with momentum ``rho`` that is ``(tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)``, and with a proximal
-term ``mu`` it is ``(1 - (1 - rate mu)^tau) / (rate mu)``. Where all take equally many steps, this is federated
-averaging.
+plain steps; ``(tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)`` with momentum ``rho``; and
+``(1 - (1 - rate mu)^tau) / (rate mu)`` with a proximal term ``mu``. If all hospitals take equally many steps, this is
+federated averaging.
 
 Traffic per participant: P scalars down, P + 2 up.
 """
@@ -57,7 +57,8 @@ class NormalisedTraining(Program):
         return Reply({"delta": (theta - start) / steps if steps else theta - start, "steps": steps})
 
     def _weight(self, taken: int, shrink: float) -> float:
-        """The 1-norm of the weights of so many steps in the update; a proximal step shrinks the one before."""
+        """Return the 1-norm of the weights of ``taken`` steps in the update; a proximal step shrinks the
+        previous one."""
         if self.momentum:
             rest = 1 - self.momentum
             return (taken - self.momentum * (1 - self.momentum**taken) / rest) / rest
@@ -66,12 +67,12 @@ class NormalisedTraining(Program):
 
 @dataclass(frozen=True)
 class FedNova(Weighted):
-    """``mu``: a proximal term, as FedProx has it; weights as FedAvg."""
+    """Federated averaging of normalised updates (FedNova); ``mu`` adds a proximal term as in FedProx."""
 
     needs = Needs.more("sends numbers of steps, which no clip of updates fits")
 
     mu: float = 0.0
-    """μ: how strongly a hospital is pulled to the model that it received."""
+    """μ: the weight of the proximal term towards the received model."""
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)

@@ -3,13 +3,13 @@
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: *Federated Optimization in Heterogeneous Networks*,
 MLSys 2020, Algorithm 2.
 
-Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``; a straggler may stop after fewer epochs and
-still counts. With one full-batch step a round the proximal term has no gradient yet, and this is federated averaging.
+Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``. A straggler may stop after fewer epochs and
+still counts. With one full-batch step per round the proximal term has no gradient yet, and this is federated averaging.
 
-Deviations from Algorithm 2: there the server draws K hospitals with probabilities ``n_i / n`` and averages them with
-equal weights. Here it takes the configured selection and weighs by rows, as federated averaging does; with
-``selection: by_rows`` and ``weights: uniform`` it is the paper's. The gamma-inexact solutions of the paper are the
-configured epochs, or ``straggler_epochs``.
+Deviations from Algorithm 2: the paper's server samples K hospitals with probabilities ``n_i / n`` and averages them
+with equal weights. Here the configured selection samples, and updates are weighted by rows as in federated averaging.
+With ``selection: by_rows`` and ``weights: uniform`` it is the paper's algorithm. The configured epochs, or
+``straggler_epochs``, replace the paper's gamma-inexact solutions.
 
 Traffic as federated averaging: P scalars down, P + 1 up per participant.
 """
@@ -37,14 +37,14 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedProx(Weighted):
-    """``mu`` for all, ``mu_by_hospital`` by name for some; ``straggler_epochs`` by name; weights as FedAvg."""
+    """Federated averaging with a proximal term (FedProx); the fields are its settings."""
 
     mu: float = 0.01
-    """μ: how strongly a hospital is pulled to the model that it received."""
+    """μ: the weight of the proximal term towards the received model."""
     mu_by_hospital: Mapping[str, float] = field(default_factory=dict)
-    """Another μ for some hospitals, by name."""
+    """Other values of μ for some hospitals, by name."""
     straggler_epochs: Mapping[str, int] = field(default_factory=dict)
-    """Fewer epochs for some hospitals, by name."""
+    """Smaller numbers of epochs for some hospitals, by name."""
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)

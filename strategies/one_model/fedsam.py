@@ -1,10 +1,10 @@
-"""FedSAM: federated averaging whose hospitals look for flat minima.
+"""FedSAM: federated averaging with local training that seeks flat minima.
 
 Z. Qu, X. Li, R. Duan, Y. Liu, B. Tang, Z. Lu: *Generalized Federated Learning via Sharpness Aware Minimization*, ICML
 2022, Algorithm 1.
 
-A step on a batch first climbs by ``e = rho g / |g|`` along the batch's gradient ``g``, and then descends from ``w`` by
-the gradient at ``w + e``, of the same batch. With ``rho: 0`` this is federated averaging.
+A step on a batch first climbs by ``e = rho g / |g|`` along the batch's gradient ``g``. It then descends from ``w`` by
+the gradient of the same batch at ``w + e``. With ``rho: 0`` this is federated averaging.
 
 Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
 """
@@ -21,7 +21,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class SharpnessAware(DeltaTraining):
-    """Local training by steps that look ``rho`` ahead, uphill."""
+    """Local training by steps with the gradient at a point ``rho`` uphill."""
 
     rho: float
     name: str = "fedsam"
@@ -39,10 +39,10 @@ class SharpnessAware(DeltaTraining):
 
 @dataclass(frozen=True)
 class FedSam(ProgramAverage):
-    """``rho``: how far each step looks uphill; weights as FedAvg."""
+    """Federated averaging by sharpness-aware minimisation (FedSAM); weights as in FedAvg."""
 
     rho: float = 0.05
-    """ρ: the length of the step uphill."""
+    """ρ: the length of the step uphill at which the gradient is computed."""
 
     def __post_init__(self) -> None:
         at_least("rho", self.rho, 0)

@@ -1,13 +1,14 @@
-"""MOON: a hospital's representations of its patients are drawn to the federated model's, and away from its old ones.
+"""MOON: a contrastive loss pulls a hospital's representations to the global model's and away from its previous ones.
 
 Q. Li, B. He, D. Song: *Model-Contrastive Federated Learning*, CVPR 2021, Algorithm 1.
 
 A participant minimises ``L_i + mu * con`` from the model that it received, where ``con`` is the mean over a batch of
-``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``: z is the representation of a row, the input of the last layer, by
-the model being trained, z_glob that by the received model, and z_prev that by the hospital's own model after its last
-participation (at its first the received model, where ``con`` has no gradient). μ = 0 is federated averaging.
+``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``. z is the representation of a row (the input of the last layer) by
+the model being trained. z_glob is the representation by the received model. z_prev is the representation by the
+hospital's own model after its last participation; in its first participation it is the received model's, and ``con``
+has no gradient. μ = 0 is federated averaging.
 
-Needs a model of at least two layers. The paper's extra projection head is left out: a model is what the user gives.
+The model needs at least two layers. The paper's extra projection head is left out: the model is the user's choice.
 Traffic: as federated averaging; per participant P scalars down, P + 1 up.
 """
 
@@ -35,14 +36,14 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Moon(Weighted):
-    """``mu``: μ, ``temperature``: τ; weights as FedAvg."""
+    """Federated averaging with a contrastive loss (MOON); weights as in FedAvg."""
 
     title: ClassVar[str] = "MOON"
 
     mu: float = 1.0
-    """μ: the weight of the contrast between representations in the loss."""
+    """μ: the weight of the contrastive term in the loss."""
     temperature: float = 0.5
-    """τ of the contrast."""
+    """τ: the temperature of the contrastive term."""
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)

@@ -1,16 +1,16 @@
-"""RFA: the model moves by the geometric median of hospitals' updates, which the server never sees one by one.
+"""RFA: the model moves by the geometric median of hospitals' updates, computed from sums without single updates.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 
-Hospitals train and keep their update ``delta_i``; the first point ``z`` is their weighted mean. ``passes`` more calls
-of a round bring each hospital ``z``; it sends ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, and
-``z`` moves by the ratio of the sums. Written so, what is sent is at most ``w_i`` long, however far away an update is.
-The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, and starts at 0, not at the mean.
-Fewer than half of the weight cannot move the model far; a hospital that lies about ``v_i`` is not resisted. Without
-passes it is federated averaging.
+Hospitals train and store their update ``delta_i``; the first point ``z`` is their weighted mean. ``passes`` more calls
+of a round send ``z`` to each hospital. It returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, and
+``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``, however far away
+an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but starts at 0
+instead of the mean. Hospitals with less than half of the weight cannot move the model far. A hospital that sends a
+false ``v_i`` is not resisted. Without passes it is federated averaging.
 
-Traffic per participant: P float64 and its weight down, P + 1 up, and as much again in each pass.
+Traffic per participant: P float64 and its weight down, P + 1 up, and the same again in each pass.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class HeldTraining(Program):
-    """The configured local training, whose update the hospital keeps, and sends times its weight."""
+    """The configured local training. The hospital stores its update and sends it times its weight."""
 
     size: int
     name: str = "rfa"
@@ -61,13 +61,14 @@ class HeldTraining(Program):
 
 @dataclass(frozen=True)
 class Pull(Program):
-    """How a hospital's update pulls at the point that it receives, with its share of the mean weight."""
+    """A hospital's contribution to the Weiszfeld step at the received point, weighted by its share of the mean
+    weight."""
 
     size: int
     nu: float
     hospitals: int
     largest: float
-    """Of the shares."""
+    """The largest of the hospitals' shares."""
     name: str = "rfa_pass"
 
     @property
@@ -90,14 +91,14 @@ class Pull(Program):
 
 @dataclass(frozen=True)
 class RFA(Weighted):
-    """``passes`` after the mean, ``nu``: the distance below which no update pulls more strongly; weights as FedAvg."""
+    """Robust aggregation by the geometric median (RFA); weights as in FedAvg."""
 
     needs = Needs.more("makes several calls of a round")
 
     passes: int = 3
-    """R: how often the point is moved."""
+    """R: the number of passes after the mean, each of which moves the point once."""
     nu: float = 1e-6
-    """ν: the smoothing distance."""
+    """ν: the smoothing distance, below which an update's weight does not grow further."""
 
     def __post_init__(self) -> None:
         at_least("passes", self.passes, 0)

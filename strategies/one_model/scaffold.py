@@ -1,15 +1,15 @@
-"""SCAFFOLD: control variates take each hospital's own drift out of its steps.
+"""SCAFFOLD: control variates remove each hospital's own drift from its steps.
 
 S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh: *SCAFFOLD: Stochastic Controlled Averaging
 for Federated Learning*, ICML 2020, Algorithm 1.
 
-A participant receives θ and c and takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ. Then it renews its own
+A participant receives θ and c and takes K steps ``y <- y - eta_l (g_i(y) - c_i + c)`` from θ. Then it updates its own
 variate: from its steps, ``c_i+ = c_i - c + (theta - y) / (K eta_l)`` (option II), or as the full-batch gradient at θ
-(option I). ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` with uniform weights as in the paper, or by rows;
-``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N all hospitals, so that c stays the mean of all c_i. Variates start at 0,
-which makes the first round that of federated averaging.
+(option I). ``theta <- theta + eta_g sum_S w_i (y_i - theta)`` with uniform weights as in the paper, or by rows.
+``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N all hospitals, so that c stays the mean of all c_i. Variates start at 0, so
+the first round equals federated averaging.
 
-The local optimiser is plain SGD: with another, a step is no gradient, and c_i would not be one.
+The local optimiser must be plain SGD: the steps of another optimiser are not gradients, and neither would c_i be one.
 Traffic: per participant 2 P scalars down, 2 P + 1 up.
 """
 
@@ -45,14 +45,14 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VariateState(State):
-    """``variate [P]``: c."""
+    """The state of SCAFFOLD, with ``variate [P]``: c."""
 
     variate: Floats
 
 
 @dataclass(frozen=True)
 class CorrectedTraining(Program):
-    """Local training along ``c - c_i``, after which the hospital renews its ``c_i``."""
+    """Local training with the correction ``c - c_i``, after which the hospital updates its ``c_i``."""
 
     size: int
     renew: Literal["steps", "gradient"]
@@ -67,7 +67,7 @@ class CorrectedTraining(Program):
         return {"variate": Keep((self.size,))}
 
     def run(self, at: Context) -> Reply:
-        # In the precision of the model, as its steps are.
+        # In the precision of the model, like its steps.
         start, server = at.received["theta"], at.received["variate"]
         own = at.memory.get("variate", np.zeros(self.size)).astype(start.dtype)
         theta, steps = at.model.train(start, linear=server - own)
@@ -84,7 +84,7 @@ class CorrectedTraining(Program):
 
 @dataclass(frozen=True)
 class Scaffold(Weighted):
-    """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or ``gradient`` (I); weights as FedAvg."""
+    """Federated averaging with control variates (SCAFFOLD); weights as in FedAvg."""
 
     title: ClassVar[str] = "SCAFFOLD"
     needs: ClassVar[Needs] = Needs.of_hospitals("sends control variates")
@@ -92,7 +92,7 @@ class Scaffold(Weighted):
     server_rate: float = 1.0
     """η_g: step size of the server."""
     renew: Literal["steps", "gradient"] = "steps"
-    """How control variates are renewed: from the ``steps`` of the round (option II) or a ``gradient`` (option I)."""
+    """How control variates are updated: from the ``steps`` of the round (option II) or a ``gradient`` (option I)."""
     weights: Weighting = field(default="uniform", kw_only=True)
 
     def __post_init__(self) -> None:

@@ -1,18 +1,19 @@
-"""CBFL: patients belong to the nearest of the centres that hospitals' mean patients cluster around.
+"""CBFL: patients belong to the nearest of the centres of clusters of hospitals' mean patients.
 
 L. Huang, A. L. Shea, H. Qian, A. Masurkar, H. Deng, D. Liu: *Patient clustering improves efficiency of federated
 machine learning to predict mortality and hospital stay time using distributed electronic medical records*, Journal of
 Biomedical Informatics 99, 2019; as in the baseline of FedGMC (Ye et al.), Table 2.
 
-Each hospital sends the mean of its patients' continuous features; the server clusters these means by k-means, with 3 to
-8 clusters, fewer than hospitals, by silhouette. Each patient goes to the nearest centre, and federated averaging trains
-a model for each cluster. The paper first encodes patients by a federated denoising autoencoder; ``encoder`` names one
-that has been trained (see :mod:`raysim.strategies.patient_clusters.encoding`), without it features stay what they are.
+Each hospital sends the mean of its patients' continuous features. The server clusters these means by k-means. The
+silhouette chooses the number of clusters, 3 to 8 and fewer than hospitals. Each patient belongs to the nearest centre,
+and federated averaging trains a model for each cluster. The paper first encodes patients by a federated denoising
+autoencoder. ``encoder`` names a trained one (see :mod:`raysim.strategies.patient_clusters.encoding`); without it
+features are not encoded.
 
 Traffic per hospital, with d continuous features out of D columns of values, and e encoded ones. Once, up: D scalars
 (which columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns),
-``d + G e`` (columns and centres), and G' (the clusters left) where only so many have training rows. In a round P down
-and P up for each participant and each cluster in which it has rows.
+``d + G e`` (columns and centres), and G' (the remaining clusters) if only G' have training rows. In a round P down and
+P up for each participant and each cluster in which it has rows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True, eq=False)
 class MeanPatient:
-    """The mean of the training rows over ``columns [d]``, encoded, ``[e]``; nothing without rows."""
+    """The mean of the training rows over ``columns [d]``, encoded, ``[e]``; empty without rows."""
 
     columns: Ids
     encoder: str | None = None
@@ -46,7 +47,7 @@ class MeanPatient:
 
     @property
     def scalars(self) -> int:
-        """The columns."""
+        """The number of columns, which each hospital receives."""
         return len(self.columns)
 
     def answer(self, rows: HospitalRows) -> Floats:
@@ -58,9 +59,7 @@ class MeanPatient:
 
 @dataclass(frozen=True)
 class Cbfl(PatientClustering):
-    """``clusters``: how many, searched where None; ``features``: what patients are clustered by, once ``encoder`` has
-    encoded them.
-    """
+    """Clusters of patients around hospitals' mean patients (CBFL); the fields are its settings."""
 
     title: ClassVar[str] = "CBFL"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")
@@ -68,9 +67,9 @@ class Cbfl(PatientClustering):
     clusters: int | None = None
     """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
-    """What patients are clustered by: ``continuous`` features, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     encoder: str | None = None
-    """The import path of a function that turns features into what is clustered; null takes them as they are."""
+    """The import path of a function that encodes the features before clustering; null uses the features themselves."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)

@@ -1,13 +1,13 @@
-"""Clusters of patients: each has a model, which every hospital trains on those of its rows that are in the cluster.
+"""One model for each cluster of patients: every hospital trains it on its rows in the cluster.
 
-What FedGMC, CBFL and k-FED have in common once they have found clusters (FedGMC, Algorithm 2). Row ``1 + g`` of the
-models is the model of cluster ``g``, row 0 their mean by training rows. With ``n_ig`` rows of hospital i in cluster g,
-which hospitals send once, a hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and models are
-averaged by ``n_ig``. A cluster in which nobody has training rows is not trained: it is left out, so that its patients
-go to their next most likely cluster, and hospitals are told which clusters there still are.
+This is the common part of FedGMC, CBFL and k-FED after they have found clusters (FedGMC, Algorithm 2). Row ``1 + g`` of
+the models is the model of cluster ``g``, and row 0 is their mean by training rows. Hospital i has ``n_ig`` rows in
+cluster g and sends these numbers once. A hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and
+models are averaged by ``n_ig``. A cluster without training rows is left out: its patients belong to their next most
+likely cluster, and the server sends hospitals the remaining clusters.
 
-A hospital starts from as many models as it has clusters. A selection that asks for losses asks about row 0 instead, one
-model and one loss for each hospital. No hospital trains from row 0: those that take part receive their models besides.
+A hospital starts from as many models as it has clusters. A selection that uses losses receives losses under row 0
+instead, one loss for each hospital. No hospital trains from row 0: participants receive their clusters' models as well.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from raysim.strategies.shared.clustering import two_levels
 from raysim.strategies.shared.weights import group_weights
 
 FEWEST, MOST = 3, 8
-"""Numbers of clusters among which the server searches."""
+"""The smallest and the largest number of clusters in the server's search."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalLabels:
-    """Centres that hospitals have found by themselves, and the cluster that each centre belongs to."""
+    """Centres that hospitals have computed locally, and the cluster that each centre belongs to."""
 
     home: Ids
     """The hospital of each centre, ``[c]``."""
@@ -56,18 +56,18 @@ class LocalLabels:
     labels: Ids
     """The cluster of each centre, ``[c]``."""
     hospitals: int
-    """N, the hospitals of the federation."""
+    """N, the number of hospitals in the federation."""
 
 
 @dataclass(frozen=True, eq=False)
 class PatientClusters:
-    """A :class:`raysim.strategies.base.Division`: the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 /
-    2``.
+    """A division of patients: the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 / 2``.
 
-    ``x [d]`` are a patient's values in ``columns``, as :func:`raysim.strategies.patient_clusters.encoding.encoded` by
-    ``encoder``; ``means [G, d]``, ``offsets [G]``, and ``factors [G, d, d]``, the lower triangular matrices ``A_g``
-    (None: the nearest mean). Ties go to the smaller g. With ``local`` a patient of a hospital with centres of its own
-    is in the cluster of the nearest of these.
+    It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
+    :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
+    ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the nearest mean). Ties go to the
+    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest of
+    these.
     """
 
     columns: Ids
@@ -79,14 +79,15 @@ class PatientClusters:
 
     @property
     def count(self) -> int:
-        """G."""
+        """The number of clusters, G."""
         return len(self.means)
 
     @property
     def scalars(self) -> int | Ids:
-        """The columns, and of each cluster its mean and, where there are factors, its offset and a triangle.
+        """The number of scalars in the columns and in each cluster's mean; with factors also in its offset and
+        triangle.
 
-        A hospital with ``local`` centres, which it knows, receives their labels instead: ``[N]``.
+        A hospital with ``local`` centres knows them and receives their labels instead: ``[N]``.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -97,7 +98,7 @@ class PatientClusters:
         return received
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """The cluster of each row ``[n]``."""
+        """Return the cluster of each row, ``[n]``."""
         x = encoded(X, self.columns, self.encoder)
         if self.local is None or hospital not in self.local.home:
             return self.best(x)
@@ -106,18 +107,18 @@ class PatientClusters:
         return inherited
 
     def best(self, x: Floats) -> Ids:
-        """The cluster of each of ``x [n, d]``, ``[n]``."""
+        """Return the cluster of each row of ``x [n, d]``, ``[n]``."""
         best: Ids = self.scores(x).argmax(axis=1)
         return best
 
     def scores(self, x: Floats) -> Floats:
-        """The scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest.
+        """Return the scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest score.
 
-        A row's scores do not depend on which other rows there are, to the last bit.
+        A row's scores do not depend on the other rows, to the last bit.
         """
         scores = np.empty((len(x), self.count))
         for g in range(self.count):
-            # No matrix products, in which a row's last bits depend on how many others there are.
+            # No matrix products: in them a row's last bits depend on the number of rows.
             apart = x - self.means[g]
             if self.factors is not None:
                 apart = np.einsum("nd,ed->ne", apart, self.factors[g])
@@ -125,7 +126,7 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """The clusters ``groups`` alone; patients of other clusters go to the most likely of these."""
+        """Return only the clusters ``groups``; patients of other clusters belong to the most likely of these."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -138,14 +139,14 @@ class PatientClusters:
 
 @dataclass(frozen=True, eq=False)
 class ClustersLeft:
-    """Tells hospitals which ``clusters [G]`` there still are. They answer nothing."""
+    """A message with the remaining ``clusters [G]`` to hospitals. Its answers are empty."""
 
     clusters: Ids
     kind: ClassVar[str] = "clusters_left"
 
     @property
     def scalars(self) -> int:
-        """G."""
+        """The number of remaining clusters, G."""
         return len(self.clusters)
 
     def answer(self, rows: HospitalRows) -> Floats:
@@ -154,23 +155,23 @@ class ClustersLeft:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PatientState(State):
-    """The clusters of patients, and how many rows hospitals have in each."""
+    """The clusters of patients, and hospitals' numbers of rows in each."""
 
     clusters: PatientClusters
-    """Those in which some hospital has training rows."""
+    """The clusters that contain training rows of some hospital."""
     rows: Ids
-    """Each hospital's training rows in each of them, ``[N, G]``."""
+    """Each hospital's number of training rows in each cluster, ``[N, G]``."""
     formed: int
-    """How many clusters the server formed, those without training rows included."""
+    """The number of clusters that the server formed, clusters without training rows included."""
 
 
 def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -> PatientClusters:
-    """A patient belongs to the nearest of ``centres [G, d]``."""
+    """Return the division of patients by the nearest of ``centres [G, d]``."""
     return PatientClusters(columns, centres, np.zeros(len(centres)), encoder=encoder)
 
 
 def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
-    """A patient belongs to the component with the largest posterior: ``w_g N(x; mu_g, Sigma_g)`` is largest."""
+    """Return the division of patients by the largest posterior ``w_g N(x; mu_g, Sigma_g)``."""
     lower = np.linalg.cholesky(mixture.covariances)
     spread = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return PatientClusters(columns, mixture.means, np.log(mixture.weights) - spread, np.linalg.inv(lower))
@@ -183,7 +184,7 @@ def check_number(clusters: int | None) -> None:
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
-    """``clusters`` where given; else 3 to 8, as far as these are fewer than the ``points`` that are clustered."""
+    """Return ``clusters`` if given, else 3 to 8, but fewer than the number of ``points`` to cluster."""
     if clusters is not None:
         return (clusters,)
     most = max(1, min(MOST, points - 1))
@@ -191,7 +192,8 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """The state before the first round: hospitals send how many training rows they have in each cluster."""
+    """Return the state before the first round, for which hospitals send their number of training rows in each
+    cluster."""
     rows = np.stack(view.ask(GroupSizes(clusters))).astype(np.int64)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
@@ -205,10 +207,10 @@ def patient_state(view: FederationView, clusters: PatientClusters) -> PatientSta
 
 
 def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Hospitals ``ids [H]`` train the model of each cluster in which they have rows, on these rows.
+    """Return the problem in which hospitals ``ids [H]`` train the model of each cluster on their rows in it.
 
-    Regularised as in CHiP-FL, ``lam |theta - theta_g|^2 + mu |theta - theta_0|^2``, towards the cluster's model and the
-    mean of all.
+    It is regularised as in CHiP-FL, ``lam |theta - theta_g|^2 + mu |theta - theta_0|^2``, towards the cluster's model
+    and the mean of all models.
     """
     rows = own_state(state, PatientState).rows[ids]
     at, cluster = np.nonzero(rows)
@@ -222,13 +224,14 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
 
 
 def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientState:
-    """Every cluster's model moves by its hospitals' deltas, then by ``1 - alpha`` towards the mean of all."""
+    """Move every cluster's model by its hospitals' deltas, then by ``1 - alpha`` towards the mean of all models."""
     state = own_state(state, PatientState)
     return replace(state, models=two_levels(state.models[1:] + update.sums, state.rows.sum(axis=0), alpha))
 
 
 class PatientClustering(Strategy):
-    """A strategy whose ``setup`` ends with :func:`patient_state`; training is the same however clusters were found."""
+    """A strategy whose ``setup`` ends with :func:`patient_state`. Its training does not depend on how clusters were
+    found."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters
@@ -240,11 +243,11 @@ class PatientClustering(Strategy):
         return patient_step(state, update)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Every patient is served the model of their cluster, ``[N, G]``."""
+        """Return the model of each patient's cluster, ``[N, G]``."""
         hospitals, clusters = own_state(state, PatientState).rows.shape
         return {"cluster": np.tile(np.arange(1, 1 + clusters), (hospitals, 1))}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        """How many clusters of patients have training rows, and how many were found."""
+        """Return the number of patient clusters with training rows, and the number of clusters found."""
         state = own_state(state, PatientState)
         return {"patient_clusters": state.clusters.count, "patient_clusters_found": state.formed}

@@ -1,7 +1,7 @@
-"""Which features patients are clustered by: value columns, and as a rule only those that are not binary.
+"""The features that patients are clustered by: value columns, and usually only those that are not binary.
 
-Whether a column is binary must be the same everywhere, so every hospital sends one bit of each: whether it has seen
-more than two values of it. A column is continuous where some hospital has.
+All hospitals must agree on which columns are binary. Therefore every hospital sends one bit for each column: whether it
+has more than two different values in it. A column is continuous if some hospital does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues:
-    """Whether more than two different values were recorded in each value column, ``[D]`` ones and zeros."""
+    """For each value column, whether it has more than two different recorded values, ``[D]`` ones and zeros."""
 
     kind: ClassVar[str] = "continuous_features"
 
@@ -37,9 +37,10 @@ def check_features(features: str) -> None:
 
 
 def ask_columns(view: FederationView, features: Features) -> Ids:
-    """The columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all that hold ``values``.
+    """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all columns of
+    ``values``.
 
-    Raises ``Unfit`` where no column is continuous. For ``values`` one hospital is asked how many columns there are.
+    Raises ``Unfit`` if no column is continuous. For ``values`` one hospital is asked for the number of columns.
     """
     asked = view.trainable if features == "continuous" else view.trainable[:1]
     several = np.stack(view.ask(MoreThanTwoValues(), ids=asked))
@@ -53,8 +54,8 @@ def ask_columns(view: FederationView, features: Features) -> Ids:
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
-    """``X [n, F]`` by these columns alone, ``[n, d]`` in float64.
+    """Return only these columns of ``X [n, F]``, ``[n, d]`` in float64.
 
-    Rows are contiguous in memory, whatever n: sums over a row then never depend on which other rows there are.
+    Rows are contiguous in memory for any n: sums over a row then never depend on the other rows.
     """
     return np.ascontiguousarray(X[:, columns], dtype=np.float64)

@@ -1,8 +1,8 @@
-"""How patients are encoded before they are clustered: by a function that the configuration names, or not at all.
+"""The encoding of patients before they are clustered, by a function named in the configuration, or no encoding.
 
 An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into
-``[n, e]``; what it makes of a row must not depend on other rows, and it must be there to import wherever hospitals are.
-An encoder that needs training is trained beforehand, outside the run; its parameters count as no traffic.
+``[n, e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the
+function. An encoder that needs training is trained beforehand, outside the run; its parameters do not count as traffic.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from raysim.strategies.shared.encoders import MARK
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
-    """Patients ``X [n, F]`` by these columns, ``[n, d]``, or what the encoder makes of that, ``[n, e]``.
+    """Return the columns of patients ``X [n, F]``, ``[n, d]``, or their codes by the encoder, ``[n, e]``.
 
-    Raises ``ValueError`` where the encoder does not return a row for each patient.
+    Raises ``ValueError`` if the encoder does not return one row for each patient.
     """
     values = chosen(X, columns)
     if encoder is None:
@@ -42,13 +42,13 @@ def check_encoder(encoder: str | None) -> None:
 
 @lru_cache
 def load_encoder(path: str) -> Callable[[Floats], Any]:
-    """The encoder at an import path, ``package.module.function``. Raises ``ValueError`` where there is none."""
+    """Return the encoder at an import path, ``package.module.function``. Raises ``ValueError`` if it does not exist."""
     try:
         encoder = by_path(path)
     except ValueError as error:
         raise ValueError(f"encoder: {error}") from None
     if not callable(encoder) or getattr(encoder, MARK, None) is not True:
-        # Some functions of Python's run what rows say: pickle.loads takes any array for a pickle.
+        # Some functions of Python execute their argument: pickle.loads interprets any array as a pickle.
         raise ValueError(f"encoder: '{path}' is no encoder; mark the function that encodes rows with @patient_encoder")
     function: Callable[[Floats], Any] = encoder
     return function

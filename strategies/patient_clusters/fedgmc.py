@@ -2,28 +2,34 @@
 
 Ye et al.: *FedGMC*, Algorithms 1 and 2.
 
-1. Each hospital fits Gaussian mixtures with 2 to 4 components to its continuous features and sends the one with the
+1. Each hospital fits Gaussian mixtures with 2 to 4 components to its continuous features and sends the mixture with the
    largest mean silhouette.
-2. The server draws virtual patients from them and fits a mixture to these, with 3 to 8 components, again by silhouette.
-3. A patient belongs to the component of largest posterior, and federated averaging trains a model for each on its
-   patients' rows; prediction is by the model of the patient's cluster.
+2. The server samples virtual patients from these mixtures and fits a mixture to the samples, with 3 to 8 components,
+   again by silhouette.
+3. A patient belongs to the component with the largest posterior. Federated averaging trains a model for each component
+   on its patients' rows, and the model of the patient's cluster predicts.
 
-Choices where the paper is silent or contradicts itself: a hospital tries 2 to 4 components; 10 virtual patients for
-each component (``per_component``; its Algorithm 1 uploads no weights), or for each hospital by its weights
-(``per_hospital``), or as many in all, in proportion to rows (``proportional``); one shot (Algorithm 1), where its Table
-2 iterates. A hospital with fewer than 4 rows, or whose rows are all alike, has one component. Silhouettes are over at
-most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`). A mixture of few rows all but reveals them: the mean of a
-single row is that row.
+Choices where the paper is silent or contradicts itself:
 
-In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` let them, as CHiP-FL does:
-proximal terms of 2 ``lam`` to the cluster's model and 2 ``mu`` to the mean of all by rows, and every round a step of
-``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the paper.
+- A hospital tries 2 to 4 components.
+- ``virtual: per_component``: 10 virtual patients for each component (the paper's Algorithm 1 uploads no weights);
+  ``per_hospital``: 10 for each hospital, by its mixture's weights; ``proportional``: as many in total as
+  ``per_component``, in proportion to rows.
+- Clustering is done once (Algorithm 1), although Table 2 of the paper iterates.
+- A hospital with fewer than 4 rows, or whose rows are all alike, has one component.
+- Silhouettes use at most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`).
+
+A mixture of few rows nearly reveals them: the mean of a single row is that row.
+
+In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL:
+proximal terms of 2 ``lam`` towards the cluster's model and 2 ``mu`` towards the mean of all models by rows, and every
+round a step of ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the paper's method.
 
 Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are
 continuous), ``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in each cluster). Once, down: d (the columns),
-``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the clusters left) where only so many have training
-rows. In a round P down and P up for each participant and each cluster in which it has rows; where ``mu`` > 0 each
-participant receives P more.
+``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters) if only G' have training rows.
+In a round P down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each participant
+receives P more.
 """
 
 from __future__ import annotations
@@ -62,10 +68,7 @@ Virtual = Literal["per_component", "per_hospital", "proportional"]
 
 @dataclass(frozen=True)
 class FedGmc(PatientClustering):
-    """``clusters``: how many, searched where None; ``features``: what patients are clustered by.
-
-    ``virtual``: of what there are ``samples`` virtual patients each. ``lam``, ``mu``, ``alpha``: what clusters share.
-    """
+    """Clusters of patients by a Gaussian mixture of hospitals' mixtures (FedGMC); the fields are its settings."""
 
     title: ClassVar[str] = "FedGMC"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
@@ -73,17 +76,17 @@ class FedGmc(PatientClustering):
     clusters: int | None = None
     """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
-    """What patients are clustered by: ``continuous`` features, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     virtual: Virtual = "per_component"
-    """What ``samples`` virtual patients are drawn of: ``per_component``, ``per_hospital`` or ``proportional``."""
+    """How ``samples`` virtual patients are counted: ``per_component``, ``per_hospital`` or ``proportional``."""
     samples: int = 10
-    """Virtual patients that the server draws, of each of these."""
+    """The number of virtual patients that the server samples for each component or hospital (see ``virtual``)."""
     lam: float = 0.0
-    """λ: how strongly training is pulled to the cluster's model."""
+    """λ: half the weight of the proximal term towards the cluster's model."""
     mu: float = 0.0
-    """μ: how strongly training is pulled to the mean of all clusters' models."""
+    """μ: half the weight of the proximal term towards the mean of all clusters' models."""
     alpha: float = 1.0
-    """α: how much of itself a cluster's model keeps in a round; the rest comes from the mean of all."""
+    """α: the weight of a cluster's own model in each round; the mean of all models has the weight 1 - α."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)
@@ -108,7 +111,7 @@ class FedGmc(PatientClustering):
         return patient_step(state, update, self.alpha)
 
     def _patients(self, view: FederationView, mixtures: list[Mixture]) -> Floats:
-        """Virtual patients ``[n, d]`` from the mixtures of the hospitals with training rows, in their order."""
+        """Sample virtual patients ``[n, d]`` from the mixtures of the hospitals with training rows, in their order."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]
             drawn = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))

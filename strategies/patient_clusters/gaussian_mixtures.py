@@ -1,8 +1,8 @@
-"""Gaussian mixtures with the number of components that has the largest silhouette, and samples drawn from them.
+"""Gaussian mixtures with the number of components that has the largest silhouette, and samples from them.
 
-Fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 on the diagonal, started by k-means, the
-best of 5 starts, 100 iterations. Where a component has fewer than ``d + 1`` of the rows on average, or a full
-covariance is singular all the same, covariances are diagonal.
+Mixtures are fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 on the diagonal, k-means
+initialisation, the best of 5 starts, 100 iterations. Covariances are diagonal if components have fewer than ``d + 1``
+rows on average, or if a full covariance is singular all the same.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from raysim.strategies.shared.silhouette import best_labels
 REGULARISATION, STARTS, ITERATIONS = 1e-6, 5, 100
 
 LOCAL = (2, 3, 4)
-"""Numbers of components that a hospital tries."""
+"""The numbers of components that a hospital tries."""
 
 LEAST = 4
-"""With fewer rows a hospital has one component."""
+"""The smallest number of rows for which a hospital tries more than one component."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,20 +33,21 @@ class Mixture:
     """A Gaussian mixture with k components over d features."""
 
     weights: Floats
-    """``[k]``, which sum to 1."""
+    """The weights of the components, ``[k]``, with the sum 1."""
     means: Floats
-    """``[k, d]``."""
+    """The means of the components, ``[k, d]``."""
     covariances: Floats
-    """``[k, d, d]``."""
+    """The covariances of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Flat ``[k (1 + d + d (d + 1) / 2)]``: component after component, of each covariance its lower triangle."""
+        """Return a flat ``[k (1 + d + d (d + 1) / 2)]``: one component after the other, with the lower triangles of
+        covariances."""
         lower = np.tril_indices(self.means.shape[1])
         return np.column_stack([self.weights, self.means, self.covariances[:, *lower]]).ravel()
 
     @staticmethod
     def unpacked(flat: Floats, d: int) -> Mixture:
-        """The mixture over ``d`` features that :meth:`packed` made ``flat``."""
+        """Return the mixture over ``d`` features that :meth:`packed` turned into ``flat``."""
         table = flat.reshape(-1, 1 + d + d * (d + 1) // 2)
         lower = np.tril_indices(d)
         covariances = np.empty((len(table), d, d))
@@ -55,7 +56,7 @@ class Mixture:
         return Mixture(table[:, 0], table[:, 1 : 1 + d], covariances)
 
     def sample(self, component: int, count: int, rng: np.random.Generator) -> Floats:
-        """``mu + chol(Sigma) z`` of one component, ``[count, d]``."""
+        """Sample ``mu + chol(Sigma) z`` from one component, ``[count, d]``."""
         z = rng.normal(size=(count, self.means.shape[1]))
         drawn: Floats = self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T
         return drawn
@@ -63,14 +64,14 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class LocalMixture:
-    """The hospital's own mixture over ``columns [d]``, packed; nothing without rows."""
+    """The hospital's own mixture over ``columns [d]``, packed; empty without rows."""
 
     columns: Ids
     kind: ClassVar[str] = "local_mixture"
 
     @property
     def scalars(self) -> int:
-        """The columns."""
+        """The number of columns, which each hospital receives."""
         return len(self.columns)
 
     def answer(self, rows: HospitalRows) -> Floats:
@@ -81,11 +82,12 @@ class LocalMixture:
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Of mixtures of ``rows [n, d]`` with these numbers of components, the one whose hard labels have the largest mean
-    silhouette; the fewest components of equals.
+    """Fit mixtures of ``rows [n, d]`` with these numbers of components and return the one with the largest mean
+    silhouette.
 
-    The number of components is at most the number of distinct rows. Where none can be fitted, or all rows are alike,
-    there is one component with a diagonal covariance.
+    The silhouette is computed from hard labels; ties go to the fewest components. The number of components is at most
+    the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a
+    diagonal covariance.
     """
     seed, distinct, fits = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
     if distinct > 1:
@@ -98,7 +100,7 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
 
 
 def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | None:
-    """A mixture of ``rows [n, d]`` with the hard label of each row, or None where none can be fitted."""
+    """Fit a mixture of ``rows [n, d]`` and return it with each row's hard label, or None if the fit fails."""
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and only few strategies need it
     from sklearn.mixture import GaussianMixture
 
@@ -117,7 +119,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 labels = model.fit_predict(rows)
-            except ValueError:  # a covariance that is singular in spite of the addend
+            except ValueError:  # a covariance that is singular despite the regularisation
                 continue
         covariances = model.covariances_ if shape == "full" else np.stack([np.diag(v) for v in model.covariances_])
         return Mixture(model.weights_, model.means_, covariances), labels.astype(np.int64)
@@ -125,13 +127,13 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """One component with a diagonal covariance: means and population variances of ``rows [n, d]``."""
+    """Return one component with a diagonal covariance, from means and population variances of ``rows [n, d]``."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])
 
 
 def shared_out(total: int, shares: Floats) -> Ids:
-    """``total`` divided in whole numbers in proportion to ``shares [m]``, by largest remainders, ``[m]``."""
+    """Divide ``total`` into whole numbers ``[m]`` in proportion to ``shares [m]``, by largest remainders."""
     exact = total * shares / shares.sum()
     counts: Ids = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1

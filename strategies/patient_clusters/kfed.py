@@ -1,21 +1,22 @@
-"""k-FED: patients are clustered by one message of every hospital, and each cluster has a model.
+"""k-FED: patients are clustered from one message of every hospital, and each cluster has a model.
 
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
 1. Each hospital clusters its patients by k' centres (:func:`local_centres`) and sends these.
-2. The server starts from the centres of the first hospital that sent k', adds the centre farthest from those it has
-   until there are K, and lets Lloyd's iterations run over all centres, unweighted.
-3. Each patient goes to the nearest of the K, and federated averaging trains a model for each cluster. With ``inherit``
-   a patient takes the cluster of the nearest centre that their hospital sent; if it sent none, the nearest of the K.
+2. The server starts from the centres of the first hospital that sent k'. It adds the centre farthest from the chosen
+   ones until there are K, and runs Lloyd's iterations over all centres, unweighted.
+3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
+   ``inherit`` a patient belongs to the cluster of the nearest centre that their hospital sent; if it sent none, to the
+   nearest of the K.
 
-Choices: K is 3 to 8 by silhouette of the server's clustering. Where K < k', the server starts from that hospital's
-first centre, and adds those of its centres that are farthest. If no hospital sent k', the one with the most centres is
-first.
+Choices: K is 3 to 8 by silhouette of the server's clustering. If K < k', the server starts from that hospital's first
+centre and adds those of its centres that are farthest. If no hospital sent k' centres, the server starts with the
+hospital that sent the most.
 
 Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are
 continuous), ``k' d`` (its centres) and G (its rows in each cluster). Once, down: d (the columns), ``d + G d`` (columns
-and centres) or with ``inherit`` k' (the clusters of its centres), and G' (the clusters left) where only so many have
+and centres) or with ``inherit`` k' (the clusters of its centres), and G' (the remaining clusters) if only G' have
 training rows. In a round P down and P up for each participant and each cluster in which it has rows.
 """
 
@@ -45,7 +46,7 @@ ITERATIONS = 300
 
 @dataclass(frozen=True, eq=False)
 class LocalCentres:
-    """At most ``clusters`` centres of the hospital's patients over ``columns [d]``, a flat ``[k d]``."""
+    """At most ``clusters`` centres of the hospital's patients over ``columns [d]``, flattened to ``[k d]``."""
 
     columns: Ids
     clusters: int
@@ -53,7 +54,7 @@ class LocalCentres:
 
     @property
     def scalars(self) -> int:
-        """The columns."""
+        """The number of columns, which each hospital receives."""
         return len(self.columns)
 
     def answer(self, rows: HospitalRows) -> Floats:
@@ -62,10 +63,7 @@ class LocalCentres:
 
 @dataclass(frozen=True)
 class KFed(PatientClustering):
-    """``clusters``: K, searched where None; ``local_clusters``: k'; ``features``: what patients are clustered by.
-
-    ``inherit``: whether patients follow their hospital's centres.
-    """
+    """Clusters of patients from hospitals' own centres (k-FED); the fields are its settings."""
 
     title: ClassVar[str] = "k-FED"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
@@ -73,11 +71,12 @@ class KFed(PatientClustering):
     clusters: int | None = None
     """K, the number of clusters of patients; null searches 3 to 8 by silhouette."""
     local_clusters: int = 4
-    """k', the centres that each hospital sends."""
+    """k', the number of centres that each hospital sends."""
     features: Features = "continuous"
-    """What patients are clustered by: ``continuous`` features, or all columns of ``values``."""
+    """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     inherit: bool = False
-    """Whether a patient takes the cluster of its hospital's own centre, not of the nearest one."""
+    """Whether a patient belongs to the cluster of its hospital's nearest own centre, instead of the nearest of
+    the K."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)
@@ -100,12 +99,12 @@ class KFed(PatientClustering):
 
 
 def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
-    """Centres ``[k', d]`` of ``rows [n, d]`` (Algorithm 1, after Awasthi and Sheffet).
+    """Return at most k' centres of ``rows [n, d]`` (Algorithm 1, after Awasthi and Sheffet).
 
-    In the projection on the first k' right singular vectors, seeds are chosen by k-means++, and ``S_r`` are the rows
+    K-means++ chooses seeds in the projection on the first k' right singular vectors. ``S_r`` are the rows that are
     three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
-    ``S_r``, or from the seed itself where there are none. Where there are at most k' rows, or
-    different rows, these are the centres.
+    ``S_r``, or from the seed itself if ``S_r`` is empty. At most k' rows, or different rows, are the centres
+    themselves.
     """
     if len(rows) <= clusters:
         return rows
@@ -127,7 +126,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
 
 def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """The labels ``[c]`` of all hospitals' centres ``by_hospital``, and the server's ``[K, d]`` (Algorithm 2)."""
+    """Return the labels ``[c]`` of all hospitals' centres ``by_hospital``, and the server's centres ``[K, d]``
+    (Algorithm 2)."""
     points = np.concatenate(by_hospital)
     first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))
@@ -136,7 +136,7 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """``start [s, d]``, and time and again the one of ``points [n, d]`` farthest from those taken, ``[count, d]``."""
+    """Extend ``start [s, d]`` to ``[count, d]`` by repeatedly adding the point farthest from the chosen ones."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)
@@ -145,11 +145,12 @@ def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
 
 
 def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
-    """Labels ``[n]`` and centres ``[k, d]`` of Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``."""
+    """Run Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``; return labels ``[n]`` and centres
+    ``[k, d]``."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    # One thread: sums then do not depend on the number of cores. The warning is of centres that start alike.
+    # One thread: sums then do not depend on the number of cores. The warning is about equal initial centres.
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)

@@ -1,10 +1,10 @@
-"""APFL: each hospital mixes a model of its own with the federated one, and learns by how much.
+"""APFL: each hospital mixes its own model with the global one, and learns the weight of the mixture.
 
 Y. Deng, M. M. Kamani, M. Mahdavi: *Adaptive Personalized Federated Learning*, arXiv:2003.13461, 2020, Algorithm 1.
 
 On each batch, with ``m = alpha v + (1 - alpha) w``: ``w -= rate grad(w)``, ``v -= rate alpha grad(m)`` and
 ``alpha -= rate grad(m) . (v - w)``, between 0 and 1, all from the old values. ``w`` is averaged as in federated
-averaging; ``v`` and ``alpha`` stay at the hospital, which serves its last ``m``. Well-known code (PFLlib) differs: it
+averaging; ``v`` and ``alpha`` stay at the hospital, which uses its last ``m``. Well-known code (PFLlib) differs: it
 moves ``v`` by its own gradient and replaces it by the mixture after each round.
 
 Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
@@ -23,7 +23,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class MixedTraining(DeltaTraining):
-    """Trains the received model and the hospital's own one beside each other."""
+    """Joint local training of the received model and the hospital's own model."""
 
     alpha: float
     adaptive: bool
@@ -48,10 +48,10 @@ class MixedTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class Apfl(ProgramAverage):
-    """``alpha`` at first, ``adaptive`` whether it is learned; weights as FedAvg."""
+    """Mixtures of global and own models with learned weights (APFL); weights of the average as in FedAvg."""
 
     alpha: float = 0.5
-    """α: how much of a hospital's mixture is its own model, at first."""
+    """α: the initial weight of a hospital's own model in its mixture."""
     adaptive: bool = True
     """Whether each hospital learns its α."""
 

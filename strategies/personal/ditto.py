@@ -1,14 +1,14 @@
-"""Ditto: beside the federated model, each hospital trains one of its own that is pulled towards it.
+"""Ditto: each hospital trains a second, own model with a proximal term towards the global model.
 
 T. Li, S. Hu, A. Beirami, V. Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021,
-Algorithm 1; read through the authors' code.
+Algorithm 1; details follow the authors' code.
 
-A participant takes its part in federated averaging of ``w``; then, with batches of its own, it goes on with its own
-model on ``L_i(v) + lam/2 |v - w^t|^2``, where ``w^t`` is the model that it received. ``v`` starts at the common start
-and stays at its hospital; ``w`` is that of federated averaging whatever λ is.
+A participant takes part in federated averaging of ``w``. Then, with other batches, it continues to train its own model
+on ``L_i(v) + lam/2 |v - w^t|^2``, where ``w^t`` is the model that it received. ``v`` starts at the common initial model
+and stays at its hospital; ``w`` equals federated averaging for any λ.
 
-Choice: hospitals without training rows, which cannot have a model of their own, are served ``w``.
-Traffic: as federated averaging; per participant P scalars down, P + 1 up.
+Choice: hospitals without training rows cannot have their own model and use ``w``. Traffic: as federated averaging; per
+participant P scalars down, P + 1 up.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Ditto(Weighted):
-    """``lam``: λ; ``epochs`` and ``learning_rate`` of hospitals' own models (None: as configured); weights as FedAvg.
+    """Own models with a proximal term towards the global one (Ditto); weights as in FedAvg.
 
-    Of the models, row 1 is the common start.
+    Row 1 of the models is the common initial model.
     """
 
     lam: float = 1.0
-    """λ: how strongly a hospital's own model is pulled to the common one."""
+    """λ: the weight of the proximal term between a hospital's own model and the global one."""
     epochs: int | None = 1
-    """Epochs of the own model in a round; null is ``training.local_epochs``."""
+    """Epochs of the own model in a round; null means ``training.local_epochs``."""
     learning_rate: float | None = None
-    """Learning rate of the own model; null is ``training.learning_rate``."""
+    """Learning rate of the own model; null means ``training.learning_rate``."""
 
     def __post_init__(self) -> None:
         at_least("lam", self.lam, 0)
@@ -73,7 +73,7 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """The common start, which is what a hospital's own model is at first."""
+        """Return weights of the common initial model, from which each hospital's own model starts."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

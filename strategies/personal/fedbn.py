@@ -1,10 +1,10 @@
-"""FedBN: batch normalisation stays at the hospital, all else is averaged.
+"""FedBN: batch normalisation stays at the hospital, and all other parameters are averaged.
 
 X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch
 Normalization*, ICLR 2021, Algorithm 1.
 
-Scale, shift and running statistics of every batch norm are each hospital's own; a hospital that never took part has
-those of the common start. It is refused for a model without batch norm.
+Each hospital has its own scale, shift and running statistics of every batch norm. A hospital that never took part has
+the initial ones. A model without batch norm is refused.
 
 Traffic per participant: the P_b scalars outside batch norm down, P_b + 1 up.
 """
@@ -20,12 +20,12 @@ from raysim.strategies.base import FederationView, Ids, Mask, State, Training
 from raysim.strategies.shared.weights import Weighted
 
 RUNNING = "running_mean"
-"""The last part of the name of a tensor that every batch norm with statistics has."""
+"""The last part of a tensor's name that identifies a batch norm with statistics."""
 
 
 @dataclass(frozen=True)
 class FedBN(Weighted):
-    """Weights as FedAvg."""
+    """Federated averaging with local batch normalisation (FedBN); weights as in FedAvg."""
 
     def check_training(self, training: Training) -> None:
         if not _layers(training.parameters):
@@ -45,6 +45,6 @@ class FedBN(Weighted):
 
 
 def _layers(names: Iterable[str]) -> set[str]:
-    """The layers of batch norm among the tensors' ``names``."""
+    """Return the layers of batch norm among the tensors' ``names``."""
     split = (name.rpartition(".") for name in names)
     return {layer for layer, _, last in split if last == RUNNING}

@@ -1,11 +1,11 @@
-"""FedPer: hospitals share the layers below and each keeps the last one to itself.
+"""FedPer: hospitals share the lower layers, and each has its own last layer.
 
 M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary: *Federated Learning with Personalization Layers*,
 arXiv:1912.00818, 2019, Algorithms 1 and 2.
 
 A participant receives the body and trains it together with its own head; the bodies are averaged. A head never leaves
-its hospital. A head that was never trained is that of the common start, unless ``final_head_epochs`` lets every
-hospital fit its head to the last body. An empty head is federated averaging, an empty body local training.
+its hospital. A head that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit
+its head to the last body. An empty head is federated averaging, an empty body local training.
 
 Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
 """
@@ -20,16 +20,16 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedPer(SharedBody, Weighted):
-    """``head``: names of tensors or layers, None for the last layer (of a linear model the bias); weights as FedAvg."""
+    """A shared body with a head for each hospital (FedPer); weights as in FedAvg."""
 
     head: tuple[str, ...] | None = None
-    """Tensors or layers that stay at the hospital; null is the last layer (of a linear model, the bias)."""
+    """Tensors or layers that stay at the hospital; null means the last layer (in a linear model, the bias)."""
     final_head_epochs: int = 0
     """Epochs in which every hospital fits its head to the last body, after the last round."""
     head_optimizer: HeadOptimizer | None = None
-    """The optimiser of the head where it is trained alone; null is ``training.optimizer``."""
+    """The optimiser for training the head alone; null means ``training.optimizer``."""
     head_learning_rate: float | None = None
-    """Its learning rate; null is ``training.learning_rate``."""
+    """The learning rate for training the head alone; null means ``training.learning_rate``."""
 
     def __post_init__(self) -> None:
         self.check_head()

@@ -1,12 +1,13 @@
-"""FedRep: a common representation, found by hospitals that first fit their own heads to it.
+"""FedRep: hospitals first fit their own heads to a common representation, and then train the representation.
 
 L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: *Exploiting Shared Representations for Personalized Federated
 Learning*, ICML 2021, Algorithm 1.
 
 A participant receives the body, trains its own head for ``head_epochs`` with the body frozen, then the body with that
-head frozen; the bodies are averaged, by rows or uniformly as in the paper. A head never leaves its hospital. One that
-was never trained is the common start's, unless ``final_head_epochs`` lets every hospital fit its head to the last body.
-An empty head is federated averaging, an empty body local training, and no head epochs leave all heads as they started.
+head frozen. The bodies are averaged, by rows or uniformly as in the paper. A head never leaves its hospital. A head
+that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit its head to the last
+body. An empty head is federated averaging, an empty body local training. Without head epochs all heads keep their
+initial values.
 
 Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
 """
@@ -24,21 +25,21 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedRep(SharedBody, Weighted):
-    """``head``: names of tensors or layers, None for the last layer (of a linear model the bias); weights as FedAvg.
+    """A shared representation with a head for each hospital (FedRep); weights as in FedAvg.
 
-    ``head_epochs``: as many as ``training.local_epochs``, which are the body's, where None.
+    ``training.local_epochs`` are the epochs of the body, and by default of the head.
     """
 
     head: tuple[str, ...] | None = None
-    """Tensors or layers that stay at the hospital; null is the last layer (of a linear model, the bias)."""
+    """Tensors or layers that stay at the hospital; null means the last layer (in a linear model, the bias)."""
     head_epochs: int | None = None
-    """Epochs of the head in a round; null is ``training.local_epochs``."""
+    """Epochs of the head in a round; null means ``training.local_epochs``."""
     final_head_epochs: int = 0
     """Epochs in which every hospital fits its head to the last body, after the last round."""
     head_optimizer: HeadOptimizer | None = None
-    """The optimiser of the head where it is trained alone; null is ``training.optimizer``."""
+    """The optimiser for training the head alone; null means ``training.optimizer``."""
     head_learning_rate: float | None = None
-    """Its learning rate; null is ``training.learning_rate``."""
+    """The learning rate for training the head alone; null means ``training.learning_rate``."""
 
     def __post_init__(self) -> None:
         if self.head_epochs is not None:

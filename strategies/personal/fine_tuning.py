@@ -1,6 +1,6 @@
-"""A global model by federated averaging, then a personal one for every hospital.
+"""A global model by federated averaging, then a fine-tuned one for every hospital.
 
-The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined, is either
+The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the paper does not define, is either
 FedProx followed by one local epoch at .03 (``mu: 0.01``), or federated averaging followed by fine-tuning with the
 proximal term (``prox: 0.01``).
 
@@ -34,14 +34,14 @@ from raysim.strategies.trees.personal import PersonalTrees
 
 @dataclass(frozen=True)
 class FineTuning(Strategy):
-    """``mu``: proximal weight during the rounds (0: federated averaging); ``prox``: the same during fine-tuning."""
+    """Federated averaging or FedProx, and fine-tuning at every hospital after the last round."""
 
     title: ClassVar[str] = "Fine-tuning"
 
     mu: float = 0.0
-    """μ: how strongly rounds pull a hospital to the global model, as FedProx does."""
+    """μ: the weight of the proximal term towards the global model during the rounds, as in FedProx."""
     prox: float = 0.0
-    """How strongly the fine-tuning after the last round is pulled to the global model."""
+    """The weight of the proximal term towards the global model during fine-tuning."""
     personalization: Personalization = field(default_factory=Personalization)
     """How each hospital fine-tunes the global model after the last round."""
 

@@ -1,7 +1,7 @@
-"""A model in two parts: the body that hospitals share, and the head that each keeps to itself.
+"""A model in two parts: the body that hospitals share, and the head that each hospital trains and stores alone.
 
-A layer is the tensors whose names differ in the last part alone: ``layers.2.weight`` and ``layers.2.bias`` are the
-layer ``layers.2``. Shared by FedPer and FedRep; ``P`` scalars of a model.
+A layer consists of the tensors whose names differ only in the last part: ``layers.2.weight`` and ``layers.2.bias`` form
+the layer ``layers.2``. FedPer and FedRep use this module; ``P`` is the number of scalars of a model.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HeadOptimizer = Literal["sgd", "momentum", "adam"]
 
 
 class SharedBody(Strategy):
-    """A strategy whose hospitals keep a ``head``, as :func:`head_mask` has it, and share the rest.
+    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`) and the rest is shared.
 
-    After the last round every hospital trains its head for ``final_head_epochs`` on the last body, which stays. Where
-    the head is trained alone, it has an optimiser and a rate of its own, or those of ``training`` where they are None.
+    After the last round every hospital trains its head for ``final_head_epochs`` with the last body frozen. Training of
+    the head alone uses ``head_optimizer`` and ``head_learning_rate``, or the settings of ``training`` if they are None.
     """
 
     head: tuple[str, ...] | None
@@ -42,13 +42,13 @@ class SharedBody(Strategy):
     head_learning_rate: float | None
 
     def check_head(self) -> None:
-        """Raise ``ValueError`` for numbers that cannot be."""
+        """Raise ``ValueError`` for settings out of range."""
         at_least("final_head_epochs", self.final_head_epochs, 0)
         if self.head_learning_rate is not None:
             above("head_learning_rate", self.head_learning_rate, 0)
 
     def of_head(self, epochs: int | None, *, keep: bool = False) -> LocalTraining:
-        """Training of the head alone."""
+        """Return the settings of training the head alone."""
         return LocalTraining(
             epochs=epochs, learning_rate=self.head_learning_rate, optimizer=self.head_optimizer, keep=keep
         )
@@ -79,7 +79,7 @@ class SharedBody(Strategy):
 
 
 def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
-    """The names of the model's tensors by layer, in order."""
+    """Return the names of the model's tensors by layer, in order."""
     tensors: dict[str, list[str]] = {}
     for name in parameters:
         tensors.setdefault(name.rpartition(".")[0], []).append(name)
@@ -87,13 +87,13 @@ def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
 
 
 def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
-    """Which parameters are the head's, ``[P]``: of the tensors or layers that ``head`` names.
+    """Return a mask ``[P]`` of the parameters of the tensors or layers that ``head`` names.
 
-    None is the last layer that is trained; of a model of one layer its last tensor, in a linear model the bias.
+    None means the last trained layer; in a model with one layer its last tensor, in a linear model the bias.
     """
     parameters = view.parameters
     if head is None:
-        # Running statistics lie behind all parameters, so a layer of them alone would come last wherever it stands.
+        # Running statistics follow all parameters, so a layer with only statistics would be last at any position.
         last = [tensors for tensors in layers(parameters).values() if not view.measured.issuperset(tensors)]
         head = last[-1] if len(last) > 1 else last[-1][-1:]
     mask = np.zeros(len(view.initial), dtype=np.bool_)

@@ -1,11 +1,11 @@
-"""Per-FedAvg: a common start from which one step of gradient descent fits any hospital, by first-order MAML.
+"""Per-FedAvg: a common initial model that one gradient step adapts to any hospital, by first-order MAML.
 
 A. Fallah, A. Mokhtari, A. Ozdaglar: *Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
 Meta-Learning Approach*, NeurIPS 2020, Algorithm 1, first-order approximation.
 
 On each batch a participant takes ``w -= rate * grad(w - alpha grad(w; k); k')``, where ``k`` is a batch of another
-stream. After the last round every hospital takes one step of ``alpha`` by the gradient of all of its rows, and serves
-the result. With ``alpha: 0`` it is federated averaging. Well-known code (PFLlib) goes on from the adapted parameters
+random stream. After the last round every hospital takes one step of ``alpha`` by the gradient of all its rows, and uses
+the result. With ``alpha: 0`` it is federated averaging. Well-known code (PFLlib) continues from the adapted parameters
 instead of from ``w``.
 
 Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
@@ -34,7 +34,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class MetaTraining(DeltaTraining):
-    """Training of a start by the gradient one step further."""
+    """Local training of the common model by the gradient after one adaptation step."""
 
     alpha: float
     name: str = "per_fedavg"
@@ -53,10 +53,10 @@ class MetaTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class PerFedAvg(ProgramAverage):
-    """``alpha``: the learning rate of the step that fits a hospital; weights as FedAvg."""
+    """Federated averaging of a model for adaptation in one step (Per-FedAvg); weights as in FedAvg."""
 
     alpha: float = 0.05
-    """α: the learning rate of the step by which a hospital fits the common start."""
+    """α: the learning rate of the step that adapts the common model to a hospital."""
 
     def __post_init__(self) -> None:
         at_least("alpha", self.alpha, 0)

@@ -1,16 +1,16 @@
-"""pFedMe: the federated model is the one around which hospitals' own models lie closely.
+"""pFedMe: hospitals' own models stay near the global model by a proximal term, and the global model moves towards them.
 
-C. T. Dinh, N. H. Tran, T. D. Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020,
-Algorithm 1.
+C. T. Dinh, N. H. Tran, T. D. Nguyen: *Personalized Federated Learning with Moreau Envelopes*, NeurIPS 2020, Algorithm
+1.
 
 For each of its batches a participant takes ``steps`` steps ``theta -= rate (grad(theta) + lam (theta - w_i))`` from
 ``w_i``, and then moves ``w_i`` by the share ``approach`` (eta times lam) towards ``theta``. The server moves its model
-by ``beta`` times the mean of ``w_i - w``. The last ``theta`` stays at the hospital, which serves it. With one batch,
-one step and ``approach: 1`` the federated model is that of federated averaging with uniform weights.
+by ``beta`` times the mean of ``w_i - w``. The last ``theta`` stays at the hospital, which uses it. With one batch, one
+step and ``approach: 1`` the global model equals federated averaging with uniform weights.
 
-Deviations: the paper's lam is 15, with learning rates far below those that are usual here; well-known code (PFLlib)
-adds .001 theta to the gradient, and goes on from the last batch's theta.
-Traffic per participant: P scalars down, P + 1 up. A batch takes ``steps`` gradients.
+Deviations: the paper's lam is 15, with learning rates far below the usual ones here. Well-known code (PFLlib) adds .001
+theta to the gradient, and continues from the last batch's theta. Traffic per participant: P scalars down, P + 1 up. A
+batch takes ``steps`` gradients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from raysim.strategies.shared.program_average import OF_HOSPITALS, DeltaTraining
 
 @dataclass(frozen=True)
 class EnvelopeTraining(DeltaTraining):
-    """Training of a model near ``w``, and of ``w`` towards it."""
+    """Local training of an own model near ``w``, and of ``w`` towards it."""
 
     lam: float
     steps: int
@@ -67,18 +67,18 @@ class EnvelopeTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class PFedMe(Strategy):
-    """``lam``, ``steps`` a batch, ``approach`` and ``beta``; every participant counts alike."""
+    """Own models near the global one by Moreau envelopes (pFedMe). All participants have equal weights."""
 
     needs = OF_HOSPITALS
 
     lam: float = 0.5
-    """λ: how strongly a hospital's own model is pulled to the federated one."""
+    """λ: the weight of the proximal term between a hospital's own model and the global one."""
     steps: int = 5
-    """K: steps of the own model on a batch."""
+    """K: the number of steps of the own model on each batch."""
     approach: float = 0.3
-    """η λ: the share of the way to the own model by which a batch moves the federated one."""
+    """η λ: the share of the distance to the own model by which each batch moves the global one."""
     beta: float = 1.0
-    """β: how much of the mean change the server takes."""
+    """β: the factor of the mean change in the server's step."""
 
     def __post_init__(self) -> None:
         at_least("lam", self.lam, 0)

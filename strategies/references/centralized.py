@@ -1,8 +1,8 @@
-"""All rows in one place: what federating gives up for privacy, as a reference. It can be beaten, and is no bound.
+"""Training on all rows in one place: a reference without the privacy of federating. It can be beaten, and is no bound.
 
-Trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are shuffled
-in every epoch, and the optimiser keeps its state from round to round. With ``solve: true`` a regression is solved to
-convergence instead, as ``newton`` does. Traffic: every training row leaves its hospital once.
+The model trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are
+shuffled in every epoch, and the optimiser's state continues from round to round. With ``solve: true`` a regression is
+solved to convergence instead, as ``newton`` does. Traffic: every training row leaves its hospital once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SOLVER = PooledNewton()
 
 @dataclass(frozen=True)
 class Centralized(Strategy):
-    """``solve`` for regressions."""
+    """Pooled training of all hospitals' rows; ``solve`` is for regressions."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

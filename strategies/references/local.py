@@ -1,10 +1,10 @@
-"""Every hospital alone: the reference that federating has to beat.
+"""Training at every hospital alone: the reference that federating has to beat.
 
-Each hospital trains on its own rows for as many epochs as a federated participant of every round would, with the same
-streams, and uses its own model. Its optimiser keeps its state from round to round, for nothing interrupts it. With
-``solve: true`` each solves a regression to convergence instead, in one round, with a ridge of 1, 10 or 100: the one
-that best predicts its own rows, each left out in turn. A hospital whose rows have one class predicts their share, half
-a row of each class added. No traffic.
+Each hospital trains on its own rows and uses its own model. It trains for as many epochs as a participant of every
+federated round, with the same random streams. The optimiser's state continues from round to round, because nothing
+interrupts training. With ``solve: true`` each hospital solves a regression to convergence instead, in one round, with a
+ridge of 1, 10 or 100: the ridge with the smallest leave-one-out loss on its own rows. A hospital whose rows have one
+class predicts their class shares, with half a row of each class added. No traffic.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from raysim.strategies.regressions.sums_program import check_linear, design, fam
 from raysim.strategies.trees.whole import LocalTrees
 
 RIDGES = (1.0, 10.0, 100.0)
-"""Among which hospitals that solve choose; features are standardised."""
+"""The ridges among which a hospital chooses; features are standardised."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalState(State):
-    """``solved``: whether hospitals have solved their regressions."""
+    """The state of local training; ``solved`` is whether hospitals have solved their regressions."""
 
     solved: bool = False
 
 
 @dataclass(frozen=True)
 class OwnRegression(Program):
-    """A hospital's own regression, which stays there."""
+    """A hospital's own regression, which stays at the hospital."""
 
     family: str
     p: int
@@ -79,7 +79,7 @@ class OwnRegression(Program):
 
 @dataclass(frozen=True)
 class Local(Strategy):
-    """``solve`` for regressions."""
+    """Local training at each hospital; ``solve`` is for regressions."""
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True

@@ -1,1 +1,1 @@
-"""Federated regressions: exact Newton steps over sums, one-shot methods, hospital effects."""
+"""Federated regressions: exact Newton steps from sums, one-shot methods, hospital effects."""

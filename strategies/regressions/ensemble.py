@@ -1,11 +1,12 @@
-"""Ensemble: the mean of the log-odds that hospitals' own regressions give.
+"""Ensemble: the mean of the log-odds of hospitals' own regressions.
 
 P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
 
-One round. The mean log-odds of logistic models are those of one model with the mean coefficients, so that the ensemble
-is served as one model; a mean of probabilities would not be. Hospitals count by rows, all alike, or by ``stacked``
-weights: each hospital predicts its rows with all models, its own set to 0, and non-negative least squares finds weights
-of these probabilities for the outcome, which are then scaled to sum to 1. Hospitals without a fit are left out.
+The method takes one round. The mean log-odds of logistic models are the log-odds of one model with the mean
+coefficients. The ensemble is therefore used as one model, which a mean of probabilities would not allow. Hospitals have
+weights by rows, equal weights, or ``stacked`` weights: each hospital predicts its rows with all models, and its own
+model's predictions are set to 0. Non-negative least squares on the outcome finds weights of these probabilities, which
+are then scaled to sum to 1. Hospitals without a fit are left out.
 
 Traffic, once: p + 1 float64 up per hospital; ``stacked`` sends the H models down and ``H (H + 3) / 2`` float64 up.
 """
@@ -42,14 +43,14 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, d
 
 @dataclass(frozen=True, eq=False)
 class EnsembleState(State):
-    """``members``: the weight of each hospital's model, ``[N]``; None before the round."""
+    """The state of an ensemble. ``members`` are the weights of hospitals' models, ``[N]``; None before the round."""
 
     members: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Predictions(Program):
-    """Products of the probabilities that all models give for a hospital's rows, its own model's set to 0."""
+    """Sums of products of all models' probabilities for a hospital's rows, with its own model's set to 0."""
 
     models: int
     name: str = "predictions"
@@ -69,15 +70,15 @@ class Predictions(Program):
 
 @dataclass(frozen=True)
 class Ensemble(Exact):
-    """``combine`` says how hospitals' models count, and ``local_fit``, how they are made."""
+    """An ensemble of hospitals' own logistic regressions; the fields are its settings."""
 
     title: ClassVar[str] = "Ensemble of own regressions"
     needs: ClassVar[Needs] = Needs.more("sends hospitals' own fits")
 
     combine: Literal["rows", "uniform", "stacked"] = "rows"
-    """How much a hospital's model counts: by rows, all alike, or by how well it predicts at others."""
+    """The weight of a hospital's model: by rows, equal, or by its predictions at other hospitals (``stacked``)."""
     local_fit: LocalFit = "firth"
-    """Own fits with Firth's penalty, or by the plain likelihood."""
+    """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
         one_of("combine", self.combine, ("rows", "uniform", "stacked"))

@@ -1,4 +1,4 @@
-"""What the federated regressions have in common: all hospitals take part, and nothing is learned by small steps."""
+"""The common part of the federated regressions: all hospitals take part, and there are no small gradient steps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from raysim.strategies.base import FederationView, Ids, State, Strategy, Unfit, one_of
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
-"""A hospital's sums may be seen by the server where it has so many rows a column, and so many in all: fewer rows can be
-solved for from a few Hessians and gradients."""
+"""The smallest number of rows per column, and in total, for which the server may receive one hospital's sums. Fewer
+rows could be reconstructed from a few Hessians and gradients."""
 
 
 class Exact(Strategy):
@@ -33,11 +33,11 @@ class Exact(Strategy):
 
 @dataclass(frozen=True)
 class HiddenSums(Exact):
-    """A regression from sums alone, of which the server need not see those of single hospitals."""
+    """A regression from sums over hospitals, for which the server does not need a single hospital's sums."""
 
     sums: Literal["secure", "clear"] = "secure"
-    """``secure``: as secure sums, with the defaults of ``secure`` where that is not set. ``clear``: the server sees
-    those of each hospital, which must have ``max(5 p, 30)`` rows for p columns."""
+    """``secure``: by secure aggregation, with its defaults if ``secure`` is not configured. ``clear``: the server
+    receives each hospital's sums, and every hospital must have ``max(5 p, 30)`` rows for p columns."""
 
     def __post_init__(self) -> None:
         one_of("sums", self.sums, ("secure", "clear"))
@@ -46,7 +46,7 @@ class HiddenSums(Exact):
         return self.sums == "secure"
 
     def _check_rows(self, view: FederationView) -> None:
-        """Raise :class:`Unfit` for a hospital whose rows its sums would give away."""
+        """Raise :class:`Unfit` if a hospital's sums would reveal its rows."""
         if self.sums == "secure" or view.hides or view.noise is not None or not len(view.trainable):
             return
         fewest = int(view.trainable[np.argmin(view.sizes[view.trainable])])

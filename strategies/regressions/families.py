@@ -1,7 +1,7 @@
-"""Generalised linear models: what a row contributes to the log-likelihood and its derivatives, by family.
+"""Generalised linear models: a row's contribution to the log-likelihood and its derivatives, by family.
 
 Each family has its canonical link, so that with ``eta = x beta`` the gradient of a row's loss is ``-(y - mu) x`` and
-its Hessian ``w x x'``. Constants that depend on ``y`` alone are left out of losses.
+its Hessian ``w x x'``. Losses leave out constants that depend on ``y`` alone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from raysim.strategies.problem import Floats
 
 
 class Sums(NamedTuple):
-    """Sums over rows at one ``beta``; those of hospitals add up to those of all their rows.
+    """Sums over rows at one ``beta``. The sums of hospitals add up to the sums of all their rows.
 
-    - ``rows``: their number.
+    - ``rows``: the number of rows.
     - ``loss``: the negative log-likelihood.
-    - ``gradient [p]``: ``X'(y - mu)``, in which direction the log-likelihood rises.
+    - ``gradient [p]``: ``X'(y - mu)``, the direction in which the log-likelihood rises.
     - ``hessian [p, p]``: ``X' diag(w) X``, the information.
     """
 
@@ -31,7 +31,7 @@ class Sums(NamedTuple):
     hessian: Floats
 
     def __add__(self, other: object) -> Sums:
-        """The sums of both."""
+        """Add the sums of two sets of rows."""
         if not isinstance(other, Sums):
             return NotImplemented
         return Sums(
@@ -41,22 +41,22 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """A family with its canonical link; all functions are of arrays of any one shape."""
+    """A family with its canonical link. Its functions take and return arrays of any common shape."""
 
     name: str
     mean: Callable[[Floats], Floats]
-    """``mu`` at ``eta``."""
+    """The mean ``mu`` at ``eta``."""
     loss: Callable[[Floats, Floats], Floats]
-    """The negative log-likelihood of each row, at ``eta`` and of ``y``."""
+    """The negative log-likelihood of each row, as a function of ``eta`` and ``y``."""
     weight: Callable[[Floats], Floats]
-    """The derivative of ``mu`` by ``eta``, at ``mu``."""
+    """The weight: the derivative of ``mu`` by ``eta``, at ``mu``."""
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
     own: Callable[[Floats], Floats]
-    """What the loss of a fit lacks that meets every ``y``: their sum is half the deviance."""
+    """Minus each row's loss in a saturated fit, from ``y``. Its sum plus the loss is half the deviance."""
     alone: Callable[[float], float]
-    """The loss of a row where ``mu`` is the mean of all rows, by that mean: the baseline without columns. NaN for a
-    linear one, which takes more than the mean."""
+    """The mean loss if ``mu`` is the mean of all rows, from this mean: the baseline without columns. NaN for linear
+    models, whose loss needs more than the mean."""
 
     def sums(
         self,
@@ -67,9 +67,9 @@ class Family:
         counts: Floats | float = 1.0,
         second: bool = True,
     ) -> Sums:
-        """The sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``.
+        """Return the sums over rows ``X [n, p]`` with outcomes ``y [n]`` at ``beta [p]``.
 
-        ``offset [n]`` is added to eta; a row counts ``counts [n]`` times. Without ``second`` the Hessian is empty.
+        ``offset [n]`` is added to eta, and a row counts ``counts [n]`` times. Without ``second`` the Hessian is empty.
         """
         eta = X @ beta + offset
         mu = self.mean(eta)
@@ -94,7 +94,7 @@ LOGISTIC = Family(
 
 
 def _exp(eta: Floats) -> Floats:
-    # A step as long as this is never taken; without the cap its loss would overflow on the way to being refused.
+    # So long a step is never accepted; without the cap its loss would overflow before it is refused.
     result: Floats = np.exp(np.minimum(eta, 300.0))
     return result
 

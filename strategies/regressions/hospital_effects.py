@@ -1,7 +1,7 @@
-"""Regressions in which every hospital has its own intercept and slopes are shared, from sums that stay small.
+"""Regressions with an intercept for each hospital and common slopes, from sums that eliminate the intercepts.
 
-An own intercept never leaves its hospital: what is sent has had it eliminated. Sources: Schur complements of Newton's
-system; Laplace's approximation of random intercepts (Breslow and Clayton 1993).
+A hospital's own intercept never leaves it: it is eliminated from the sums before they are sent. Sources: Schur
+complements of Newton's system; Laplace's approximation of random intercepts (Breslow and Clayton 1993).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from raysim.strategies.regressions.families import Family
 
 
 class Eliminated(NamedTuple):
-    """A hospital's sums for the shared slopes, its own intercept eliminated; of several hospitals they add up.
+    """A hospital's sums for the common slopes, with its own intercept eliminated. The sums of several hospitals add up.
 
     - ``loss``: the negative log-likelihood.
     - ``gradient [q]``: ``g_b - H_ab g_a / H_aa``.
     - ``hessian [q, q]``: ``H_bb - H_ab H_ab' / H_aa``.
-    - ``own``: ``g_a^2 / H_aa``, the intercept's part of the fall still to come, times two.
+    - ``own``: ``g_a^2 / H_aa``, twice the intercept's part of the expected fall of the loss.
     """
 
     loss: float
@@ -30,21 +30,22 @@ class Eliminated(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a hospital keeps to move its intercept once the slopes' step arrives."""
+    """The values that a hospital stores to update its intercept after the step of the slopes."""
 
     intercept: float
     gradient: float
     curvature: float
     cross: Floats
-    """``H_ab [q]``."""
+    """The mixed second derivatives ``H_ab [q]``."""
 
     def moved(self, step: Floats) -> float:
-        """The intercept after the slopes' ``step [q]``."""
+        """Return the intercept after the slopes' ``step [q]``."""
         return self.intercept + (self.gradient - float(self.cross @ step)) / self.curvature
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """A hospital's sums at its ``intercept`` and the shared ``slopes [q]``, of rows ``X [n, q]`` and ``y [n]``."""
+    """Return a hospital's sums at its ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and
+    ``y [n]``."""
     design = np.column_stack([np.ones(len(y)), X])
     sums = family.sums(design, y, np.concatenate([[intercept], slopes]))
     own = Own(intercept, float(sums.gradient[0]), float(sums.hessian[0, 0]), sums.hessian[0, 1:])
@@ -62,9 +63,10 @@ def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: F
 class Laplace(NamedTuple):
     """A hospital's part of the marginal log-likelihood of random intercepts, by Laplace's approximation.
 
-    - ``value``: the log-likelihood with the mode of its intercept put in, and the approximation's determinant.
-    - ``gradient [p + 1]``: by the coefficients, and by the logarithm of the intercepts' standard deviation.
-    - ``mode``: of the hospital's intercept; stays there.
+    - ``value``: the log-likelihood at the mode of the hospital's intercept, with the approximation's determinant.
+    - ``gradient [p + 1]``: its derivatives by the coefficients and by the logarithm of the intercepts' standard
+      deviation.
+    - ``mode``: the mode of the hospital's intercept, which stays at the hospital.
     """
 
     value: float
@@ -73,7 +75,8 @@ class Laplace(NamedTuple):
 
 
 def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, start: float = 0.0) -> Laplace:
-    """A hospital's part at ``beta [p]`` and ``log_sd``, of rows ``X [n, p]`` (the common intercept among them)."""
+    """Return a hospital's part at ``beta [p]`` and ``log_sd``, from rows ``X [n, p]`` that include the common
+    intercept."""
     precision = np.exp(-2.0 * log_sd)
     eta = X @ beta
     mode = _mode(family, eta, y, precision, start)
@@ -83,13 +86,13 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
     value = -float(family.loss(eta + mode, y).sum()) - mode**2 * precision / 2.0 - np.log1p(W / precision) / 2.0
     moves = -(weight @ X) / D
     by_beta = X.T @ (y - mu) - (slope @ X + bend * moves) / (2.0 * D)
-    # The mode moves with the spread: du / d ln sd = 2 u precision / D.
+    # The mode depends on the standard deviation: du / d ln sd = 2 u precision / D.
     by_log_sd = mode**2 * precision - W / D - bend * mode * precision / D**2
     return Laplace(value, np.concatenate([by_beta, [by_log_sd]]), mode)
 
 
 def _mode(family: Family, eta: Floats, y: Floats, precision: float, start: float) -> float:
-    """The mode of one intercept: Newton's steps, halved where the penalised loss would rise."""
+    """Return the mode of one intercept, by Newton's steps that are halved if the penalised loss would rise."""
     u, loss = start, np.inf
     step = 0.0
     for _ in range(200):

@@ -1,7 +1,7 @@
-"""How large the labels of a federation are, so that a fit does not depend on the unit that they are in.
+"""The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Sums travel as whole numbers of a grid, which has an end. Labels divided by a power of two have the digits that they
-had, and the same fit but for that factor.
+Sums are sent as whole multiples of a grid step, with an upper limit. Labels divided by a power of two have the same
+digits, and the same fit except for that factor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from raysim.strategies.base import Answers, Context, Program, Reply, Send
 
 EXPONENTS = 256
-"""Of powers of two, half of them below 1; labels beyond count as of the first or the last."""
+"""The number of powers of two, half of them below 1. Labels beyond the range count as the first or the last power."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ class LabelSize(Program):
 
 
 def scale_of(answers: Answers) -> float:
-    """The power of two with which labels are below 1 at every hospital that answered."""
+    """Return the power of two that scales labels below 1 at every hospital that answered."""
     exponents = np.flatnonzero(answers.sums["exponents"])
     return float(2.0 ** (EXPONENTS // 2 - exponents[-1])) if len(exponents) else 1.0

@@ -1,4 +1,4 @@
-"""The curvature of earlier steps, as limited-memory BFGS takes it.
+"""The curvature of earlier steps by limited-memory BFGS.
 
 D. C. Liu, J. Nocedal: *On the Limited Memory BFGS Method for Large Scale Optimization*, Mathematical Programming 1989.
 """
@@ -10,21 +10,21 @@ from collections.abc import Callable
 from raysim.strategies.base import Floats
 
 ARMIJO = 1e-4
-"""The share of the predicted change that a step must reach."""
+"""The share of the predicted change that an accepted step must reach."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
-"""Earlier steps ``[p]``, and by how much the gradient uphill fell in each."""
+"""Earlier steps ``[p]``, each with the decrease of the uphill gradient along it."""
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
-    """``pairs`` with one more, the last ``most`` of them; a step along which the gradient rose is left out."""
+    """Append a pair and return the last ``most`` pairs. A step along which the gradient rose is not appended."""
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 
 
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
-    """The step ``[p]`` from a ``gradient [p]``, by the two loops over earlier steps.
+    """Return the step ``[p]`` from a ``gradient [p]``, by the two loops over earlier steps.
 
-    ``curved(rest)``: the step from what they leave of the gradient, an array of its own.
+    ``curved(rest)`` returns the step for the rest of the gradient between the loops, as a new array.
     """
     rest, shares = gradient.copy(), []
     for moved, fell in reversed(pairs):

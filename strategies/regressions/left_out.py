@@ -1,7 +1,7 @@
-"""Ridges of a regression, judged by rows that are left out one by one.
+"""Ridges of a regression, compared by leave-one-out losses.
 
-What leaving a row out changes is approximated by one Newton step, which is exact in a linear regression (Rad and Maleki
-2020: *A scalable estimate of the out-of-sample prediction error via approximate leave-one-out*).
+The effect of leaving a row out is approximated by one Newton step, which is exact in a linear regression (Rad and
+Maleki 2020: *A scalable estimate of the out-of-sample prediction error via approximate leave-one-out*).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, fitted
 
 
 class Shrunk(NamedTuple):
-    """Coefficients ``beta [R, p]`` under each ridge, and the mean loss ``[R]`` of rows that are left out."""
+    """Coefficients ``beta [R, p]`` under each ridge, and the mean leave-one-out loss ``[R]``."""
 
     beta: Floats
     loss: Floats
 
     @property
     def best(self) -> Floats:
-        """The coefficients ``[p]`` that best predict rows that are left out."""
+        """The coefficients ``[p]`` with the smallest leave-one-out loss."""
         best: Floats = self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))]
         return best
 
 
 def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:
-    """The fits to rows ``X [n, p]`` and ``y [n]`` at hand under each of the ``ridges``, all above 0."""
+    """Fit local rows ``X [n, p]`` and ``y [n]`` under each of the ``ridges``, all above 0."""
     beta = _together(family, X, y, ridges)
     if beta is None:
         beta = np.stack([fitted(family, X, y, ridge=ridge).beta for ridge in ridges])
@@ -43,7 +43,7 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """All fits ``[R, p]``, with one stack of steps for the ridges; None where a step has to be halved."""
+    """Return all fits ``[R, p]`` by common Newton steps for all ridges, or None if a step would have to be halved."""
     keep = independent(family.sums(X, y, np.zeros(X.shape[1])).hessian)
     kept, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
     beta, before = np.zeros(penalties.shape), np.full(len(ridges), np.inf)
@@ -64,14 +64,14 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """What multiplies half the squares of coefficients, ``[R, p]``: the intercept, the first column, has none."""
+    """Return the factors of half the squared coefficients, ``[R, p]``: 0 for the intercept, the first column."""
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties
 
 
 def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
-    """The penalised second derivatives ``[R, p, p]`` at weights of rows ``[R, n]``."""
+    """Return the penalised second derivatives ``[R, p, p]`` for weights of rows ``[R, n]``."""
     curvature: Floats = (X.T * weight[:, None, :]) @ X
     places = np.arange(X.shape[1])
     curvature[:, places, places] += penalties

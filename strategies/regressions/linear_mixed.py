@@ -3,10 +3,10 @@
 N. M. Laird, J. H. Ware: *Random-Effects Models for Longitudinal Data*, Biometrics 1982; D. A. Harville: *Maximum
 Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 
-Hospital i's intercept is the common one plus ``u_i ~ N(0, tau^2)``, residuals have the variance ``s^2``. At a ``ratio =
-tau^2 / s^2`` the likelihood is that of sums: with ``Z = [X, y]`` and ``k = ratio / (1 + n ratio)`` a hospital adds
-``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and of both the derivative by the ratio. The server finds the ratio at
-which that of the likelihood is 0; the ratio is 0 where the likelihood falls from there.
+Hospital i's intercept is the common one plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a given
+``ratio = tau^2 / s^2`` the likelihood depends only on sums. With ``Z = [X, y]`` and ``k = ratio / (1 + n ratio)`` a
+hospital adds ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and the derivatives of both by the ratio. The server finds
+the ratio at which the likelihood's derivative is 0. The ratio is 0 if the likelihood falls from there.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""A ratio beyond it is taken for it: hospitals then tell all, and residuals nothing."""
+"""The largest ratio: a larger one is replaced by it, because residuals then have almost no variance."""
 
 
 class Mixed(NamedTuple):
-    """A hospital's sums at one ratio of variances, and their derivatives by the ratio; they add up."""
+    """A hospital's sums at one ratio of variances, and their derivatives by the ratio. The sums of hospitals add up."""
 
     products: Floats
-    """``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``."""
+    """The products ``Z'Z - k Z'1 1'Z``, ``[p + 1, p + 1]``."""
     products_by_ratio: Floats
     determinant: float
-    """``ln(1 + n ratio)``."""
+    """The determinant's logarithm ``ln(1 + n ratio)``."""
     determinant_by_ratio: float
 
     def restricted(self, rows: int) -> Restricted:
-        """The fit of so many ``rows`` from the sums of all hospitals."""
+        """Return the fit to all ``rows``, from the sums of all hospitals."""
         A, b, squares = self.products[:-1, :-1], self.products[:-1, -1], float(self.products[-1, -1])
         keep = independent(A)
         beta = np.zeros(len(b))
@@ -73,9 +73,9 @@ class Mixed(NamedTuple):
 class Restricted(NamedTuple):
     """The restricted likelihood at one ratio.
 
-    - ``value``: its logarithm; ``by_ratio``: the derivative.
-    - ``beta``, ``se`` ``[p]``: coefficients and their standard errors, 0 and NaN for columns that have left.
-    - ``variance``: of residuals.
+    - ``value``: its logarithm; ``by_ratio``: the derivative of the logarithm by the ratio.
+    - ``beta``, ``se`` ``[p]``: coefficients and their standard errors, 0 and NaN for columns that were left out.
+    - ``variance``: the variance of residuals.
     """
 
     value: float
@@ -87,7 +87,8 @@ class Restricted(NamedTuple):
 
 
 def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
-    """A hospital's sums of rows ``X [n, p]``, ``y [n]`` where intercepts vary ``ratio`` times as much as residuals."""
+    """Return a hospital's sums of rows ``X [n, p]``, ``y [n]``; intercepts have ``ratio`` times the residuals'
+    variance."""
     n, Z = len(y), np.column_stack([X, y])
     total, share = Z.sum(axis=0), 1.0 + n * ratio
     outer = np.outer(total, total)
@@ -95,7 +96,7 @@ def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
 
 
 class _Wanted(Exception):
-    """The ratio whose derivative is not known yet."""
+    """Raised with the first ratio whose derivative is unknown."""
 
     def __init__(self, ratio: float) -> None:
         super().__init__()
@@ -103,9 +104,9 @@ class _Wanted(Exception):
 
 
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
-    """The ratio to try next, and whether it is the one sought, after those ``tried`` with their derivatives.
+    """Return the next ratio to try, and whether it is the solution, from ``tried`` ratios with their derivatives.
 
-    The search is played again from its beginning: it is the same up to the first ratio that was not tried.
+    Each call repeats the search from its beginning, which is identical up to the first ratio that was not tried.
     """
     known = dict(tried)
 
@@ -129,14 +130,14 @@ def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
 
 @dataclass(frozen=True)
 class MixedSums(Program):
-    """A hospital's sums at the ratio that it receives; it sets its intercept by the coefficients that come with it."""
+    """A hospital's sums at the received ratio. The hospital also sets its intercept from the received coefficients."""
 
     p: int
     grid: Grid
     scale: float
-    """What labels are multiplied by."""
+    """The factor of labels in the fit."""
     bias: int
-    """Where the intercept is among the model's parameters."""
+    """The index of the intercept among the model's parameters."""
     name: str = "linear_mixed"
 
     @property
@@ -166,16 +167,16 @@ class MixedSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class MixedState(State):
-    """Row 0 of the models has the coefficients of the last ratio."""
+    """The state of the mixed model. Row 0 of the models has the coefficients of the last ratio."""
 
     scale: float | None = None
-    """What labels are multiplied by in the fit; None before they were asked for."""
+    """The factor of labels in the fit; None before the first round."""
     tried: tuple[tuple[float, float], ...] = ()
-    """The ratios so far, with the derivatives of the restricted likelihood."""
+    """The ratios tried so far, with the derivatives of the restricted likelihood."""
     fit: Restricted | None = None
-    """The fit at the last of them, of labels as they were multiplied."""
+    """The fit at the last ratio, to scaled labels."""
     ended: bool = False
-    """Whether the ratio was found, and hospitals have their intercepts."""
+    """Whether the ratio was found and hospitals have their intercepts."""
 
     @property
     def facts(self) -> dict[str, float]:
@@ -191,7 +192,7 @@ class MixedState(State):
 
 
 def mixed_round(view: FederationView, own: MixedState, ids: Ids) -> Calls:
-    """A round: the sums at the next ratio; at the last one another call, for hospitals' intercepts."""
+    """Run a round: the sums at the next ratio, and at the last ratio another call for hospitals' intercepts."""
     if own.ended:
         return own
     if own.scale is None:

@@ -1,4 +1,4 @@
-"""Hospitals' own fits of a logistic regression, which the one-shot ways combine."""
+"""Hospitals' own fits of a logistic regression, which the one-shot methods combine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LocalFit = Literal["firth", "likelihood"]
 
 
 def own_fit(at: Context, how: LocalFit) -> Fit | None:
-    """The fit to one hospital's rows; None where they are too few for the columns, or the likelihood has no maximum."""
+    """Fit one hospital's rows; return None if they are too few for the columns, or the likelihood has no maximum."""
     X, y = design(at.rows.X), at.rows.y.astype(np.float64)
     if len(y) <= X.shape[1]:
         return None
@@ -28,10 +28,11 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
 
 @dataclass(frozen=True)
 class InformationSums(Program):
-    """Each hospital's fit as sums: its information, and that times its coefficients.
+    """Each hospital's fit as sums: its information matrix, and this matrix times its coefficients.
 
-    With ``spread [p]`` received, also what univariate means need of every coefficient: ``1/(v + spread)`` by powers of
-    the coefficient 0, 1 and 2, the squares of these weights, and whether the hospital can estimate it.
+    With a received ``spread [p]``, ``univariate`` has five numbers for each coefficient. They are the weight
+    ``1/(v + spread)`` times the powers 0, 1 and 2 of the coefficient, the squared weight, and whether the hospital can
+    estimate it.
     """
 
     p: int
@@ -62,7 +63,7 @@ class InformationSums(Program):
 
 @dataclass(frozen=True)
 class Coefficients(Program):
-    """Each hospital's own coefficients, one by one, with whether it could fit them."""
+    """Each hospital's own coefficients, sent individually, with whether the fit succeeded."""
 
     p: int
     how: LocalFit
@@ -81,8 +82,10 @@ class Coefficients(Program):
 
 
 def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Fixed-effect means of every coefficient from ``sums [5, p]``: the means, their variances, Q and DerSimonian and
-    Laird's variance between hospitals, each ``[p]``; where nobody can estimate a coefficient, 0, NaN, 0 and 0.
+    """Compute each coefficient's mean over hospitals from ``sums [5, p]``.
+
+    Returns the fixed-effect means, their variances, Q, and DerSimonian and Laird's variance between hospitals, each
+    ``[p]``. If no hospital can estimate a coefficient, they are 0, NaN, 0 and 0.
     """
     weight, first, second, squares, count = sums
     known = weight > 0

@@ -1,13 +1,13 @@
-"""Meta-analysis: every hospital fits its own regression, and the fits are averaged by how sure each of them is.
+"""Meta-analysis: every hospital fits its own regression, and the fits are averaged with weights by their precision.
 
 B. J. Becker, M.-J. Wu: *The Synthesis of Regression Slopes in Meta-Analysis*, Statistical Science 2007; R. DerSimonian,
 N. Laird: *Meta-Analysis in Clinical Trials*, Controlled Clinical Trials 1986.
 
-One round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, with hospital i's information matrix
-``I_i``: a coefficient that a hospital cannot estimate adds nothing there. ``fixed`` and ``random`` average each
-coefficient by itself, ``random`` with a variance between hospitals, which takes a second call. Own fits use Firth's
-penalty unless ``local_fit: likelihood``, as the estimates of small hospitals are biased away from 0. A hospital with no
-more rows than columns, or whose likelihood has no maximum, is left out and counted.
+The method takes one round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, with hospital i's
+information matrix ``I_i``: a hospital adds nothing to a coefficient that it cannot estimate. ``fixed`` and ``random``
+average each coefficient separately; ``random`` has a variance between hospitals, which needs a second call. Own fits
+use Firth's penalty unless ``local_fit: likelihood``, because the estimates of small hospitals are biased away from 0. A
+hospital with no more rows than columns, or whose likelihood has no maximum, is left out and counted.
 
 Traffic, once: p float64 down and ``1 + 6 p + p (p + 1) / 2`` float64 up per hospital, twice with ``random``.
 """
@@ -39,10 +39,10 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, n
 
 @dataclass(frozen=True, eq=False)
 class MetaState(State):
-    """What the one round has come to."""
+    """The result of the round of a meta-analysis."""
 
     se: Floats | None = None
-    """Standard errors of the coefficients, the intercept first, ``[p]``; None before."""
+    """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     used: int = 0
     """How many hospitals could fit their own regression."""
     between: Floats | None = None
@@ -51,15 +51,15 @@ class MetaState(State):
 
 @dataclass(frozen=True)
 class MetaAnalysis(HiddenSums):
-    """``combine`` says how own fits are averaged, ``local_fit`` how they are made."""
+    """A meta-analysis of hospitals' own regressions; the fields are its settings."""
 
     title: ClassVar[str] = "Meta-analysis"
     needs: ClassVar[Needs] = Needs.more("sends sums of hospitals' own fits")
 
     combine: Literal["information", "fixed", "random"] = "information"
-    """By information matrices, or each coefficient by itself with fixed or random effects."""
+    """How fits are averaged: by information matrices, or each coefficient separately with fixed or random effects."""
     local_fit: LocalFit = "firth"
-    """Own fits with Firth's penalty, or by the plain likelihood."""
+    """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,26 +2,27 @@
 
 Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado: *Grid Binary LOgistic REgression (GLORE)*, JAMIA 2012; D. Firth: *Bias
 Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeger: *Longitudinal Data Analysis Using
-Generalized Linear Models*, Biometrika 1986 (standard errors that hold where hospitals differ).
+Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are valid if hospitals differ).
 
-Each round all hospitals add up, at the same coefficients, the loss of their rows, its gradient and its Hessian; the
-server takes Newton's step. A step whose loss rises is halved. After five to eight rounds this is the maximum-likelihood
-fit of the pooled rows; the strategy is then done, and one more call at the final coefficients gives standard errors.
+In each round all hospitals add up, at the same coefficients, the loss of their rows, its gradient and its Hessian; the
+server takes Newton's step. A step is halved if the loss rises. After five to eight rounds this is the
+maximum-likelihood fit of the pooled rows; the strategy is then done, and one more call at the final coefficients gives
+standard errors.
 
-- Columns that are constant, or made of those before them, leave with a coefficient of 0. Under a ridge those that are
-  made of others stay, as with ``solver: lbfgs``.
-- Separated classes, whose coefficients would grow for ever, are noticed; with ``firth: auto`` Firth's penalty fits
-  them.
+- Columns that are constant, or linear combinations of earlier columns, are left out with a coefficient of 0. Under a
+  ridge linear combinations are included, as with ``solver: lbfgs``.
+- Separated classes, whose coefficients would grow without limit, are detected; with ``firth: auto`` Firth's penalty
+  fits them.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
 
-Under a guarantee of privacy for patients (``privacy: {unit: patient, mode: pooled}``) each round is one noisy sum of
-what every row adds to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`), with rows
-no longer than ``privacy.clip``. All rounds are played, and standard errors are undefined.
+Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}``) each round is one noisy sum of every
+row's contribution to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows are
+clipped to ``privacy.clip``. All configured rounds are run, and standard errors are undefined.
 
-It needs the sums of all hospitals with training rows, so no selection is used; a round in which one is lost is played
-again. Traffic of a round, with p columns and the intercept among them: p float64 down, and ``1 + p + p (p + 1) / 2``
-float64 up per hospital, twice under Firth's penalty.
+The method needs the sums of all hospitals with training rows, so no selection is used. A round is repeated if a
+hospital's answer is lost. Traffic of a round, with p columns and the intercept among them: p float64 down, and
+``1 + p + p (p + 1) / 2`` float64 up per hospital, twice under Firth's penalty.
 """
 
 from __future__ import annotations
@@ -69,21 +70,21 @@ from raysim.strategies.regressions.sums_program import (
 from raysim.strategies.regressions.wide import WideState, wide_round
 
 WIDEST = 2000
-"""With more columns than these, the second derivatives for standard errors are not asked for."""
+"""The largest number of columns for which the second derivatives for standard errors are requested."""
 
 
 @dataclass(frozen=True, eq=False)
 class NewtonState(State):
-    """Row 0 of the models has the coefficients at which sums are wanted next, and in the end the fit."""
+    """The state of Newton's method. Row 0 of the models has the coefficients of the next call, and finally the fit."""
 
     fit: Fit | None = None
-    """The fit under way; None before the first round."""
+    """The unfinished or final fit; None before the first round."""
     scale: float | None = None
-    """What labels are multiplied by in the fit; None before they were asked for."""
+    """The factor of labels in the fit; None before the first round."""
     separated: bool = False
-    """Whether the classes were found to be separated."""
+    """Whether the classes were detected as separated."""
     ending: Ending | None = None
-    """What standard errors come from; None until the fit has ended."""
+    """The sums from which standard errors are computed; None until the fit has ended."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,12 @@ class Newton(HiddenSums):
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
     """What the outcome is."""
     ridge: float = 0.0
-    """The penalty on squared coefficients, the intercept's left out."""
+    """The weight of the penalty on squared coefficients, without the intercept."""
     firth: Literal["auto", "always", "never"] = "auto"
-    """When Firth's penalty is used: ``auto`` where the classes are separated."""
+    """When Firth's penalty is used: ``auto`` uses it if the classes are separated."""
     solver: Literal["newton", "lbfgs"] = "newton"
-    """``lbfgs``, for wide tables: gradients alone, with a ridge; second derivatives once, for standard errors."""
+    """The solver. ``lbfgs`` is for wide tables: it uses gradients alone, with a ridge, and second derivatives once, for
+    standard errors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,7 +150,7 @@ class Newton(HiddenSums):
                 return wide
             family, (grid, scale) = family_of(view), units(view, wide.scale, sizes)
             program = RegressionSums(family.name, len(view.initial), grid, last=True, scale=scale)
-            answers = yield Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids)
+            answers: Answers = yield Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids)
             rows = int(view.sizes[view.trainable].sum())
             heard = len(answers.ids) == len(ids)
             return replace(wide, ending=_ending(rows, len(ids), answers, scale) if heard else None)
@@ -158,7 +160,7 @@ class Newton(HiddenSums):
         if own.ending is not None:
             return own
         if own.scale is None and family.name != "logistic":
-            answers: Answers = yield Call(LabelSize(), {}, ids)
+            answers = yield Call(LabelSize(), {}, ids)
             if len(answers.ids) < len(ids):
                 return own
             own = replace(own, scale=scale_of(answers))
@@ -188,7 +190,7 @@ class Newton(HiddenSums):
         return replace(own, ending=_ending(rows, len(ids), answers, scale)) if len(answers.ids) == len(ids) else own
 
     def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
-        """A round with noise: one step by the sums of whoever could be heard."""
+        """Run a round with noise: one step by the sums of the hospitals that answered."""
         beta = as_beta(view, own.models[0])
         answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
         if not len(answers.ids):
@@ -237,7 +239,7 @@ class Newton(HiddenSums):
 
 
 def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
-    """The sums with labels as they were before they were multiplied by ``scale``."""
+    """Return the final sums for labels in their original unit, before they were multiplied by ``scale``."""
     sums = sums_of(rows, answers.sums)
     return Ending(
         rows,
@@ -251,7 +253,7 @@ def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending
 
 
 def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
-    """Standard errors as the likelihood gives them, and those that hold where hospitals differ."""
+    """Return model-based standard errors, and robust ones, which are valid if hospitals differ."""
     keep = np.ones(len(fit.beta), np.bool_) if fit.keep is None else fit.keep
     free = ending.rows - int(keep.sum())
     linear = family.name == "linear"

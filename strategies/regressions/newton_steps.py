@@ -1,7 +1,7 @@
-"""Newton's method on sums: what the server makes of each answer, whoever added the sums up.
+"""Newton's method on sums: the server's computation after each answer.
 
 The method is pure: :meth:`Fit.heard` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A federated
-fit gets them from hospitals, :func:`fitted` from rows at hand. The penalty is ``ridge / 2 |beta|^2`` without the
+fit gets the sums from hospitals, :func:`fitted` from local rows. The penalty is ``ridge / 2 |beta|^2`` without the
 intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and Schemper 2002.
 """
 
@@ -19,39 +19,42 @@ from raysim.strategies.problem import Floats, Mask
 from raysim.strategies.regressions.families import Family, Sums
 
 STOP = 1e-10
-"""The last step is that from which the loss is to fall by no more than this share of 1 + the loss."""
+"""The fit has converged after a step whose expected fall of the loss is at most this share of 1 + the loss."""
 ROSE = 1e-12
-"""By how much of 1 + the loss it must rise for a step to be halved."""
+"""The smallest rise of the loss, as a share of 1 + the loss, for which a step is halved."""
 CALLS = 25
-"""The most sums that a fit asks for."""
+"""The largest number of calls for sums in a fit."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""The same for Firth's penalty where steps are by the information alone, and close in by a factor each."""
+"""``STOP`` and ``CALLS`` for Firth's penalty with steps by the information alone, whose convergence is linear."""
 PAIRS = 2500**2
-"""The most products of pairs, of rows or of columns in a row, that the curvature of Firth's penalty takes; 50 MB."""
+"""The largest number of products of pairs for which the curvature of Firth's penalty is computed (50 MB).
+
+Pairs are pairs of rows, or of columns in each row.
+"""
 COLLINEAR = 1e-9
-"""A column leaves whose squared length, once the columns before it are taken out, is below this share of itself."""
+"""A column is left out if earlier columns explain all of its squared length except less than this share."""
 GEOMETRIC = (0.33, 0.40)
-"""Between which the fall still to come shrinks from step to step where coefficients run away: to 1/e."""
+"""The range of the ratio of successive expected falls of the loss if coefficients diverge: about 1/e."""
 RUNS = 3
-"""The number of consecutive such steps after which classes count as separated."""
+"""The number of consecutive steps with such a ratio after which classes count as separated."""
 FLAT = 1e-8
-"""So are they where the least eigenvalue of the information is below this share of the greatest."""
+"""Classes also count as separated if the information's smallest eigenvalue is below this share of the largest."""
 
 Status = Literal["going", "converged", "separated", "stopped"]
 
 
 def independent(hessian: Floats) -> Mask:
-    """Which columns ``[p]`` stay: each is left out that is constant at 0 or made of those before it.
+    """Return a mask ``[p]`` without the columns that are constant at 0 or linear combinations of earlier columns.
 
-    ``hessian [p, p]`` is ``X' W X`` at any positive weights. Columns are taken in their order, the intercept first.
+    ``hessian [p, p]`` is ``X' W X`` with any positive weights. Columns are taken in their order, the intercept first.
     """
     scale = np.diag(hessian).copy()
     try:
-        # What is left of each column once those before it are taken out is the square of its pivot.
+        # The squared pivot is the part of a column that earlier columns do not explain.
         if (np.diag(np.linalg.cholesky(hessian)) ** 2 > 2.0 * COLLINEAR * scale).all():
             return np.ones(len(scale), dtype=np.bool_)
     except np.linalg.LinAlgError:
-        pass  # some column leaves
+        pass  # some column is left out
     rest = hessian.astype(np.float64, copy=True)
     keep = np.zeros(len(scale), dtype=np.bool_)
     for j in range(len(scale)):
@@ -65,40 +68,41 @@ def independent(hessian: Floats) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fit under way.
+    """The state of a fit by Newton's method.
 
-    After the last step the sums at the final ``beta`` have not been asked for: they are what standard errors need.
+    After the last step the sums at the final ``beta`` are still unknown; standard errors need them.
     """
 
     beta: Floats
-    """The coefficients ``[p]`` of which sums are wanted next; those that have left are 0."""
+    """The coefficients ``[p]`` at which the next sums are needed, with 0 for columns that were left out."""
     ridge: float = 0.0
     shares: bool = False
-    """Whether columns that are made of others stay and share an effect, which a ridge makes unique."""
+    """Whether linearly dependent columns are included and share an effect, which is unique under a ridge."""
     firth: bool = False
     """Whether the likelihood is penalised by half the logarithm of the information's determinant."""
     status: Status = "going"
     keep: Mask | None = None
-    """Which columns have stayed, ``[p]``; None before the first sums."""
+    """A mask ``[p]`` of the columns that are not left out; None before the first sums."""
     accepted: tuple[Floats, float] | None = None
     """The last point whose loss did not rise, with its loss."""
     losses: tuple[float, ...] = ()
-    """The penalised loss of every call."""
+    """The penalised loss at every call."""
     decrements: tuple[float, ...] = ()
-    """The fall of the loss still to come, at every accepted point."""
+    """The expected fall of the loss at every accepted point."""
     halvings: int = 0
     information: Floats | None = field(default=None, repr=False)
-    """The unpenalised information ``[p, p]`` of the last accepted point, which Firth's hat values are made of."""
+    """The unpenalised information ``[p, p]`` of the last accepted point, from which Firth's hat values are computed."""
 
     @property
     def going(self) -> bool:
-        """Whether more sums are wanted."""
+        """Whether the fit needs more sums."""
         return self.status == "going"
 
     def heard(self, sums: Sums, curvature: Floats | None = None) -> Fit:
-        """The fit after the ``sums`` at :attr:`beta`.
+        """Return the fit after the ``sums`` at :attr:`beta`.
 
-        Under :attr:`firth` their gradient is Firth's. ``curvature [p, p]`` is that of Firth's loss, where it is known.
+        Under :attr:`firth` the gradient of the sums is Firth's. ``curvature [p, p]`` is the curvature of Firth's loss,
+        if known.
         """
         keep = self.keep
         if keep is None:
@@ -119,8 +123,8 @@ class Fit:
         if step is None:
             return replace(self, keep=keep, losses=losses, beta=beta, status=self._flat(penalised.hessian[within]))
         if self.firth and bent is None:
-            # The information leaves the slope of the hat values out, whose mean is p / n: where it is 1, as with as
-            # many coefficients as rows, whole steps would be twice too long.
+            # The information does not include the slope of the hat values, whose mean is p / n. With as many
+            # coefficients as rows this mean is 1, and whole steps would be twice too long.
             step /= 1.0 + keep.sum() / sums.rows
         decrement = float(penalised.gradient @ step) / 2.0
         after = replace(
@@ -139,19 +143,20 @@ class Fit:
         return after._capped()
 
     def _capped(self) -> Fit:
-        """It, or stopped where it has asked often enough."""
+        """Return the fit, stopped if it has used its number of calls."""
         most = FIRTH_CALLS if self.firth else CALLS
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """How a fit ends whose ``hessian`` has no Cholesky factor."""
+        """Return the final status of a fit whose ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 
 def separated(decrements: Sequence[float], hessian: Floats) -> bool:
-    """Whether the coefficients run away: the fall still to come shrinks to 1/e with each step.
+    """Return whether the coefficients diverge: the expected fall of the loss shrinks to 1/e with each step.
 
-    ``decrements``: that fall at every accepted point; ``hessian [k, k]``: at the last, of the columns that stayed.
+    ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` belongs to the last point and the
+    columns that were not left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
     if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):
@@ -162,7 +167,8 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 
 
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
-    """Newton's step ``[p]`` of the columns that ``keep``; None where the ``curvature`` is not positive."""
+    """Return Newton's step ``[p]`` of the columns in ``keep``, or None if the ``curvature`` is not positive
+    definite."""
     step = np.zeros_like(gradient)
     if not keep.any():
         return step
@@ -171,7 +177,7 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
 
 
 def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) -> Sums:
-    """The ``sums`` with the penalties; the intercept, the first column, has none of the ridge."""
+    """Return the ``sums`` with the penalties; the ridge does not apply to the intercept, the first column."""
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0
     loss = sums.loss + float(weights @ beta**2) / 2.0
@@ -183,10 +189,10 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
 def firth_gradient(
     family: Family, X: Floats, y: Floats, beta: Floats, information: Floats, keep: Mask, counts: Floats | float = 1.0
 ) -> Floats:
-    """Firth's gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression, ``[p]``.
+    """Return Firth's gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression, ``[p]``.
 
-    ``hat = w x' information^-1 x`` over the columns that ``keep``. ``information [p, p]`` may be that of an earlier
-    point on the way to the same optimum. A row counts ``counts [n]`` times.
+    ``hat = w x' information^-1 x`` over the columns in ``keep``. ``information [p, p]`` may belong to an earlier point
+    on the way to the same optimum. A row counts ``counts [n]`` times.
     """
     mu = family.mean(X @ beta)
     kept = X[:, keep]
@@ -196,13 +202,12 @@ def firth_gradient(
 
 
 def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats, keep: Mask) -> Floats | None:
-    """The second derivatives ``[p, p]`` of Firth's loss of a logistic regression; None where they take more than
-    :data:`PAIRS`.
+    """Return the second derivatives ``[p, p]`` of Firth's loss of a logistic regression.
 
-    With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
+    Returns None if they need more than :data:`PAIRS` products. With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
     ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares
-    ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``, which are often
-    fewer than the rows.
+    ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``. These pairs are
+    often fewer than the rows.
     """
     first, second = np.triu_indices(int(keep.sum()))
     by_columns = len(first) < len(X)
@@ -217,7 +222,7 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)
     hat = np.einsum("ij,ij->j", scaled, scaled)
     bent = kept * slope[:, None]
-    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step need not be exact, the gradient is
+    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step may be inexact, the gradient is exact
     if by_columns:
         half = (scaled[first] * scaled[second]) @ bent
         twice = np.where(first == second, np.float32(1.0), np.float32(2.0))
@@ -232,7 +237,7 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
 
 
 def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0, firth: bool = False) -> Fit:
-    """The fit to rows ``X [n, p]`` and ``y [n]`` at hand, from coefficients of 0."""
+    """Fit local rows ``X [n, p]`` and ``y [n]``, starting from coefficients of 0."""
     fit = Fit(np.zeros(X.shape[1]), ridge=ridge, firth=firth)
     while fit.going:
         sums, curvature = family.sums(X, y, fit.beta), None

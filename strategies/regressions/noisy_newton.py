@@ -1,13 +1,13 @@
-"""Newton's steps from noisy sums: what each row adds is bounded, so that noise can hide every patient.
+"""Newton's steps from noisy sums: each row's contribution is bounded, so that noise can hide every patient.
 
-A row ``x`` (the intercept among its entries) is shortened to the length ``R``. Its gradient ``(y - mu) x`` then has at
-most the length ``R a``, with ``a = |y - mu|``, and its Hessian ``mu (1 - mu) x x'`` at most ``R^2 a (1 - a)``, as an
-upper triangle whose off-diagonals are multiplied by the root of 2. With the Hessian multiplied by ``c`` both together
-are no longer than ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden ratio ``phi``, that is
-at most ``R``, its value at ``a = 1``: the Hessian costs no privacy beside the gradient.
+A row ``x`` (the intercept among its entries) is clipped to the norm ``R``. The norm of its gradient ``(y - mu) x`` is
+then at most ``R a``, with ``a = |y - mu|``. The norm of its Hessian ``mu (1 - mu) x x'`` is at most ``R^2 a (1 - a)``,
+as an upper triangle whose off-diagonals are multiplied by the root of 2. With the Hessian multiplied by ``c`` the norm
+of both together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden ratio
+``phi``, this is at most ``R``, its value at ``a = 1``: the Hessian adds no privacy cost to the gradient.
 
-The noise is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` deviations. As much is added to the
-diagonal of the Hessian before it is solved, and a step is at most 2 long.
+The noise is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` deviations. The same amount is added
+to the diagonal of the Hessian before the step is solved. The norm of a step is at most 2.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from raysim.strategies.regressions.sums_program import design, symmetric, triang
 from raysim.strategies.view import Noise
 
 FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
-"""``c R`` up to which the Hessian does not lengthen what a row adds: 3.3302."""
+"""The largest ``c R`` for which the Hessian does not increase the norm of a row's contribution: 3.3302."""
 LONGEST = 2.0
-"""The most that a step may move the coefficients."""
+"""The largest norm of a step of the coefficients."""
 MOST_NOISY = 1000
-"""The most columns: each row has a gradient and a Hessian of its own, 4 MB of them."""
+"""The largest number of columns: each row has its own gradient and Hessian, 4 MB."""
 BITS = 24
-"""The grid of noisy sums."""
+"""The grid step of noisy sums is ``2^-BITS``."""
 
 
 def scaled(p: int, length: float) -> Floats:
-    """The factors ``[p (p + 1) / 2]`` of the entries of a Hessian's upper triangle, for rows of at most ``length``."""
+    """Return the factors ``[p (p + 1) / 2]`` of a Hessian's upper triangle, for rows with norms of at most
+    ``length``."""
     row, column = np.triu_indices(p)
     factors: Floats = np.where(row == column, 1.0, 2.0**0.5) * (FREE / length)
     return factors
 
 
 def shortened(X: Floats, length: float) -> Floats:
-    """Rows ``X [n, p]`` of at most this ``length``."""
+    """Clip rows ``X [n, p]`` to norms of at most ``length``."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
     within: Floats = X * np.minimum(1.0, length / np.maximum(lengths, np.finfo(float).tiny))
     return within
@@ -50,7 +51,8 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """What every row of a logistic regression adds at the coefficients ``beta [p]``: its gradient and its Hessian."""
+    """Every row's contribution to a logistic regression at the coefficients ``beta [p]``: its gradient and its
+    Hessian."""
 
     p: int
     length: float
@@ -79,18 +81,19 @@ class BoundedSums(Program):
 
 
 def floor(noise: Noise, p: int) -> float:
-    """What is added to a noisy Hessian's diagonal: about the greatest eigenvalue of the noise in it."""
+    """Return the addend to a noisy Hessian's diagonal, about the largest eigenvalue of the noise in it."""
     return math.sqrt(2.0 * p) * noise.multiplier * noise.clip**2 / FREE
 
 
 def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float) -> Floats:
-    """The coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums`` there; the intercept has no ridge."""
+    """Return the coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums`` there; the intercept has no
+    ridge."""
     p = len(beta)
     penalty = np.full(p, ridge)
     penalty[0] = 0.0
     hessian = symmetric(sums["hessian"] / scaled(p, noise.clip)) + np.diag(penalty)
     values, vectors = np.linalg.eigh(hessian)
-    # Without noise the least eigenvalues stand for columns that say nothing of their own.
+    # Without noise the smallest eigenvalues belong to linearly dependent columns.
     least = max(floor(noise, p), 1e-9 * max(float(values[-1]), 1.0))
     step = vectors @ (vectors.T @ (sums["gradient"] - penalty * beta) / (np.maximum(values, 0.0) + least))
     moved: Floats = beta + step * min(1.0, LONGEST / max(float(np.linalg.norm(step)), LONGEST))

@@ -1,18 +1,23 @@
-"""ODAL: one hospital maximises its own likelihood, corrected by the gradients of all others at a common point.
+"""ODAL: one hospital maximises its own likelihood, corrected by the gradients of all hospitals at a common point.
 
 R. Duan et al.: *Learning from electronic health records across multiple sites*, JAMIA 2020 (ODAL, ODAL2); J. Tong et
 al.: *Robust-ODAL*, AMIA 2020.
 
-One round of three calls: the mean of hospitals' own fits by information matrices (see ``meta_analysis``), which is the
-common point; the gradients, and for ``order: 2`` the Hessians, of all hospitals there; and the lead's fit of its
-surrogate likelihood. With ``robust: true`` the gradient of all is the median of hospitals' mean gradients, coefficient
-by coefficient, so that a hospital of another kind cannot move it far. Where the surrogate has no maximum, as with too
-few rows of the lead, its first step is taken (with ``order: 2`` Newton's for all rows), or with ``order: 1`` none. If
-the lead holds all rows, this is the pooled fit.
+The method takes one round of three calls:
 
-Choice: the lead is the hospital with the most training rows. Standard errors are those of the information of all rows
-at the common point. The lead's fit, and robust gradients, are seen one by one: secure sums refuse them.
-Traffic, once: per hospital ``2 p`` float64 down, and what ``meta_analysis`` and a round of ``newton`` send up.
+- the mean of hospitals' own fits by information matrices (see ``meta_analysis``), which is the common point;
+- the gradients, and for ``order: 2`` the Hessians, of all hospitals at this point;
+- the lead's fit of its surrogate likelihood.
+
+With ``robust: true`` the common gradient is the median of hospitals' mean gradients, coefficient by coefficient, so
+that an unusual hospital cannot move it far. The surrogate may have no maximum, for example if the lead has too few
+rows. Then only its first step is taken (with ``order: 2`` Newton's for all rows), or with ``order: 1`` no step. If the
+lead has all rows, this is the pooled fit.
+
+Choice: the lead is the hospital with the most training rows. Standard errors come from the information of all rows at
+the common point. The server receives the lead's fit, and robust gradients, individually: secure aggregation refuses
+them. Traffic, once: per hospital ``2 p`` float64 down, and up the traffic of ``meta_analysis`` and of a round of
+``newton``.
 """
 
 from __future__ import annotations
@@ -60,17 +65,17 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OdalState(State):
-    """What the one round has come to."""
+    """The result of the round of ODAL."""
 
     se: Floats | None = None
-    """Standard errors of the coefficients, the intercept first, ``[p]``; None before."""
+    """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
     converged: bool = False
-    """Whether the lead's fit converged; else the common point is the model."""
+    """Whether the lead's fit converged; otherwise the common point is the model."""
 
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """A hospital's mean gradient, seen by itself."""
+    """A hospital's mean gradient, which the server receives individually."""
 
     p: int
     name: str = "gradient"
@@ -107,24 +112,24 @@ class LeadFit(Program):
         converged = fit.status == "converged" and bool(np.isfinite(fit.beta).all())
         beta = fit.beta
         if not converged:
-            # Where the lead's rows are too few, its surrogate has no maximum.
+            # If the lead has too few rows, its surrogate has no maximum.
             beta = Fit(point).heard(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
         return Reply({"beta": beta, "converged": float(converged)})
 
 
 @dataclass(frozen=True)
 class Odal(Exact):
-    """``order`` of the correction, ``robust`` gradients, and ``local_fit`` of the common point."""
+    """A lead hospital's fit, corrected by all hospitals' gradients (ODAL); the fields are its settings."""
 
     title: ClassVar[str] = "ODAL"
     needs: ClassVar[Needs] = Needs.more("sends the lead hospital's fit by itself")
 
     order: int = 2
-    """1 corrects gradients, 2 also second derivatives."""
+    """The order of the correction: 1 corrects gradients, 2 also second derivatives."""
     robust: bool = False
-    """Whether the gradient of all is a median of hospitals' ones."""
+    """Whether the common gradient is the median of hospitals' gradients."""
     local_fit: LocalFit = "firth"
-    """Own fits with Firth's penalty, or by the plain likelihood."""
+    """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
         within("order", self.order, 1, 2)

@@ -1,4 +1,4 @@
-"""One-shot ways of combining hospitals' own fits of a regression, from sums that each hospital can send.
+"""One-shot methods that combine hospitals' own fits of a regression, from sums that each hospital can send.
 
 Sources: multivariate inverse-variance means (Becker and Wu 2007), ODAL (Duan et al. 2020; robust: Tong et al. 2020),
 stacked weights (Patil and Parmigiani 2018).
@@ -17,7 +17,7 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 
 
 class Information(NamedTuple):
-    """What a hospital's own fit says of the common coefficients; of several hospitals these add up.
+    """The information of a hospital's own fit about the common coefficients. Several hospitals' information adds up.
 
     - ``weighted [p]``: ``I b``.
     - ``total [p, p]``: the information ``I`` at ``b``. A coefficient that the hospital cannot estimate has rows of 0.
@@ -27,7 +27,8 @@ class Information(NamedTuple):
     total: Floats
 
     def combined(self) -> tuple[Floats, Floats]:
-        """The inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN where nobody can estimate."""
+        """Return the inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN if no hospital can estimate
+        them."""
         keep = independent(self.total)
         within = np.ix_(keep, keep)
         covariance = np.full_like(self.total, np.nan)
@@ -38,20 +39,20 @@ class Information(NamedTuple):
 
 
 def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
-    """What the hospital's ``fit`` to its rows ``X [n, p]``, ``y [n]`` says; the information is that at its end."""
+    """Return the information of a hospital's ``fit`` to its rows ``X [n, p]``, ``y [n]``, at the fit's coefficients."""
     keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
     hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
     return Information(hessian @ fit.beta, hessian)
 
 
 class Surrogate(NamedTuple):
-    """The likelihood that a lead hospital maximises: its own, corrected by gradients of all hospitals at one point.
+    """A lead hospital's surrogate likelihood: its own likelihood, corrected by all hospitals' gradients at one point.
 
-    With ``curvature`` the second derivatives are corrected too (ODAL 2). Both are means over rows.
+    With ``curvature`` the second derivatives are also corrected (ODAL 2). Both corrections are means over rows.
 
     - ``at [p]``: the point, such as the inverse-variance mean.
-    - ``slope [p]``: the gradient of all hospitals less that of the lead.
-    - ``curvature [p, p]``: the information of all less that of the lead, or None.
+    - ``slope [p]``: the gradient of all hospitals minus the lead's gradient.
+    - ``curvature [p, p]``: the information of all hospitals minus the lead's information, or None.
     """
 
     at: Floats
@@ -60,12 +61,12 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """The surrogate from the sums at ``at`` over all hospitals' rows and over the lead's."""
+        """Return the surrogate from the sums at ``at`` over all hospitals' rows and over the lead's rows."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
     def sums(self, own: Sums, beta: Floats) -> Sums:
-        """The sums at ``beta`` that the lead's Newton steps use, from its ``own`` there."""
+        """Return the corrected sums at ``beta`` for the lead's Newton steps, from its ``own`` sums there."""
         n, beyond = own.rows, beta - self.at
         bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
         return Sums(
@@ -76,7 +77,7 @@ class Surrogate(NamedTuple):
         )
 
     def fitted(self, family: Family, X: Floats, y: Floats) -> Fit:
-        """The lead's fit to its rows ``X [n, p]``, ``y [n]``, from the point at which gradients were taken."""
+        """Return the lead's fit to its rows ``X [n, p]``, ``y [n]``, starting from the point of the gradients."""
         fit = Fit(self.at)
         while fit.going:
             fit = fit.heard(self.sums(family.sums(X, y, fit.beta), fit.beta))
@@ -84,10 +85,10 @@ class Surrogate(NamedTuple):
 
 
 def stacked(products: Floats, with_outcome: Floats) -> Floats:
-    """The weights of hospitals' models in an ensemble, by non-negative least squares, ``[H]``.
+    """Return the weights of hospitals' models in an ensemble, by non-negative least squares, ``[H]``.
 
-    ``products [H, H]`` is the sum over all rows of ``z z'``, with ``z [H]`` the models' predictions of a row, and
-    ``with_outcome [H]`` that of ``z y``. A hospital's own model predicts 0 for its own rows.
+    ``products [H, H]`` is the sum over all rows of ``z z'``, with ``z [H]`` the models' predictions for a row.
+    ``with_outcome [H]`` is the sum of ``z y``. A hospital's own model predicts 0 for its own rows.
     """
     values, vectors = np.linalg.eigh(products)
     positive = values > 1e-12 * max(values[-1], np.finfo(float).tiny)

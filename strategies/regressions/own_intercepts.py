@@ -1,15 +1,17 @@
-"""Own intercepts: slopes that all hospitals share, and an intercept of each hospital's own that never leaves it.
+"""Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
 
-Fixed effects of hospitals, as dummies give them (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary
-statistics versus individual-level data in meta-analysis*, Biometrika 2010), with the intercepts eliminated at home.
+Fixed effects of hospitals, equal to those of dummies (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary
+statistics versus individual-level data in meta-analysis*, Biometrika 2010), with intercepts eliminated at hospitals.
 
-Each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept taken out. The
-server takes Newton's step of the slopes; the hospital then moves its own intercept by what the step leaves. A step
-whose loss rises is halved. It equals the pooled regression with a dummy for each hospital, and is done when that has
-converged. A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept: it adds
-nothing, and is served the mean of the others', as are hospitals without training rows. With many small hospitals,
-slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there. Where a line separates
-the classes, it stops and says so; a ``ridge`` then has one optimum.
+In each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept eliminated.
+The server takes Newton's step of the slopes; the hospital then moves its own intercept to match the step. A step is
+halved if the loss rises. The result equals the pooled regression with a dummy for each hospital, and the strategy is
+done when it has converged.
+
+A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept: it adds nothing and
+uses the mean of the other intercepts, as do hospitals without training rows. With many small hospitals, slopes are
+biased away from 0 (incidental parameters); ``random_intercepts`` is better there. If a linear predictor separates the
+classes, the fit stops and reports it; with a ``ridge`` there is one optimum.
 
 Traffic of a round, with q features: 2 q + 2 float64 down and ``5 + q + q (q + 1) / 2`` float64 up per hospital.
 """
@@ -61,45 +63,45 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OwnInterceptsState(State):
-    """Row 0 of the models has the slopes that are tried next, and the mean intercept."""
+    """The state of the fit. Row 0 of the models has the slopes that are tried next, and the mean intercept."""
 
     slopes: Floats | None = None
-    """The last slopes whose loss did not rise, ``[q]``; None before the first round."""
+    """The last accepted slopes, at which the loss did not rise, ``[q]``; None before the first round."""
     step: Floats | None = None
-    """Newton's step from there, ``[q]``."""
+    """Newton's step from ``slopes``, ``[q]``."""
     share: float = 1.0
-    """How much of the step is tried."""
+    """The share of ``step`` that is tried next."""
     loss: float = np.inf
-    """The loss there."""
+    """The loss at ``slopes``."""
     scale: float | None = None
-    """What labels are multiplied by in the fit; None before they were asked for."""
+    """The factor of labels in the fit; None before the first round."""
     taken: bool = True
-    """Whether the last slopes that were tried were taken."""
+    """Whether the last slopes that were tried were accepted."""
     calls: int = 0
-    """How often sums were asked for."""
+    """The number of calls for sums."""
     halvings: int = 0
-    """How often a step was halved."""
+    """The number of halved steps."""
     decrements: tuple[float, ...] = ()
-    """The fall of the loss still to come, at every point that was taken."""
+    """The expected fall of the loss at every accepted point."""
     separated: bool = False
-    """Whether a line separates the classes, so that slopes would grow for ever."""
+    """Whether a linear predictor separates the classes, so that slopes would grow without limit."""
     se: Floats | None = None
     """Standard errors of the slopes, ``[q]``; None until the fit has converged."""
     left_out: int = 0
-    """How many hospitals had outcomes that are all alike."""
+    """The number of hospitals whose outcomes are all alike."""
 
 
 @dataclass(frozen=True)
 class InterceptSums(Program):
-    """A hospital's sums for the slopes it receives, after it has moved its own intercept."""
+    """A hospital's sums at the received slopes, after it has moved its own intercept."""
 
     family: str
     q: int
     grid: Grid
     bias: int
-    """Where the intercept is among the model's parameters."""
+    """The index of the intercept among the model's parameters."""
     scale: float = 1.0
-    """What labels are multiplied by."""
+    """The factor of labels in the fit."""
     name: str = "own_intercepts"
 
     @property
@@ -127,7 +129,7 @@ class InterceptSums(Program):
         taken = at.memory.get("tried" if at.received["taken"] else "taken")
         intercept = 0.0
         if taken is not None:
-            # From the point that was taken, by the share of the step that is tried.
+            # The move starts at the last accepted point and uses the share of the step that is tried.
             whole = Own(float(taken[0]), float(taken[1]), float(taken[2]), taken[3:]).moved(step)
             intercept = float(taken[0]) + share * (whole - float(taken[0]))
         sums, own = eliminated(FAMILIES[self.family], at.rows.X.astype(np.float64), y, intercept, slopes)
@@ -142,13 +144,16 @@ class InterceptSums(Program):
 
 @dataclass(frozen=True)
 class OwnIntercepts(HiddenSums):
-    """``ridge`` for few events or many columns; the family is the model's: logistic, linear, or Poisson."""
+    """A regression with an intercept for each hospital. The family is the model's: logistic, linear, or Poisson.
+
+    A ``ridge`` helps with few events or many columns.
+    """
 
     title: ClassVar[str] = "Own intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
     ridge: float = 0.0
-    """The penalty on squared slopes."""
+    """The weight of the penalty on squared slopes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

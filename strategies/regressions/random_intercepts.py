@@ -1,20 +1,20 @@
-"""Random intercepts: slopes that all hospitals share, and intercepts that vary around their mean as they are seen to.
+"""Random intercepts: common slopes, and hospitals' intercepts with an estimated variance around their mean.
 
 N. E. Breslow, D. G. Clayton: *Approximate Inference in Generalized Linear Mixed Models*, JASA 1993; Laplace's
 approximation of the likelihood.
 
 Hospital i's intercept is the common one plus ``u_i``, normal with standard deviation ``tau``; ``u_i`` is set to its
-mode, which the hospital finds itself. Each round hospitals send their part of the approximate likelihood, its gradient
-by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated. The server maximises: steps
-by that curvature, improved by earlier gradients (L-BFGS), halved where the likelihood falls. Small hospitals are drawn
-to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a hospital; those without
-training rows are served the common intercept.
+mode, which the hospital computes. In each round hospitals send their part of the approximate likelihood, its gradient
+by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated. The server maximises by
+steps with that curvature, improved by earlier gradients (L-BFGS) and halved if the likelihood falls. The intercepts of
+small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a
+hospital; hospitals without training rows use the common intercept.
 
-A label that is a number has the exact likelihood instead, see :mod:`raysim.strategies.regressions.linear_mixed`.
+A numeric label has the exact likelihood instead, see :mod:`raysim.strategies.regressions.linear_mixed`.
 
 Traffic of a round, with p columns and the intercept among them: p + 1 float64 down and ``3 + p + p (p + 1) / 2``
-float64 up per hospital; one more call at the end brings the second derivatives for standard errors. Of a number: p + 1
-down and ``2 + (p + 1) (p + 2)`` up.
+float64 up per hospital; one more call at the end returns the second derivatives for standard errors. For a numeric
+label: p + 1 down and ``2 + (p + 1) (p + 2)`` up.
 """
 
 from __future__ import annotations
@@ -61,41 +61,42 @@ from raysim.strategies.regressions.sums_program import (
 )
 
 STOP = 1e-13
-"""The last step is that from which the likelihood is to rise by no more than this share of 1 + it."""
+"""The fit has converged after a step whose expected rise of the likelihood is at most this share of 1 + the
+likelihood."""
 PAIRS = 10
-"""How many earlier steps improve the curvature."""
+"""The number of earlier steps that improve the curvature."""
 DIFFERENCE = 1e-5
-"""The step of the differences of gradients that give second derivatives."""
+"""The step size of the finite differences of gradients that give second derivatives."""
 
 
 @dataclass(frozen=True, eq=False)
 class RandomInterceptsState(State):
-    """Row 0 of the models has the coefficients that are tried next, with the common intercept."""
+    """The state of the fit. Row 0 of the models has the coefficients that are tried next, with the common intercept."""
 
     at: Floats | None = None
-    """Coefficients and ``ln tau`` of the last point that was taken, ``[p + 1]``; None before the first round."""
+    """Coefficients and ``ln tau`` of the last accepted point, ``[p + 1]``; None before the first round."""
     value: float = -np.inf
-    """The approximate log-likelihood there."""
+    """The approximate log-likelihood at ``at``."""
     gradient: Floats | None = None
-    """Its gradient there, ``[p + 1]``."""
+    """The gradient of the log-likelihood at ``at``, ``[p + 1]``."""
     step: Floats | None = None
-    """The step from there, ``[p + 1]``."""
+    """The step from ``at``, ``[p + 1]``."""
     share: float = 1.0
-    """How much of it is tried."""
+    """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
-    """Earlier steps, and by how much the gradient fell in each."""
+    """Earlier steps, each with the decrease of the gradient along it."""
     covariance: Floats | None = None
-    """Of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
+    """The covariance of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
 
 
 @dataclass(frozen=True)
 class MarginalSums(Program):
-    """A hospital's part of the approximate likelihood. ``last``: its second derivatives too."""
+    """A hospital's part of the approximate likelihood, with its second derivatives if ``last``."""
 
     p: int
     grid: Grid
     bias: int
-    """Where the intercept is among the model's parameters."""
+    """The index of the intercept among the model's parameters."""
     last: bool = False
     name: str = "random_intercepts"
 
@@ -145,7 +146,7 @@ class MarginalSums(Program):
 
 @dataclass(frozen=True)
 class RandomIntercepts(HiddenSums):
-    """No hyper-parameters of its own; logistic regression, or linear where the label is a number."""
+    """A regression with random intercepts, logistic or, for a numeric label, linear. It has no settings."""
 
     title: ClassVar[str] = "Random intercepts"
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
@@ -238,8 +239,9 @@ class RandomIntercepts(HiddenSums):
 
 
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
-    """The step uphill from a ``gradient [p + 1]``: by the curvature of the coefficients ``[p, p]`` and of ``ln tau``,
-    improved by earlier steps.
+    """Return the step uphill from a ``gradient [p + 1]``.
+
+    It uses the curvature of the coefficients ``[p, p]`` and of ``ln tau``, improved by earlier steps.
     """
     keep = independent(hessian)
     within = np.flatnonzero(keep)
@@ -247,7 +249,7 @@ def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Flo
     def curved(rest: Floats) -> Floats:
         step = np.zeros_like(rest)
         step[within] = np.linalg.solve(hessian[np.ix_(keep, keep)], rest[within])
-        # Where hospitals say nothing of their spread, a step of its gradient.
+        # If the data do not determine the intercepts' spread, a gradient step.
         step[-1] = rest[-1] / max(spread, 1.0)
         return step
 

@@ -1,4 +1,4 @@
-"""Standard errors of coefficients from sums at the final point, model-based and robust to differences of hospitals."""
+"""Standard errors of coefficients from sums at the final point: model-based, and robust to differences of hospitals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LEVEL = 0.95
 class Errors(NamedTuple):
     """Standard errors of coefficients, NaN where undefined.
 
-    - ``se [p]``: of each coefficient.
-    - ``quantile``: how many of them an interval's half width is.
+    - ``se [p]``: the standard error of each coefficient.
+    - ``quantile``: the number of standard errors in an interval's half-width.
     """
 
     se: Floats
@@ -26,7 +26,7 @@ class Errors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ending:
-    """Sums at the final coefficients."""
+    """The sums at the final coefficients, from which standard errors are computed."""
 
     rows: int
     hospitals: int
@@ -43,11 +43,12 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Standard errors as the likelihood gives them.
+    """Return standard errors from the likelihood.
 
-    ``information [p, p]`` is unpenalised, at the final coefficients. With a ``ridge``, whose first column is the
-    intercept, ``V = H^-1 information H^-1`` of the penalised ``H``. ``variance`` multiplies ``V``: the residual one of
-    a linear model, whose quantile is Student's with ``rows - p`` degrees of freedom.
+    ``information [p, p]`` is unpenalised, at the final coefficients. With a ``ridge``, the variance is
+    ``V = H^-1 information H^-1`` with the penalised ``H``; the first column is the intercept. ``variance`` multiplies
+    ``V``. In a linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of
+    freedom.
     """
     kept = information[np.ix_(keep, keep)]
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
@@ -60,9 +61,10 @@ def model_based(
 def by_hospital(
     information: Floats, meat: Floats, keep: Mask, hospitals: int, rows: float, ridge: float = 0.0
 ) -> Errors:
-    """Standard errors that hold where hospitals differ (Liang and Zeger 1986), with the usual factor for few of them.
+    """Return standard errors that are valid if hospitals differ (Liang and Zeger 1986), with the usual small-sample
+    factor.
 
-    ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``, ``s [p]`` being a hospital's gradient at the final
+    ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``, where ``s [p]`` is a hospital's gradient at the final
     coefficients. With one hospital they are undefined.
     """
     p = int(keep.sum())
@@ -76,7 +78,7 @@ def by_hospital(
 
 
 def _spread(covariance: Floats, keep: Mask) -> Floats:
-    """The roots of the diagonal, NaN for columns that have left, ``[p]``."""
+    """Return the roots of the diagonal, ``[p]``, with NaN for columns that were left out."""
     se = np.full(len(keep), np.nan)
     se[keep] = np.sqrt(np.diag(covariance))
     return se

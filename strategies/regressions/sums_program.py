@@ -1,4 +1,4 @@
-"""What the federated regressions share: the model that they fit, its design, and the program that adds up sums."""
+"""The common part of the federated regressions: the fitted model, its design, and the program that adds up sums."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_BITS = 44
 """The finest grid of sums."""
 
 EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "rate ratio", "linear": "difference"}
-"""What a coefficient is the logarithm of, or is, by family."""
+"""The meaning of a coefficient by family: the logarithm of a ratio, or a difference."""
 
 ROOM = 2**10
-"""How many times its number of rows a hospital's sum may reach, such as that of squares of a scaled column."""
+"""The largest ratio of a hospital's sum, for example of a scaled column's squares, to its number of rows."""
 
 
 MOST_COLUMNS = 5000
-"""The most columns whose second derivatives are added up: 12.5 million numbers, 100 MB, from each hospital."""
+"""The largest number of columns with second derivatives: 12.5 million numbers, 100 MB, from each hospital."""
 
 
 def check_linear(
@@ -39,9 +39,10 @@ def check_linear(
     weighs: bool = False,
     most: int | None = MOST_COLUMNS,
 ) -> None:
-    """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's.
+    """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's name.
 
-    ``weighs``: whether it can weight rows by class. ``most``: the columns that it can have; None: any number.
+    ``weighs``: whether the strategy can weight rows by class. ``most``: its largest number of columns; None: any
+    number.
     """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
@@ -73,16 +74,17 @@ def _or_number(families: tuple[str, ...]) -> str:
 
 
 def family_of(known: FederationView | Training) -> Family:
-    """The family of the label and the model: logistic of two classes, Poisson where outputs are means of counts, or
-    linear.
+    """Return the family of the label and the model.
+
+    It is logistic for two classes, Poisson for outputs that are means of counts, or else linear.
     """
     return FAMILIES["logistic" if known.classes else "poisson" if known.link == "log" else "linear"]
 
 
 def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
-    """The grid of hospitals with ``sizes [H]`` training rows, and what labels are multiplied by.
+    """Return the grid for hospitals with ``sizes [H]`` training rows, and the factor of labels.
 
-    ``scale`` as :func:`scale_of` gives it. Counts stay what they are, and their size is that of their sums.
+    ``scale`` is the result of :func:`scale_of`. Counts are not scaled; the grid then allows for their size.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0
@@ -90,30 +92,30 @@ def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid,
 
 
 def design(X: Floats) -> Floats:
-    """The columns of a regression, the intercept first: ``[n, F + 1]`` from features ``[n, F]``."""
+    """Return the columns of a regression, the intercept first: ``[n, F + 1]`` from features ``[n, F]``."""
     return np.column_stack([np.ones(len(X)), X]).astype(np.float64, copy=False)
 
 
 def as_theta(view: FederationView, beta: Floats) -> Floats:
-    """The model's parameters ``[P]``, from coefficients ``beta [P]`` whose first is the intercept."""
+    """Return the model's parameters ``[P]`` from coefficients ``beta [P]`` with the intercept first."""
     theta = np.zeros_like(view.initial)
     theta[view.parameters["bias"]], theta[view.parameters["weight"]] = beta[:1], beta[1:]
     return theta
 
 
 def as_beta(view: FederationView, theta: Floats) -> Floats:
-    """The coefficients ``[P]``, the intercept first, of parameters ``theta [P]``."""
+    """Return the coefficients ``[P]``, the intercept first, of parameters ``theta [P]``."""
     return np.concatenate([theta[view.parameters["bias"]], theta[view.parameters["weight"]]])
 
 
 def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncertainty:
-    """Intervals of ``theta [P]`` from standard errors of its coefficients ``se [P]``, the intercept first."""
+    """Return intervals of ``theta [P]`` from standard errors of its coefficients ``se [P]``, the intercept first."""
     undefined = Errors(np.full_like(se, np.nan), np.nan)
     return uncertainty_of(view, theta, Errors(se, float(ndtri(0.975))), undefined)
 
 
 def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: Errors) -> Uncertainty:
-    """Intervals of ``theta [P]`` by two kinds of standard errors of its coefficients, the intercept first."""
+    """Return intervals of ``theta [P]`` by two kinds of standard errors of its coefficients, the intercept first."""
     likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
     beside, away = model.quantile * likely, robust.quantile * differing
     return Uncertainty(
@@ -128,19 +130,20 @@ def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: E
 
 
 def upper(matrix: Floats) -> Floats:
-    """The upper triangle ``[p (p + 1) / 2]`` of a symmetric matrix ``[p, p]``."""
+    """Return the upper triangle ``[p (p + 1) / 2]`` of a symmetric matrix ``[p, p]``."""
     above: Floats = matrix.ravel()[_places(len(matrix))]
     return above
 
 
 @lru_cache
 def _places(p: int) -> Ids:
-    """Where the upper triangle is in a matrix ``[p, p]``: every hospital asks in every call."""
+    """Return the indices of the upper triangle in a matrix ``[p, p]``, cached because every hospital needs them in
+    every call."""
     return np.ravel_multi_index(np.triu_indices(p), (p, p))
 
 
 def symmetric(triangle: Floats) -> Floats:
-    """The matrix ``[p, p]`` of an upper triangle."""
+    """Return the matrix ``[p, p]`` of an upper triangle."""
     p = math.isqrt(2 * len(triangle))
     matrix = np.zeros((p, p))
     matrix[np.triu_indices(p)] = triangle
@@ -148,20 +151,20 @@ def symmetric(triangle: Floats) -> Floats:
 
 
 def triangle(p: int) -> tuple[int]:
-    """The shape of an upper triangle."""
+    """Return the shape of an upper triangle."""
     return (p * (p + 1) // 2,)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How finely sums are rounded: as finely as sums of hospitals of so many rows allow."""
+    """The rounding of sums: the finest grid that can represent the sums of all hospitals."""
 
     bits: int
     largest: float
 
     @classmethod
     def of(cls, sizes: Ids, label: float = 1.0) -> Grid:
-        """For hospitals with ``sizes [H]`` training rows, whose labels are as large as ``label``, a power of two."""
+        """Return the grid for hospitals with ``sizes [H]`` training rows and labels up to ``label``, a power of two."""
         largest = 2.0 ** math.ceil(math.log2(ROOM * max(label, 1.0) * max(int(sizes.max(initial=1)), 1)))
         bits = 61 - math.ceil(math.log2(largest * max(len(sizes), 1)))
         if bits < 0:
@@ -170,24 +173,26 @@ class Grid:
 
     @property
     def squares(self) -> Grid:
-        """The grid of squares of sums, which need more room."""
+        """The coarser grid of squares of sums, with a larger limit."""
         moved = min(self.bits, 16)
         return Grid(self.bits - moved, self.largest * 2.0**moved)
 
     def send(self, kind: str, shape: tuple[int, ...] = ()) -> Send:
-        """A sum of this grid."""
+        """Declare a sum on this grid."""
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """``sums`` below the largest: a step that is far too long has such sums, and is halved for its loss."""
+        """Clip ``sums`` to below the largest value. A step that is far too long has such sums, and is halved for its
+        loss."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """The named ``sums`` below the largest. Raises ``ValueError`` for those of the first call that are not: no step
-        is to blame for them.
+        """Clip the named ``sums`` to below the largest value.
+
+        Raises ``ValueError`` if a sum of the first call is too large, because no step is the cause.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
@@ -199,11 +204,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class RegressionSums(Program):
-    """The sums of a regression at the coefficients ``beta [p]`` that it receives.
+    """The sums of a regression at the received coefficients ``beta [p]``.
 
-    ``second``: whether second derivatives are among them. ``last``: also each hospital's part of the spread of scores,
-    Pearson's statistic, and ``outcomes [3]``: rows, labels and :attr:`Family.own` added up. With ``information [p, p]``
-    (of the columns ``keep [p]``) received, the gradient is Firth's. Labels are multiplied by ``scale``.
+    ``second``: whether second derivatives are included. ``last``: also each hospital's part of the spread of scores,
+    Pearson's statistic, and ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If
+    ``information [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's. Labels are multiplied by
+    ``scale``.
     """
 
     family: str
@@ -241,7 +247,7 @@ class RegressionSums(Program):
         if self.last:
             mu = family.mean(X @ beta)
             weight, squares = family.weight(mu), (y - mu) ** 2
-            # A row that is predicted to the last digit has neither a residual nor a weight.
+            # A row with an exact prediction has a residual and a weight of 0.
             sent["pearson"] = float((counts * np.divide(squares, weight, np.zeros_like(mu), where=weight > 0)).sum())
             sent["outcomes"] = np.array([counts.sum(), counts @ y, counts @ family.own(y)])
         sent = self.grid.sent(sent, at)
@@ -251,5 +257,5 @@ class RegressionSums(Program):
 
 
 def sums_of(rows: int, answered: Mapping[str, Floats]) -> Sums:
-    """The sums over so many ``rows`` that hospitals have ``answered``."""
+    """Return the sums over ``rows`` rows that hospitals have ``answered``."""
     return Sums(rows, float(answered["loss"]), answered["gradient"], symmetric(answered["hessian"]))

@@ -1,11 +1,11 @@
-"""Limited-memory BFGS on sums: the regression of wide tables, whose hospitals send gradients and no second derivatives.
+"""Limited-memory BFGS on sums: the regression of wide tables, with gradients but no second derivatives from hospitals.
 
 See :mod:`.lbfgs`.
 
-At p columns a round of Newton's steps takes ``p (p + 1) / 2`` numbers of each hospital, this one ``p + 1``, and some
-thirty to a hundred rounds. What the second derivatives would tell, that columns are collinear or classes separated, it
-cannot know: so it needs a penalty, under which there is one optimum. They are asked for once, at the end, for standard
-errors.
+With p columns a round of Newton's steps needs ``p (p + 1) / 2`` numbers from each hospital, and a round of this method
+``p + 1``, but some thirty to a hundred rounds. Without second derivatives it cannot detect collinear columns or
+separated classes. It therefore needs a penalty, under which there is one optimum. Second derivatives are requested
+once, at the end, for standard errors.
 """
 
 from __future__ import annotations
@@ -22,41 +22,42 @@ from raysim.strategies.regressions.standard_errors import Ending
 from raysim.strategies.regressions.sums_program import RegressionSums, as_theta, family_of, units
 
 STOP = 1e-13
-"""The last step is that from which the loss is to fall by no more than this share of 1 + the loss."""
+"""The fit has converged after a step whose expected fall of the loss is at most this share of 1 + the loss."""
 PAIRS = 20
-"""How many earlier steps the curvature is made of."""
+"""The number of earlier steps from which the curvature is computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class WideState(State):
-    """Row 0 of the models has the coefficients that are tried next, and in the end the fit."""
+    """The state of the fit. Row 0 of the models has the coefficients that are tried next, and finally the fit."""
 
     scale: float | None = None
-    """What labels are multiplied by in the fit; None before they were asked for."""
+    """The factor of labels in the fit; None before the first round."""
     at: Floats | None = None
-    """The last coefficients whose loss fell, ``[p]``; None before the first round."""
+    """The last accepted coefficients, at which the loss fell, ``[p]``; None before the first round."""
     loss: float = np.inf
-    """The penalised loss there."""
+    """The penalised loss at ``at``."""
     gradient: Floats | None = None
-    """Its gradient there, downhill."""
+    """The direction of steepest descent at ``at``, ``[p]``."""
     step: Floats | None = None
-    """The step from there, ``[p]``."""
+    """The step from ``at``, ``[p]``."""
     share: float = 1.0
-    """How much of it is tried."""
+    """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
     halvings: int = 0
     ended: bool = False
     ending: Ending | None = None
-    """What standard errors come from; None until the fit has ended."""
+    """The sums from which standard errors are computed; None until the fit has ended."""
 
     @property
     def facts(self) -> dict[str, float]:
-        """How the fit has ended."""
+        """Whether the fit has converged, and how often a step was halved."""
         return {"converged": float(self.ended), "halvings": float(self.halvings)}
 
 
 def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge: float) -> Calls:
-    """A round: the gradient at the next point. ``rows``: those of each hospital, or of all together where pooled."""
+    """Run a round: the gradient at the next point. ``rows`` are each hospital's rows, or the total if they are
+    pooled."""
     if own.ended:
         return own
     family, p = family_of(view), len(view.initial)

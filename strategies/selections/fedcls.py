@@ -1,16 +1,16 @@
 """FedCLS: clusters of hospitals with the same classes take part in turn.
 
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
-VTC2022-Fall. The paper was not at hand; what it leaves open here is settled as follows.
+VTC2022-Fall. We could not read the paper; the following choices fill the gaps in its description.
 
-Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In order of ids, a hospital without a
-cluster opens one, which all later hospitals without a cluster join that differ from it in at most τ C classes. A draw
-visits the clusters in a fresh random order, again and again, and takes from each the next member in the round's uniform
-permutation, until the cohort is full. A cluster may have one hospital. With τ >= 1 there is a single cluster, and the
-draw is the uniform sample, bit for bit.
+Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, a hospital without a
+cluster opens one. All later hospitals without a cluster join it if they differ from the first in at most τ C classes.
+Each round visits the clusters repeatedly, each time in a new random order, until the cohort is full. A visit adds the
+cluster's next member in the round's uniform permutation. A cluster may have one hospital. With τ >= 1 there is a single
+cluster, and the cohort is the uniform sample, bit for bit.
 
 Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
-random numbers. Traffic beside the strategy's: C bits, counted as scalars, up once.
+random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raysim.strategies.shared.label_counts import check_classes
 
 @dataclass(frozen=True)
 class LabelPresence:
-    """Whether the hospital has training rows of each class, ``[C]`` of 0 and 1."""
+    """For each class, whether the hospital has training rows of it, ``[C]`` of 0 and 1."""
 
     kind: ClassVar[str] = "label_presence"
 
@@ -48,14 +48,17 @@ class LabelPresence:
 
 @dataclass(frozen=True)
 class FedCls(Selection):
-    """``tau``: τ. Remembers ``clusters [N]``, -1 for hospitals without training rows."""
+    """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
+
+    Its memory is ``clusters [N]``, -1 for hospitals without training rows.
+    """
 
     tau: float = 0.1
     """τ: the share of classes in which two hospitals of a cluster may differ."""
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 10
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         at_least("tau", self.tau, 0)
@@ -80,9 +83,10 @@ class FedCls(Selection):
 
 
 def presence_clusters(presence: Floats, tau: float) -> Ids:
-    """Labels ``[N]`` 0, 1, ... of hospitals with ``presence [N, C]``, each cluster around its first hospital."""
+    """Return labels ``[N]`` 0, 1, ... of hospitals with ``presence [N, C]``, with each cluster around its first
+    hospital."""
     labels = np.full(len(presence), -1, dtype=np.int64)
-    # The small addend undoes rounding of tau C where it should be whole.
+    # The small addend undoes rounding of tau C if it should be whole.
     allowed = tau * presence.shape[1] + 1e-9
     for i in range(len(presence)):
         if labels[i] < 0:
@@ -92,7 +96,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """How many entries of the same group stand before each entry of ``group [H]``, ``[H]``."""
+    """Count the earlier entries of the same group before each entry of ``group [H]``, ``[H]``."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)

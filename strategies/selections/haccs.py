@@ -1,23 +1,25 @@
-"""HACCS: clusters of hospitals with alike labels are drawn by speed and loss, and each sends its fastest.
+"""HACCS: clusters of hospitals with similar labels are sampled by speed and loss, and the fastest hospitals take part.
 
 J. Wolfrath, N. Sreekumar, D. Kumar, Y. Wang, A. Chandra: *HACCS: Heterogeneity-Aware Clustered Client Selection for
-Accelerated Federated Learning*, IPDPS 2022; read through the authors' code.
+Accelerated Federated Learning*, IPDPS 2022; details follow the authors' code.
 
-Before training, hospitals send how many rows of each class they have, and OPTICS (at least 2 hospitals) clusters them
-by the Hellinger distance of their shares; a hospital that is noise to it is a cluster of its own. In a draw, a cluster
-c has ``ACL_c``, the mean of its hospitals' last known losses, ``tau_c = 1 - lat_c / max lat`` of their mean latencies,
-and the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. Until the cohort is full, a cluster that is not used up is
-drawn in proportion to its score (uniformly if all are 0), and its fastest unused hospital joins, ties to the smaller
-id. All hospitals send their loss under the initial model; later those that take part send theirs before they train. A
-hospital that trains on groups of its rows sends a loss for each group, of which the mean by rows is remembered.
+Before training, hospitals send how many rows of each class they have. OPTICS (at least 2 hospitals) clusters them by
+the Hellinger distance of their class shares; a hospital that OPTICS labels as noise forms its own cluster. All
+hospitals send their loss under the initial model. Participants of later rounds send their loss before they train. A
+hospital that trains on groups of its rows sends a loss for each group, and their mean by rows is stored.
 
-Choices: noisy counts are clipped at 0; losses enter the mean as they are (the authors square them: ``loss_power: 2``).
+In each round, a cluster c has ``ACL_c``, the mean of its hospitals' last known losses, ``tau_c = 1 - lat_c / max lat``
+from their mean latencies, and the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. Until the cohort is full, a cluster
+with unused hospitals is sampled in proportion to its score (uniformly if all scores are 0). Its fastest unused hospital
+joins, ties to the smaller id.
+
+Choices: noisy counts are clipped at 0; losses are averaged as they are (the authors square them: ``loss_power: 2``).
 ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and DBSCAN's cut at .25 of
-OPTICS' order. Latencies are those of the simulated hospitals (``system``). Where no time passes, each hospital draws
-one as in the authors' code; it then only decides which hospitals are drawn, and makes no round longer.
+OPTICS' order. Latencies are the simulated hospitals' (``system``). Without a virtual clock, each hospital has a random
+latency as in the authors' code; it then only affects the sampling, and makes no round longer.
 
-Traffic beside the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per participant, or one
-for each group of its rows that it trains on.
+Traffic in addition to the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per
+participant, or one for each group of its rows that it trains on.
 """
 
 from __future__ import annotations
@@ -46,29 +48,30 @@ from raysim.strategies.shared.clustering import by_smallest_member
 from raysim.strategies.shared.label_counts import ask_label_counts, check_classes
 
 ODDS = (0.60, 0.20, 0.14, 0.06)
-"""The chances of the four classes of speed, fastest first."""
+"""The probabilities of the four classes of speed, fastest first."""
 
 COMPUTE = ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0))
-"""Tens of seconds that training takes in each class, from and to."""
+"""The range of training times in each class, in tens of seconds."""
 
 BANDWIDTH = ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0))
-"""Mbit/s in each class, from and to."""
+"""The range of bandwidths in each class, in Mbit/s."""
 
 MEGABITS, DELAY = 80.0, (0.02, 0.2)
-"""What a round transfers, and the seconds, from and to, before it begins to flow."""
+"""The megabits that a round transfers, and the range of the delay before the transfer, in seconds."""
 
 
 @dataclass(frozen=True)
 class Haccs(Selection):
-    """``rho``: the weight of latency, 0 to 1. ``privacy_epsilon``: ε of Laplace noise on label counts, none where None.
+    """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    Remembers ``clusters [N]`` (-1 without training rows), last known ``losses [N]`` and ``latencies [N]`` in seconds.
+    Its memory is ``clusters [N]`` (-1 without training rows), last known ``losses [N]`` and ``latencies [N]`` in
+    seconds.
     """
 
     uses_losses: ClassVar[bool] = True
 
     rho: float = 0.95
-    """ρ: the weight of speed in the choice of a cluster; the loss has the rest."""
+    """ρ: the weight of speed in the choice of a cluster; the loss has the weight 1 - ρ."""
     loss_power: float = 1.0
     """The power of the loss in the weight of a cluster."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
@@ -78,7 +81,7 @@ class Haccs(Selection):
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 10
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         within("rho", self.rho, 0, 1)
@@ -109,7 +112,7 @@ class Haccs(Selection):
         losses, latencies = draw.memory["losses"][draw.candidates], draw.memory["latencies"][draw.candidates]
         _, cluster = np.unique(draw.memory["clusters"][draw.candidates], return_inverse=True)
         chances = scores(cluster, losses**self.loss_power, latencies, self.rho)
-        # Clusters one after another, the fastest first in each; the sort is stable and candidates are ascending.
+        # Sorted by cluster, then fastest first; the sort is stable and candidates are ascending.
         queue = np.lexsort((latencies, cluster))
         ends = np.cumsum(np.bincount(cluster))
         following = np.concatenate([[0], ends[:-1]])
@@ -127,7 +130,7 @@ class Haccs(Selection):
         if update.losses is None or POOLED in update.ids:
             return memory
         losses = memory["losses"].copy()
-        # A hospital that trains on groups of its rows sends a loss for each of them.
+        # A hospital that trains on groups of its rows sends a loss for each group.
         hospitals, entry = np.unique(update.ids, return_inverse=True)
         groups = None if update.problem is None else update.problem.groups
         rows = np.ones(len(entry)) if groups is None else groups.rows
@@ -137,16 +140,17 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Labels ``[H]`` of hospitals with ``counts [H, C]`` rows of each class, numbered by their smallest member."""
+    """Return labels ``[H]`` of hospitals with ``counts [H, C]`` rows of each class, numbered by their smallest
+    member."""
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
     if len(counts) < 2:
         return np.zeros(len(counts), dtype=np.int64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-    # Hellinger's distance is Euclid's between these rows, which spares a matrix of all pairs.
+    # The Hellinger distance is the Euclidean distance between these rows: no matrix of all pairs is needed.
     rows = np.sqrt(shares / 2.0) if metric == "hellinger" else shares
     cut = {"cluster_method": "xi"} if metric == "hellinger" else {"cluster_method": "dbscan", "eps": 0.25}
-    with np.errstate(divide="ignore", invalid="ignore"):  # hospitals all alike have reachability 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal hospitals have reachability 0
         labels: Ids = OPTICS(min_samples=2, **cut).fit(rows).labels_.astype(np.int64)
     alone = np.flatnonzero(labels < 0)
     labels[alone] = labels.max() + 1 + np.arange(len(alone))
@@ -154,14 +158,15 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
 
 
 def latency(rng: np.random.Generator) -> float:
-    """Seconds that a hospital's round would take: computing, and transfer over its network. One draw for a run."""
+    """Sample the seconds of a hospital's round, for computation and transfer over its network; once per run."""
     compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
     bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
     return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster ``[K]``, from hospitals' ``cluster [H]`` 0, 1, ..."""
+    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster ``[K]``, from hospitals' ``cluster [H]`` 0, 1,
+    ..."""
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes
     slowness = np.bincount(cluster, weights=latencies) / sizes

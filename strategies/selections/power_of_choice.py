@@ -1,15 +1,16 @@
-"""Power-of-Choice: of some hospitals drawn at random, those with the largest losses take part.
+"""Power-of-Choice: out of a random sample of hospitals, those with the largest losses take part.
 
 Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022,
 section 4, strategy pow-d.
 
-A draw: d candidates without replacement, with chances in proportion to their rows; they send their mean training loss
-under the model that they would start from; the m with the largest take part, ties to the smaller id. Where m is not
-smaller than d, all candidates take part, as in public implementations (``rounds.csv`` shows how many), and none is
-asked. The paper averages a cohort uniformly: combine with ``{name: fedavg, weights: uniform}``.
+In each round, d candidates are sampled without replacement, with probabilities in proportion to their rows. They send
+their mean training loss under the model that they would start from. The m with the largest losses take part, ties to
+the smaller id. If m is at least d, all candidates take part, as in public implementations (``rounds.csv`` has their
+number), and no losses are sent. The paper averages a cohort uniformly: combine with
+``{name: fedavg, weights: uniform}``.
 
-Traffic beside the strategy's: P down and one scalar up for each of the d candidates; those that take part train from
-the model that they then have.
+Traffic in addition to the strategy's: P down and one scalar up for each of the d candidates; participants then already
+have the model, and train from it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from raysim.strategies.selections.sampling import check_size, cohort_size, weigh
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selection):
-    """``candidates``: d; m is ``max(minimum, floor(fraction * M))`` of ``M`` hospitals."""
+    """Client sampling of the hospitals with the largest losses among candidates (Power-of-Choice).
+
+    ``candidates`` is d; m is ``max(minimum, floor(fraction * M))`` for ``M`` hospitals.
+    """
 
     candidates: int = 8
-    """d: hospitals that are drawn and asked for their loss."""
+    """d: the number of sampled candidates that send their loss."""
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 1
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         at_least("candidates", self.candidates, 1)

@@ -1,4 +1,5 @@
-"""Which hospitals take part in a round: all, each by chance, a sample, or large or small ones more often."""
+"""Which hospitals take part in a round: all, each with some probability, a sample, or large or small ones more
+often."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, Selection
 
 MANY = 2**17
-"""Above this many hospitals a uniform sample is drawn without permuting all, which takes as long as its training."""
+"""Above this number of hospitals a uniform sample avoids permuting all, which would take as long as the training."""
 
 
 @dataclass(frozen=True)
 class All(Selection):
-    """Every hospital with training rows, every round."""
+    """All hospitals with training rows take part in every round."""
 
     def rate(self) -> float:
         return 1.0
@@ -25,13 +26,13 @@ class All(Selection):
 
 @dataclass(frozen=True)
 class Poisson(Selection):
-    """Each hospital independently with probability ``fraction`` (Poisson sampling): a cohort may be empty.
+    """Each hospital takes part independently with probability ``fraction`` (Poisson sampling); a cohort may be empty.
 
-    The only sample of hospitals that strengthens a privacy guarantee for them.
+    This is the only client sampling that strengthens a privacy guarantee for hospitals.
     """
 
     fraction: float = 0.1
-    """The chance with which each hospital takes part in a round."""
+    """The probability with which each hospital takes part in a round."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, 1)
@@ -45,12 +46,12 @@ class Poisson(Selection):
 
 @dataclass(frozen=True)
 class Uniform(Selection):
-    """A uniform sample without replacement of ``max(minimum, floor(fraction * M))`` out of ``M`` hospitals."""
+    """A uniform sample without replacement: ``max(minimum, floor(fraction * M))`` of ``M`` hospitals take part."""
 
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 10
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.minimum)
@@ -65,15 +66,16 @@ class Uniform(Selection):
 
 @dataclass(frozen=True)
 class ByRows(Selection):
-    """Without replacement, each draw with probability proportional to training rows (FedProx, Algorithm 2).
+    """A sample without replacement, each step with probability proportional to training rows (FedProx, Algorithm 2).
 
-    With ``weights: uniform`` the average of such a cohort stands for all rows; by rows they would count twice.
+    With ``weights: uniform`` the average of such a cohort represents all rows; with weights by rows they would count
+    twice.
     """
 
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 10
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.minimum)
@@ -85,7 +87,8 @@ class ByRows(Selection):
 
 @dataclass(frozen=True)
 class InverseSqrt(Selection):
-    """Without replacement, with weights ``n_i^(-1/2)``: small hospitals take part more often (CHiP-FL, section 4).
+    """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more often (CHiP-FL, section
+    4).
 
     Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct for it.
     """
@@ -93,7 +96,7 @@ class InverseSqrt(Selection):
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 10
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.minimum)
@@ -104,18 +107,18 @@ class InverseSqrt(Selection):
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:
-    """``min(M, max(minimum, floor(fraction * M)))``; the small addend undoes rounding such as .1 * 30 = 2.9999."""
+    """Return ``min(M, max(minimum, floor(fraction * M)))``; a small addend undoes rounding such as .1 * 30 = 2.9999."""
     return min(available, max(minimum, int(fraction * available + 1e-9)))
 
 
 def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.random.Generator) -> Ids:
-    """``count`` ascending ids without replacement: the largest ``log w_i + Gumbel`` (draw, renormalise)."""
+    """Sample ``count`` ascending ids without replacement: the largest ``log w_i + Gumbel`` (successive sampling)."""
     keys = log_weights + rng.gumbel(size=len(ids))
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])
 
 
 def check_size(fraction: float, minimum: int) -> None:
-    """Raise ``ValueError`` for a share or a least number of hospitals that makes no cohort."""
+    """Raise ``ValueError`` for a share or a minimum that cannot give a cohort."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction: {fraction} is not in (0, 1]")
     if minimum < 1:

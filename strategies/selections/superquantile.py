@@ -1,13 +1,14 @@
-"""Superquantile: of a uniform sample, the hospitals whose loss is in the upper tail take part.
+"""Superquantile: out of a uniform sample, the hospitals whose loss is in the upper tail take part.
 
 Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Federated Learning with Heterogeneous
 Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
 
-A draw: a uniform sample sends its mean training losses; the quantile of order θ of the losses, each counted as often as
-the hospital has rows, is the least loss that a participant may have. θ = 0 is uniform sampling, and nobody is asked.
+In each round, a uniform sample of hospitals sends its mean training losses. Each loss counts as often as its hospital
+has rows. The quantile of order θ of these losses is the smallest loss that a participant may have. θ = 0 is uniform
+sampling, and no losses are sent.
 
-Traffic beside the strategy's: P down and one scalar up for each hospital of the sample; those that take part train from
-the model that they then have.
+Traffic in addition to the strategy's: P down and one scalar up for each hospital of the sample; participants then
+already have the model, and train from it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from raysim.strategies.selections.sampling import Uniform, check_size
 
 @dataclass(frozen=True)
 class Superquantile(Selection):
-    """``level``: θ; the sample is that of :class:`raysim.strategies.selections.sampling.Uniform`."""
+    """Client sampling of the hospitals with losses in the upper tail (Superquantile).
+
+    The sample is a sample of :class:`raysim.strategies.selections.sampling.Uniform`.
+    """
 
     level: float = 0.5
-    """θ: of a sample, the share with the smaller losses that is left out."""
+    """θ: the share of a sample that is left out because its losses are smaller."""
     fraction: float = 0.1
     """The share of hospitals that take part in a round."""
     minimum: int = 10
-    """Hospitals that take part at least."""
+    """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.level < 1:
@@ -46,7 +50,8 @@ class Superquantile(Selection):
 
 
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
-    """Entry ``ceil(level * n) - 1`` (at least 0) of the sorted ``losses [H]``, each repeated ``sizes [H]`` times."""
+    """Return entry ``ceil(level * n) - 1`` (at least 0) of the sorted ``losses [H]``, each repeated ``sizes [H]``
+    times."""
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])
     # The small subtrahend undoes rounding such as .1 * 30 = 3.0000000000000004.

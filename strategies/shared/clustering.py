@@ -1,7 +1,8 @@
-"""Clusters of hospitals from their signatures, and the models that clusters share.
+"""Clusters of hospitals by their signatures, and the clusters' models.
 
-CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``,
-``N`` of all hospitals. Of the models, row 0 is the global model and row ``1 + k`` the model of cluster ``k``.
+CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``, and
+``N`` the number of all hospitals' rows. Row 0 of the models is the global model, row ``1 + k`` the model of cluster
+``k``.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from raysim.strategies.base import (
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
 
 CLUSTERS = 5
-"""Clusters of hospitals where a configuration does not say how many: those of CHiP-FL's hierarchical baseline."""
+"""The default number of clusters of hospitals, from CHiP-FL's hierarchical baseline."""
 
 Clusters = int | Literal["auto"]
-"""How many clusters of hospitals; ``auto``: :data:`CLUSTERS`, or one for each hospital with training rows if these are
-fewer."""
+"""The number of clusters of hospitals. ``auto`` means :data:`CLUSTERS`, or the number of hospitals with training rows
+if it is smaller."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReclusteringState(State):
-    """The state of clusters that change. ``columns [h, D']``: the signature rows by which the hospitals with training
-    rows were first clustered; ``rounds``: the number of rounds so far.
+    """The state of clusters that change.
+
+    ``columns [h, D']`` are the signature rows by which the hospitals with training rows were first clustered.
+    ``rounds`` is the number of finished rounds.
     """
 
     columns: Floats
@@ -47,7 +50,7 @@ class ReclusteringState(State):
 
 
 def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
-    """Raise ``ValueError`` where there are fewer hospitals with training rows than clusters."""
+    """Raise ``ValueError`` if there are fewer hospitals with training rows than clusters."""
     hospitals = int(np.count_nonzero(sizes))
     if clusters > hospitals:
         raise ValueError(f"clusters: {clusters} is more than the {hospitals} hospitals with training rows; lower it")
@@ -60,12 +63,12 @@ def check_clusters(clusters: Clusters) -> None:
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:
-    """The number of clusters that ``clusters`` means for hospitals with ``sizes [N]`` training rows."""
+    """Return the number of clusters that ``clusters`` means for hospitals with ``sizes [N]`` training rows."""
     return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """A remark on the number that ``auto`` stands for where hospitals are too few; empty where they are enough."""
+    """Return a remark on the number that ``auto`` means if there are too few hospitals, else an empty text."""
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
         return ""
@@ -75,9 +78,10 @@ def capped(clusters: Clusters, sizes: Ids) -> str:
 def clustered_state(
     view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool, recluster_every: int
 ) -> State:
-    """Ask for signatures, cluster, and start every cluster model at the initial one.
+    """Ask for signatures, cluster hospitals, and start every cluster model at the initial model.
 
-    What :func:`raysim.strategies.shared.reclustering.reclustered` needs is kept where ``recluster_every`` is not 0.
+    If ``recluster_every`` is not 0, the state also has the values that
+    :func:`raysim.strategies.shared.reclustering.reclustered` needs.
     """
     trainable = view.trainable
     answers = view.ask(Signature(tuple(blocks)))
@@ -90,9 +94,9 @@ def clustered_state(
 
 
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
-    """The model row of each hospital ``[N]`` from the ``labels [h]`` of those with training rows.
+    """Return the model row of each hospital ``[N]`` from the ``labels [h]`` of the hospitals with training rows.
 
-    Those without have no signature and join the largest cluster.
+    Hospitals without training rows have no signature and join the largest cluster.
     """
     cluster = np.full(len(view.sizes), 1 + np.bincount(labels).argmax(), dtype=np.int64)
     cluster[view.trainable] = 1 + labels
@@ -100,9 +104,9 @@ def cluster_rows(view: FederationView, labels: Ids) -> Ids:
 
 
 def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
-    """Labels ``[N]`` of k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4) on ``rows [N, D]``.
+    """Return labels ``[N]`` of k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4) on ``rows [N, D]``.
 
-    Clusters are numbered by their smallest member. More clusters than distinct rows are reduced to these.
+    Clusters are numbered by their smallest member. Their number is at most the number of distinct rows.
     """
     seed = int(rng.integers(2**31))
     if len(rows) > KEPT_ROWS:
@@ -118,10 +122,10 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 
 
 KEPT_FITS = 64
-"""How many results of k-means are kept: runs and trials of one seed cluster the same signatures again and again."""
+"""The number of cached results of k-means: runs and trials with one seed cluster the same signatures repeatedly."""
 
 KEPT_ROWS = 10_000
-"""Rows up to which a result is kept."""
+"""The largest number of rows for which a result is cached."""
 
 _fitted: dict[tuple[bytes, tuple[int, ...], str, int, int], Ids] = {}
 
@@ -130,17 +134,16 @@ def _fit(rows: Floats, clusters: int, seed: int) -> Ids:
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
 
     clusters = min(clusters, len(np.unique(rows, axis=0)))
-    # One thread: sums then do not depend on the number of cores, and few hospitals are done sooner.
+    # One thread: sums then do not depend on the number of cores, and few hospitals are clustered faster.
     with one_thread("openmp"):
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
 
 
 def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
-    """Labels ``[N]`` of clusters of which each has at least ``least`` members, as far as there are so many hospitals.
+    """Return labels ``[N]`` of clusters that have at least ``least`` members each, if there are enough hospitals.
 
-    Repeatedly, the smallest cluster (ties go to the first) joins the cluster with the nearest mean of ``rows
-    [N, D]``.
+    Repeatedly, the smallest cluster (ties go to the first) joins the cluster with the nearest mean of ``rows [N, D]``.
     """
     while True:
         sizes = np.bincount(labels)
@@ -162,16 +165,17 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """The model row of each hospital's cluster model, ``[N]``; raises where the strategy has no clusters."""
+    """Return the model row of each hospital's cluster model, ``[N]``; raise if the strategy has no clusters."""
     if state.cluster is None:
         raise ValueError("this state has no clusters")
     return state.cluster
 
 
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Start from the cluster model; ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (eq. 1, without halves).
+    """Return the problem with a proximal term to both models: ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2``.
 
-    A hospital's delta goes into its cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
+    It is equation 1, without halves, and hospitals start from the cluster model. A hospital's delta goes into its
+    cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
@@ -184,10 +188,11 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0
 
 
 def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
-    """The two levels of aggregation, then the proximal step of clusters towards the global model.
+    """Apply the two levels of aggregation, then move clusters towards the global model.
 
-    ``theta_k += sum of its deltas`` (idle clusters stay), ``theta_g = sum_k N_k/N theta_k``, then for every cluster
-    ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).
+    ``theta_k += sum of its deltas`` (models of clusters without deltas do not change),
+    ``theta_g = sum_k N_k/N theta_k``, then for every cluster ``theta_k <- alpha theta_k + (1 - alpha) theta_g``
+    (appendix A).
     """
     clusters = state.models[1:] + update.sums
     rows = np.bincount(members(state) - 1, weights=view.sizes, minlength=len(clusters))
@@ -195,8 +200,9 @@ def cluster_steps(view: FederationView, state: State, update: Update, alpha: flo
 
 
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
-    """The models ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``: their mean by rows, then each of them
-    drawn towards it by ``1 - alpha``.
+    """Return the models ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``.
+
+    They are the clusters' mean by rows, and each cluster model moved towards it by ``1 - alpha``.
     """
     top = (rows / rows.sum()) @ clusters
     return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

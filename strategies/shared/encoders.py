@@ -1,5 +1,6 @@
-"""The mark of functions that encode patients, and so may be called with rows; see
-:mod:`raysim.strategies.patient_clusters.encoding`.
+"""The mark of functions that encode patients and may therefore be called with rows.
+
+See :mod:`raysim.strategies.patient_clusters.encoding`.
 """
 
 from __future__ import annotations

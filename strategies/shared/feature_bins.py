@@ -1,8 +1,8 @@
-"""Histograms of hospitals' features over common bins, agreed on without any row leaving a hospital.
+"""Histograms of hospitals' features over common bins, without any row leaving a hospital.
 
-First every hospital sends a few quantiles of each feature. Each stands for an equal share of the recorded values, so
-together they estimate the distribution over all hospitals. Its quantiles become the common edges. Then every hospital
-counts its values between these edges.
+First every hospital sends a few quantiles of each feature. Each quantile represents an equal share of the recorded
+values, so together they estimate the distribution over all hospitals. The quantiles of this distribution become the
+common edges. Then every hospital counts its values between these edges.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from raysim.strategies.questions import one_of_each
 from raysim.strategies.shared.psi import bin_counts, bin_indices
 
 FINE, CLIP = 64, 5.0
-"""Where quantiles are released with noise: how many bins they come from, and where the outermost end, in standard
-deviations from the mean."""
+"""The number of bins for quantiles that are released with noise, and the outermost edge in standard deviations from the
+mean."""
 
 
 @dataclass(frozen=True)
 class FeatureQuantiles:
-    """The quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, of each of ``D`` features, and how many values there were.
+    """The quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, of each of ``D`` features, and the number of its values.
 
-    A flat ``[(bins + 1) D]``; NaN for the quantiles of a feature that was never recorded.
+    The answer is a flat ``[(bins + 1) D]``; NaN for the quantiles of a feature that was never recorded.
     """
 
     bins: int
     kind: ClassVar[str] = "feature_quantiles"
 
     def added(self, rows: HospitalRows) -> Floats:
-        """As a sum over rows: each value in one of ``FINE`` bins of equal width, or missing."""
+        """Return each row's contribution to the sum: each value in one of ``FINE`` bins of equal width, or missing."""
         columns = rows.observed.shape[1]
         at = np.clip(np.floor((rows.X[:, :columns] / CLIP + 1.0) * (FINE / 2)), 0, FINE - 1).astype(np.int64)
         return one_of_each(np.where(rows.observed, at, FINE), FINE + 1).reshape(len(at), columns * (FINE + 1))
@@ -45,7 +45,7 @@ class FeatureQuantiles:
         return float(columns), math.sqrt(columns)
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        """Values are taken to lie evenly within their bin; negative noisy counts become 0."""
+        """Compute quantiles with values spread evenly within their bin; negative noisy counts become 0."""
         columns = nobody.observed.shape[1]
         below = np.maximum.accumulate(np.cumsum(sums.reshape(columns, FINE + 1)[:, :FINE], axis=1), axis=1)
         below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
@@ -60,7 +60,7 @@ class FeatureQuantiles:
         seen = rows.observed.sum(axis=0)
         quantiles = np.full((self.bins, columns), np.nan)
         if n:
-            # Unrecorded values sort behind all others; positions are then counted among the recorded ones.
+            # Missing values are sorted last; positions are then counted among the recorded values.
             values = np.sort(np.where(rows.observed, rows.X[:, :columns].astype(np.float64), np.inf), axis=0)
             shares = (np.arange(self.bins) + 0.5) / self.bins
             at = shares[:, None] * np.maximum(seen - 1, 0)
@@ -74,14 +74,14 @@ class FeatureQuantiles:
 
 @dataclass(frozen=True, eq=False)
 class FeatureCounts:
-    """How many values of each feature lie between ``edges [D, Q]`` and how many are missing: a flat ``[D (Q + 2)]``."""
+    """The number of values of each feature between ``edges [D, Q]`` and of missing values: a flat ``[D (Q + 2)]``."""
 
     edges: Floats
     kind: ClassVar[str] = "feature_counts"
 
     @property
     def scalars(self) -> int:
-        """The edges."""
+        """The number of edges, which each hospital receives."""
         return self.edges.size
 
     def answer(self, rows: HospitalRows) -> Floats:
@@ -103,16 +103,17 @@ class FeatureCounts:
 
 
 def ask_feature_counts(view: FederationView, bins: int) -> NDArray[np.float64]:
-    """Every hospital's histogram of each feature over common quantile bins and "missing", ``[N, D, bins + 1]``."""
+    """Return every hospital's histogram of each feature over common quantile bins and "missing",
+    ``[N, D, bins + 1]``."""
     edges = common_edges(view.ask(FeatureQuantiles(bins)), bins)
     answers = np.stack(view.ask(FeatureCounts(edges)))
     return answers.reshape(len(answers), len(edges), bins + 1)
 
 
 def common_edges(answers: Sequence[Floats], bins: int) -> Floats:
-    """The quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
+    """Return the quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
 
-    ``answers`` are those to :class:`FeatureQuantiles`. A feature that nobody recorded has edges at 0.
+    ``answers`` are the answers to :class:`FeatureQuantiles`. A feature without recorded values has edges at 0.
     """
     stacked = np.stack(answers).reshape(len(answers), bins + 1, -1)
     quantiles, seen = stacked[:, :bins], stacked[:, bins:]
@@ -125,6 +126,6 @@ def common_edges(answers: Sequence[Floats], bins: int) -> Floats:
         weight = weights[order, j]
         ends = np.cumsum(weight)
         if ends[-1] > 0:
-            # Each quantile is the middle of the values that it stands for.
+            # Each quantile is the middle of the values that it represents.
             edges[j] = np.interp(ends[-1] * np.arange(1, bins) / bins, ends - weight / 2, values[order, j])
     return edges

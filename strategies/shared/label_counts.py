@@ -1,4 +1,4 @@
-"""How many training rows of each class a hospital has."""
+"""The numbers of a hospital's training rows of each class."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from raysim.strategies.questions import one_of_each
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Rows of each class, ``[C]``, with Laplace noise of scale ``1 / privacy_epsilon`` on each, clipped at 0.
+    """The number of rows of each class, ``[C]``, with Laplace noise of scale ``1 / privacy_epsilon`` on each, clipped
+    at 0.
 
-    ``privacy_epsilon`` is the ε of differential privacy for one row more or less; None leaves the counts exact.
+    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; with None the counts are exact.
     """
 
     kind: ClassVar[str] = "label_counts"
@@ -38,18 +39,18 @@ class LabelCounts:
 
 
 class LabelSums(LabelCounts):
-    """Label counts of which only the sum over hospitals is learned: noisy counts are not clipped at 0."""
+    """Label counts of which the server learns only the sum over hospitals. Noisy counts are not clipped at 0."""
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
         return sums
 
 
 LEAST_EPSILON = 1e-6
-"""The least ε: noise as wide as a million rows. Much smaller ones would overflow."""
+"""The smallest ε: its noise is as wide as a million rows. Much smaller values would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Raise ``ValueError`` for an ε that no noise can be drawn with."""
+    """Raise ``ValueError`` for an ε without a valid noise distribution."""
     if epsilon is not None and not LEAST_EPSILON <= epsilon < np.inf:
         raise ValueError(
             f"privacy_epsilon: {epsilon} is not at least {LEAST_EPSILON:g} and finite; leave it out for exact counts"
@@ -63,6 +64,6 @@ def check_classes(field: str, classes: int, remedy: str) -> None:
 
 
 def ask_label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
-    """Every hospital's label counts, ``[N, C]``."""
+    """Ask every hospital for its label counts, ``[N, C]``."""
     counts: Floats = np.stack(view.ask(LabelCounts(privacy_epsilon)))
     return counts

@@ -1,10 +1,10 @@
-"""What hospitals do after the last round, whatever the strategy: fine-tune a model, and recalibrate its risks.
+"""Steps after the last round of any strategy: fine-tuning of a model, and recalibration of its predicted risks.
 
-Fine-tuning gives every hospital a model of its own, with no traffic. Recalibration lets every hospital shift the
-logits of the headline model, ``logit p' = a + b logit p``, by its validation rows; the ranking of its patients stays.
+Fine-tuning gives every hospital its own model, without traffic. Recalibration lets every hospital shift the logits of
+the headline model, ``logit p' = a + b logit p``, by its validation rows; the ranking of its patients does not change.
 
-Traffic of recalibration: nothing, but for ``eb``, for which each hospital sends the histogram of its validation rows'
-scores by class and receives two numbers. Its price is labels: each hospital needs labelled rows that trained nothing.
+Traffic of recalibration: none, except for ``eb``. With ``eb`` each hospital sends the histogram of its validation rows'
+scores by class and receives two numbers. The cost is labels: each hospital needs labelled rows that trained nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Literal
 from raysim.strategies.base import Ids, LocalProblem, LocalTraining, Objective, Proximal, at_least
 
 RECALIBRATED = "recalibrated"
-"""The name of the model served that recalibration makes of the headline model."""
+"""The name of the recalibrated headline model among the models used."""
 
 
 @dataclass(frozen=True)
 class Personalization:
-    """``epochs`` over the hospital's training rows at ``learning_rate`` (CHiP-FL, section 4.4: one epoch at .03)."""
+    """Fine-tuning of ``epochs`` over the hospital's rows at ``learning_rate`` (CHiP-FL, section 4.4: one epoch
+    at .03)."""
 
     epochs: int = 1
     """Epochs over a hospital's training rows after the last round."""
@@ -37,23 +38,26 @@ class Recalibration:
     """How each hospital recalibrates the headline model; see :mod:`raysim.statistics.clinical.recalibration`."""
 
     method: Literal["eb", "intercept", "logistic", "closed"] = "eb"
-    """``eb`` shrinks each hospital's shift to that of all; ``intercept`` and ``logistic`` fit it by itself; ``closed``
-    changes the least that its rows ask for."""
+    """The method: ``eb`` shrinks each hospital's shift to the common shift; ``intercept`` and ``logistic`` fit each
+    hospital alone; ``closed`` makes the smallest change that its rows require."""
     rows: Literal["validation"] = "validation"
-    """The rows that it is fitted on. Training rows cannot be: the model fits them already."""
+    """The rows for the fit. Training rows cannot be used, because the model already fits them."""
 
 
 @dataclass(frozen=True)
 class LastSteps:
-    """What follows the last round beside what a strategy does itself."""
+    """Steps after the last round, in addition to the strategy's own steps."""
 
     fine_tuning: Personalization | None = None
-    """How hospitals fine-tune the headline model of a strategy that does not fine-tune by itself; None: not at all."""
+    """How hospitals fine-tune the headline model of a strategy without its own fine-tuning; None: not at all."""
     recalibration: Recalibration | None = None
     """How hospitals recalibrate the headline model; None: not at all."""
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Every hospital continues from model row ``start [N]`` and keeps the result; nothing is sent."""
+    """Return the problem in which every hospital trains on from model row ``start [N]`` and stores the result.
+
+    Nothing is sent.
+    """
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

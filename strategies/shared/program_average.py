@@ -1,4 +1,4 @@
-"""Federated averaging whose hospitals train by a client program of the strategy's own."""
+"""Federated averaging whose hospitals train by the strategy's own client program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Pro
 from raysim.strategies.shared.weights import Weighted
 
 OF_HOSPITALS = Needs.of_hospitals("trains by a client program of its own")
-"""What privacy guarantees have to know of such strategies."""
+"""The privacy needs of these strategies."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DeltaTraining(Program):
     """A program whose hospitals receive ``theta [P]`` and send their delta."""
 
     size: int
-    """P."""
+    """The number of parameters, P."""
 
     @property
     def sends(self) -> Mapping[str, Send]:
@@ -28,12 +28,12 @@ class DeltaTraining(Program):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramAverage(Weighted):
-    """A strategy whose global model moves by the weighted mean of the deltas that its ``program`` makes."""
+    """A strategy whose global model moves by the weighted mean of the deltas of its ``program``."""
 
     needs = OF_HOSPITALS
 
     def program(self, view: FederationView) -> Program:
-        """What each participant runs."""
+        """Return the program that each participant runs."""
         raise NotImplementedError
 
     def check_training(self, training: Training) -> None:
@@ -44,7 +44,7 @@ class ProgramAverage(Weighted):
 
 
 def alike(ids: Ids, program: Program) -> LocalProblem:
-    """The problem of hospitals that run ``program`` and count alike."""
+    """Return the problem of hospitals that run ``program`` and have equal weights."""
     return LocalProblem(np.zeros_like(ids), Upload(np.full(len(ids), 1.0 / max(len(ids), 1))), program=program)
 
 

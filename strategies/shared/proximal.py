@@ -1,4 +1,4 @@
-"""The proximal term towards the global model, shared by FedProx and by fine-tuning after it."""
+"""The proximal term towards the global model, for FedProx and for fine-tuning after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raysim.strategies.base import FederationView, Floats, Ids, Proximal
 
 
 def global_proximal(view: FederationView, ids: Ids, mu: float, by_hospital: Mapping[str, float]) -> Proximal:
-    """``mu/2 * |theta - theta_global|^2``, with another mu for the hospitals named in ``by_hospital``."""
+    """Return ``mu/2 * |theta - theta_global|^2``, with another mu for the hospitals named in ``by_hospital``."""
     weight: float | Floats = mu
     if by_hospital:
         weight = np.array([by_hospital.get(view.names[i], mu) for i in ids])

@@ -1,9 +1,9 @@
-"""The population stability index (PSI): how far each hospital's distribution lies from that of all together.
+"""The population stability index (PSI): the distance of each hospital's distribution from the distribution of all.
 
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025. The
-paper has PSI over classes; over quantile bins of features (:func:`feature_terms`) and over sizes (:func:`size_terms`)
-it is an addition. The engine's own non-IID metrics use this module too.
+paper has PSI over classes. PSI over quantile bins of features (:func:`feature_terms`) and over sizes
+(:func:`size_terms`) are additions. The engine's own non-IID metrics use this module, too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from raysim.strategies.base import Floats, Ids
 
 Smoothing = float | Literal["counts"]
 """How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
-every bin instead, which weighs less the more rows a hospital has (Jeffreys' prior, renormalised)."""
+every bin instead (Jeffreys' prior, renormalised), which has less weight at hospitals with more rows."""
 
 EPSILON: Smoothing = 0.05
-"""The default smoothing. It decides what an empty bin costs, about ``P ln(P / epsilon)`` for a class of share P.
-Figures are comparable under one epsilon only. Hospitals cluster best with this one where all else is equal
-(``benchmarks/psi_smoothing.py``); the authors' is 1e-6, with which a single row in an otherwise empty class outweighs
-how the others are shared.
-"""
+"""The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
+share P. Only figures with the same epsilon are comparable. Other things equal, hospitals cluster best with this value
+(``benchmarks/psi_smoothing.py``). With the authors' 1e-6 a single row in an otherwise empty class outweighs the
+distribution over the other classes."""
 
 
 def check_smoothing(epsilon: Smoothing) -> None:
@@ -34,12 +33,13 @@ def check_smoothing(epsilon: Smoothing) -> None:
 
 
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:
-    """``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital and bin, the shape of ``counts``: ``[H, C]`` or ``[H, D, C]``.
+    """Return ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital and bin, the shape of ``counts``: ``[H, C]`` or
+    ``[H, D, C]``.
 
-    ``P`` are the shares of all hospitals' counts, or of ``reference`` (``counts`` without its first axis): test rows
-    are held against the training rows' shares. Shares are smoothed by ``epsilon``. Bins that are empty in ``P`` are
-    left out, and a hospital without counts has no skew: both give 0. Terms are unsigned, so that opposite skews can
-    look alike.
+    ``P`` are the shares of all hospitals' counts, or of ``reference`` (``counts`` without its first axis), so that test
+    rows can be compared with the training rows' shares. Shares are smoothed by ``epsilon``. The terms of bins that are
+    empty in ``P`` are 0, and so are the terms of a hospital without counts. Terms are unsigned, so that opposite skews
+    can look alike.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
@@ -51,7 +51,8 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Shares of ``counts [..., C]``, all above 0. The caller leaves out bins that are empty in ``pool [..., C]``."""
+    """Return the shares of ``counts [..., C]``, all above 0. The caller leaves out bins that are empty in
+    ``pool [..., C]``."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
@@ -62,21 +63,21 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """``[PSI_i, PSI_i1, ..., PSI_iC]`` from ``terms [H, C]``: what hospitals are clustered by, ``[H, 1 + C]``."""
+    """Return ``[PSI_i, PSI_i1, ..., PSI_iC]`` from ``terms [H, C]``, the values for clustering, ``[H, 1 + C]``."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 
 def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON) -> Floats:
-    """PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins."""
+    """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins."""
     summed: Floats = psi_terms(counts, epsilon=epsilon).sum(axis=2)
     return summed
 
 
 def size_terms(sizes: Ids) -> Floats:
-    """``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, ``[H]``, for hospitals that have rows.
+    """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, ``[H]``, for hospitals that have rows.
 
-    The mean of the absolute values is the PSI between the shares of rows that hospitals hold and even shares. The sign
-    is kept, because without it the smallest hospitals would look like the largest.
+    The mean of the absolute values is the PSI between hospitals' shares of rows and equal shares. The values are
+    signed, because unsigned values of the smallest and the largest hospitals could be equal.
     """
     ratio = sizes / sizes.mean()
     terms: Floats = np.abs(ratio - 1.0) * np.log(ratio)
@@ -84,9 +85,9 @@ def size_terms(sizes: Ids) -> Floats:
 
 
 def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> NDArray[np.int64]:
-    """The bin of each value, ``[n, D]``: 0 to Q by ``edges [D, Q]`` (ascending), and Q + 1 where it was not recorded.
+    """Return the bin of each value, ``[n, D]``: 0 to Q by ``edges [D, Q]`` (ascending), and Q + 1 for a missing value.
 
-    ``X [n, >= D]``, of which the first D columns are values; a value on an edge is in the bin above it.
+    The first D columns of ``X [n, >= D]`` are values; a value on an edge is in the bin above it.
     """
     columns = len(edges)
     index = np.zeros((len(X), columns), dtype=np.int64)
@@ -96,7 +97,7 @@ def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> 
 
 
 def bin_counts(index: NDArray[np.int64], home: Ids, hospitals: int, bins: int) -> NDArray[np.int64]:
-    """How often each hospital's values fall into each bin, ``[H, D, bins]``, from ``index [n, D]`` and ``home [n]``."""
+    """Count each hospital's values in each bin, ``[H, D, bins]``, from ``index [n, D]`` and ``home [n]``."""
     columns = index.shape[1]
     flat = (home[:, None] * columns + np.arange(columns)) * bins + index
     return np.bincount(flat.ravel(), minlength=hospitals * columns * bins).reshape(hospitals, columns, bins)

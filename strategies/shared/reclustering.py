@@ -1,9 +1,9 @@
-"""Clusters that follow the training: every few rounds hospitals are clustered again, by their losses too.
+"""Clusters that change during training: every few rounds hospitals are clustered again, with their losses.
 
-This goes beyond CHiP-FL (Zhou), whose clusters are formed once, before the first round. Each hospital sends its
-mean training loss under each cluster's model, which is sent to it; k-means then runs on its signature, which the server
-has kept, with these losses as a further block, standardised as the others are. A new cluster's model is the mean of its
-members' previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not change.
+This goes beyond CHiP-FL (Zhou), whose clusters are formed once, before the first round. Each hospital receives each
+cluster's model and sends its mean training loss under it. K-means then runs on the hospital's stored signature with
+these losses as a further block, standardised like the other blocks. A new cluster's model is the mean of its members'
+previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not change.
 
 Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
 """
@@ -20,7 +20,7 @@ from raysim.strategies.shared.signatures import standardise
 
 
 def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
-    """The state of the next round, after one; clustered again if it was the last of ``every`` rounds (0: never)."""
+    """Return the state for the next round; hospitals are clustered again after every ``every`` rounds (0: never)."""
     if not every:
         return state
     state = own_state(state, ReclusteringState)

@@ -1,8 +1,8 @@
-"""What a hospital sends about its data so that the server can cluster hospitals.
+"""Hospitals' signatures: summaries of their data by which the server clusters hospitals.
 
-CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. Sent once,
-``1 + (C - 1) + 3 D`` scalars. It reveals the number of a hospital's training rows and its prevalence. Of a label that
-is a number, the mean and the deviation take the place of prevalence: ``1 + 2 + 3 D`` scalars.
+CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. It is sent
+once, ``1 + (C - 1) + 3 D`` scalars, and reveals the number of a hospital's training rows and its prevalence. For a
+numeric label, the mean and the deviation replace prevalence: ``1 + 2 + 3 D`` scalars.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, HospitalRows
 
 CLIP = 5.0
-"""In noisy signatures, values are clipped to so many standard deviations from the mean."""
+"""The number of standard deviations from the mean to which noisy signatures clip values."""
 
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
@@ -28,12 +28,11 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 class Signature:
     """``log n``, the share of each class but the first, and per value column the missing rate, mean and population std.
 
-    As a sum over rows it has what the ``blocks`` need: a one, a one for the class, and per column whether a value is
-    there, the value and its square in units of ``CLIP``. Other blocks are then NaN.
+    For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
+    observed values; NaN for a column without any. The answer of a hospital without rows is NaN throughout.
 
-    For a real label, its mean and population standard deviation take the place of the shares.
-    Means and deviations are over observed values; NaN where a column has none. A hospital without rows answers NaN
-    throughout.
+    As a sum over rows it has the entries that the ``blocks`` need. They are a one, a one for the class, and per column
+    whether there is a value, the value and its square in units of ``CLIP``. Other blocks are then NaN.
     """
 
     blocks: Sequence[Block] = BLOCKS
@@ -69,7 +68,7 @@ class Signature:
 
     @property
     def _powers(self) -> int:
-        """The number of powers of the values, from 0, whose sums the blocks need."""
+        """Return the number of powers of the values, from 0, whose sums the blocks need."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -84,7 +83,7 @@ class Signature:
             label = np.array([rows.y.mean(), rows.y.std()])
         seen = rows.observed.sum(axis=0)
         values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
-        if not np.isfinite(values).all():  # else it would pass for what the hospital never observed
+        if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
             raise ValueError("its rows hold values that are not finite")
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = values.sum(axis=0) / seen
@@ -93,18 +92,18 @@ class Signature:
 
 
 def label_scalars(classes: int) -> int:
-    """The number of scalars of a signature that describe the label (``classes`` 0: a real one)."""
+    """Return the number of scalars of a signature that describe the label (``classes`` 0: a real label)."""
     return classes - 1 if classes else 2
 
 
 def signature_matrix(
     answers: Sequence[Floats], classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False
 ) -> NDArray[np.float64]:
-    """Answers of the hospitals as comparable rows ``[N, D']``.
+    """Return the hospitals' answers as comparable rows ``[N, D']``.
 
-    What a hospital never observed takes the average of the hospitals that did; each column is standardised over the
-    hospitals (population standard deviation; a constant column becomes 0). ``block_scale`` divides each block by the
-    square root of its length, so that many features do not drown prevalence and size.
+    Values that a hospital never observed are replaced by the average of the other hospitals. Each column is
+    standardised over the hospitals (population standard deviation; a constant column becomes 0). ``block_scale``
+    divides each block by the square root of its length, so that many features do not outweigh prevalence and size.
     """
     rows = np.stack(answers)
     label = label_scalars(classes)
@@ -127,8 +126,8 @@ def fill_with_column_means(rows: Floats) -> Floats:
 
 
 def standardise(rows: Floats) -> Floats:
-    """Columns with mean 0 and population standard deviation 1; a constant column becomes 0."""
+    """Standardise columns to mean 0 and population standard deviation 1; a constant column becomes 0."""
     spread = rows.std(axis=0)
-    # A column of equal numbers can have a deviation of a few ulp, which must not be blown up to 1.
+    # A column of equal numbers can have a deviation of a few ulp, which must not be scaled to 1.
     constant = spread <= 1e-12 * np.maximum(1.0, np.abs(rows).max(axis=0))
     return np.where(constant, 0.0, (rows - rows.mean(axis=0)) / np.where(constant, 1.0, spread))

@@ -1,4 +1,4 @@
-"""Chooses the number of clusters: k-means for every number, and the largest mean silhouette.
+"""The choice of the number of clusters: k-means for every number, and the largest mean silhouette.
 
 P. J. Rousseeuw: *Silhouettes: a graphical aid to the interpretation and validation of cluster analysis*, Journal of
 Computational and Applied Mathematics 20, 1987. The search is step 3 of Clust-PSI-PFL (Jimenez-Gutierrez et al., 2025).
@@ -14,17 +14,17 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member, kmeans
 
 TIE = 1e-12
-"""Silhouettes closer than this are equal, and the smaller number of clusters is taken."""
+"""The largest difference between silhouettes that count as equal; the smaller number of clusters is then chosen."""
 
 SAMPLE = 2000
-"""The most rows by which given labels are judged: 32 MB of distances."""
+"""The largest number of rows for the silhouettes of given labels: 32 MB of distances."""
 
 
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
-    """The mean over points of ``(b - a) / max(a, b)``, from ``distances [N, N]`` and ``labels [N]`` 0, 1, ...
+    """Return the mean over points of ``(b - a) / max(a, b)``, from ``distances [N, N]`` and ``labels [N]`` 0, 1, ...
 
-    ``a`` is a point's mean distance to the rest of its cluster, ``b`` the least mean distance to another cluster. A
-    point alone in its cluster counts 0, and so does ``a = b = 0``. One cluster, or one for each point, gives -1.
+    ``a`` is a point's mean distance to the rest of its cluster, ``b`` the smallest mean distance to another cluster. A
+    point alone in its cluster counts 0, and so does ``a = b = 0``. A single cluster, or N clusters, give -1.
     """
     sizes = np.bincount(labels)
     if len(sizes) in (1, len(labels)):
@@ -42,10 +42,10 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 
 
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
-    """Which of the ``candidates``, labels ``[N]`` of ``rows [N, D]``, has the largest mean silhouette; the first of
-    equals.
+    """Return the index of the ``candidates`` with the largest mean silhouette; ties go to the first.
 
-    The cost grows with N^2: above ``SAMPLE`` rows it is over that many, drawn from ``rng``.
+    Each candidate has labels ``[N]`` of ``rows [N, D]``. The cost grows with N^2: above ``SAMPLE`` rows, silhouettes
+    are computed on a sample of this size from ``rng``.
     """
     if len(candidates) == 1:
         return 0
@@ -60,13 +60,14 @@ def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generato
 def best_clusters(
     rows: Floats, rng: Callable[[int], np.random.Generator], *, allow_one: bool, search_sample: int
 ) -> Ids:
-    """Labels ``[N]`` of k-means on ``rows [N, D]`` with the number of clusters whose mean silhouette is largest.
+    """Return labels ``[N]`` of k-means on ``rows [N, D]``, with the number of clusters of the largest mean silhouette.
 
-    Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows all
-    alike, are one cluster. ``allow_one`` lets one cluster win wherever no other has a silhouette above 0.
+    Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
+    are all alike, form one cluster. With ``allow_one`` the result is one cluster if no other number has a silhouette
+    above 0.
 
-    A number costs N^2, and there are N of them. Above ``search_sample`` rows the number is therefore looked for on that
-    many, drawn from ``rng(0)``, and all rows are then clustered with it.
+    A number costs N^2, and there are N of them. Above ``search_sample`` rows the number is therefore searched on a
+    sample of this size from ``rng(0)``, and all rows are then clustered with it.
     """
     n = len(rows)
     if n <= search_sample:
@@ -84,7 +85,7 @@ def _search(rows: Floats, rng: Callable[[int], np.random.Generator], allow_one: 
     from scipy.spatial.distance import cdist  # a third of a second to import, and only clustering needs it
 
     distances = cdist(rows, rows)
-    # More clusters than distinct rows would repeat the clusters of as many as there are.
+    # More clusters than distinct rows would repeat the clustering into the distinct rows.
     candidates = [kmeans(rows, k, rng(k)) for k in range(2, min(n - 1, distinct) + 1)]
     scores = [mean_silhouette(distances, labels) for labels in candidates]
     if allow_one:

@@ -1,4 +1,4 @@
-"""How much each hospital's delta counts in an average."""
+"""The weights of hospitals' deltas in averages."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ Weighting = Literal["samples", "uniform", "floor"]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted(Strategy):
-    """A strategy with keys for how much each hospital's delta counts in its averages.
+    """A strategy with settings for the weights of hospitals' deltas in its averages.
 
     ``weights``: by ``samples`` (federated averaging), ``uniform``, or a ``floor`` of ``minimum_weight`` for small
     sites. All hospitals start from the global model unless the strategy has another ``problem``.
     """
 
     weights: Weighting = "samples"
-    """How much a hospital counts: by its training rows (``samples``), all alike (``uniform``), or rows with a
-    ``floor``.
-    """
+    """The weight of a hospital: by its training rows (``samples``), equal (``uniform``), or by rows with a
+    ``floor``."""
     minimum_weight: float = 0.01
-    """The least share that a hospital has with ``weights: floor``."""
+    """The smallest share of a hospital with ``weights: floor``."""
 
     def __post_init__(self) -> None:
         one_of("weights", self.weights, ("samples", "uniform", "floor"))
@@ -46,19 +45,19 @@ class Weighted(Strategy):
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))
 
     def weigh(self, sizes: Ids) -> Floats:
-        """Weights that sum to one over hospitals with ``sizes [H]`` training rows."""
+        """Return weights that sum to one over hospitals with ``sizes [H]`` training rows."""
         return hospital_weights(sizes, self.weights, self.minimum_weight)
 
     def weigh_groups(self, sizes: Ids, group: Ids) -> Floats:
-        """Weights that sum to one inside each ``group [H]``, ``[H]``."""
+        """Return weights that sum to one inside each ``group [H]``, ``[H]``."""
         return group_weights(sizes, group, self.weights, self.minimum_weight)
 
 
 def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> Floats:
-    """Weights that sum to one over hospitals with ``sizes [H]`` training rows.
+    """Return weights that sum to one over hospitals with ``sizes [H]`` training rows.
 
     ``samples``: in proportion to rows. ``uniform``: equal. ``floor``: in proportion to rows, but at least ``minimum``
-    before they are renormalised, so that small sites are heard (0 is ``samples``; 1 or more is ``uniform``).
+    before they are renormalised, so that small sites have an influence (0 is ``samples``; 1 or more is ``uniform``).
     """
     if weighting == "uniform":
         return np.full(len(sizes), 1.0 / max(len(sizes), 1))
@@ -70,7 +69,7 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> 
 
 
 def group_weights(sizes: Ids, group: Ids, weighting: Weighting = "samples", minimum: float = 0.0) -> Floats:
-    """:func:`hospital_weights` inside each group: ``[H]``, from ``sizes [H]`` and ``group [H]``."""
+    """Compute :func:`hospital_weights` inside each group: ``[H]``, from ``sizes [H]`` and ``group [H]``."""
     weights = np.empty(len(sizes))
     for label in np.unique(group):
         weights[group == label] = hospital_weights(sizes[group == label], weighting, minimum)

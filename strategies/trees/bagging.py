@@ -1,12 +1,12 @@
-"""Bagging of trees: in each round every hospital grows a tree, and the model takes them all.
+"""Bagging of trees: in each round every hospital grows a tree, and all of them are added to the model.
 
-As Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost) have it: from the common margins each hospital
-grows K trees on its own rows; they are appended one behind the other, unaveraged. As their values add up, each is
+The method follows Flower (``xgboost-comprehensive``) and NVFlare (tree-based XGBoost). From the common margins each
+hospital grows K trees on its own rows. All trees are appended, not averaged. Because their values add up, each value is
 multiplied by 1 over the number of hospitals (Flower's ``scaled_lr``), by the hospital's share of the rows (NVFlare's
-option for uneven sizes), or by nothing.
+option for uneven sizes), or by 1.
 
-``model.trees`` counts the trees of the served model, as for all others: with H hospitals there are trees / H rounds.
-The server sees whole trees of single hospitals, whose leaves may be of few patients; use ``federated_trees`` where it
+``model.trees`` counts the trees of the final model, as for all strategies: H hospitals need trees / H rounds. The
+server receives whole trees of single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it
 must not.
 
 Traffic of a round and hospital: the model down, K trees up, 8 bytes for each of their entries.
@@ -28,13 +28,13 @@ SCALES = ("hospitals", "rows", "none")
 
 @dataclass(frozen=True)
 class TreesBagging(SentWhole):
-    """``scale``: what values are multiplied by."""
+    """Bagging of hospitals' own trees. Its only setting is ``scale``, the factor of the trees' values."""
 
     title: ClassVar[str] = "Bagging of trees"
     needs: ClassVar[Needs] = SENDS_TREES
 
     scale: Literal["hospitals", "rows", "none"] = "hospitals"
-    """By what each tree's values are multiplied: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
+    """The factor of each tree's values: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
 
     def __post_init__(self) -> None:
         one_of("scale", self.scale, SCALES)

@@ -1,4 +1,4 @@
-"""What strategies for boosted trees have in common: whom they ask, what they refuse, and the trees on the wire."""
+"""The common part of strategies for boosted trees: client sampling, checks of settings, and the encoding of trees."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
 _STEP = 0x9E3779B97F4A7C15
-"""Between two numbers of splitmix64."""
+"""The step between two states of splitmix64."""
 
 
 @dataclass(frozen=True, eq=False)
 class TreesState(State):
-    """Row 0 of the models holds the trees."""
+    """The state of boosted trees. Row 0 of the models contains the trees."""
 
     edges: tuple[Floats, ...] = ()
     """The edges of each column's bins, ``[F]``; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees of the last round as they travel (:func:`sent`), which hospitals have not added to their margins."""
+    """The trees of the last round as they are sent (:func:`sent`), which hospitals have not yet added to their
+    margins."""
 
 
 class Trees(Strategy):
-    """A strategy that grows trees: all hospitals take part, and nothing is learned by steps."""
+    """A strategy that grows trees. All hospitals take part, and there are no gradient steps."""
 
     takes_trees: ClassVar[bool] = True
 
@@ -70,20 +71,22 @@ class Trees(Strategy):
 
 
 def task_of(view: FederationView) -> TreeTask:
-    """What trees are grown for."""
+    """Return the task of the trees. Raises ``TypeError`` if the model is not boosted trees."""
     if view.trees is None:
         raise TypeError("the model is not boosted trees")
     return view.trees
 
 
 def forest_of(view: FederationView, state: State) -> Forest:
-    """The trees so far."""
+    """Return the trees grown so far."""
     return Shape(task_of(view)).forest(own_state(state, TreesState).models[0])
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
-    """``K`` trees, grown or half grown, as they travel: the column of each split and which of its bins go left, in
-    bits; the value of each leaf."""
+    """Return ``K`` finished or growing trees as they are sent.
+
+    Each tree has the column of each split, the bins that go left as bits, and the value of each leaf.
+    """
     return {
         "column": np.stack([tree.column for tree in trees]),
         "left": np.packbits(np.stack([tree.left for tree in trees]), axis=2),
@@ -92,13 +95,13 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """The splits of each tree that travelled: ``column [I]`` and ``left [I, L]``."""
+    """Return the splits of each received tree: ``column [I]`` and ``left [I, L]``."""
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Which columns the ``tree``-th trees may be split by, ``[F]``; None: all."""
+    """Return a mask ``[F]`` of the columns that may split the trees of boosting step ``tree``; None: all."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:
@@ -109,23 +112,27 @@ def columns_of(view: FederationView, tree: int) -> Mask | None:
 
 
 def rows_key(view: FederationView) -> int:
-    """What decides which rows each tree is grown on."""
+    """Return the key that decides which rows each tree is grown on."""
     return int(view.rng("rows of trees").integers(2**62))
 
 
 def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
-    """Which of the rows with ``numbers() [n]`` the ``tree``-th trees are grown on; None: all."""
+    """Return a mask ``[n]`` of the rows that the trees of boosting step ``tree`` are grown on; None: all.
+
+    ``numbers()`` returns the rows' numbers, ``[n]``.
+    """
     share = task.settings.row_share
     return None if share >= 1 else hashed(key, tree, numbers()) < share
 
 
 def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
-    """A number for each of the rows ``X [n, F]`` with labels ``y [n]``, ``[n]``, by their content alone.
+    """Return a number for each of the rows ``X [n, F]`` with labels ``y [n]``, ``[n]``, that depends only on their
+    content.
 
-    It is the same at any hospital, and at any place among the rows. Rows that are alike have the same number.
+    It is the same at any hospital and at any position among the rows. Equal rows have the same number.
     """
     columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
-    columns[np.isnan(columns)] = np.nan  # all in the same bits
+    columns[np.isnan(columns)] = np.nan  # one bit pattern for all
     numbers = _mixed((y.astype(np.float64) + 0.0).view(np.uint64))
     for column in np.ascontiguousarray(columns.T).view(np.uint32):
         numbers = _mixed(numbers ^ column)
@@ -133,14 +140,14 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """A number between 0 and 1 for each row ``numbers [n]`` of a tree, which depends on nothing else."""
+    """Hash each row's entry of ``numbers [n]`` to a number between 0 and 1; it depends only on the key and the tree."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
     return _finished(z).astype(np.float64) / 2.0**64
 
 
 def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The next number after each of ``z`` (splitmix64)."""
+    """Return the next number after each number of ``z`` (splitmix64)."""
     with np.errstate(over="ignore"):
         return _finished(z + np.uint64(_STEP))
 

@@ -1,4 +1,4 @@
-"""Trees from sums within each cluster of hospitals, for any clustering that is made before the first round."""
+"""Trees from sums within each cluster of hospitals, for any clustering that is computed before the first round."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from raysim.strategies.trees.federated import FederatedTrees, Lost, prepared
 
 @dataclass(frozen=True, eq=False)
 class ClusterTreesState(TreesState):
-    """Row k of the models holds the trees of cluster k, from 1 on; row 0 has none."""
+    """The state of trees by cluster. Row k of the models contains the trees of cluster k, from 1 on; row 0 has none."""
 
     lasts: tuple[dict[str, Any], ...] = ()
-    """What :attr:`TreesState.last` is, of each cluster; empty before the first round."""
+    """Each cluster's :attr:`TreesState.last`; empty before the first round."""
 
 
 @dataclass(frozen=True)
 class ClusterTrees(FederatedTrees):
-    """``clustering``: the strategy whose clusters these are. Edges of bins and the margins before the first tree are
-    those of all hospitals."""
+    """Boosted trees for each cluster of the strategy ``clustering``.
+
+    All clusters share the edges of bins and the margins before the first tree, which come from all hospitals.
+    """
 
     title: ClassVar[str] = "Boosted trees by cluster"
 

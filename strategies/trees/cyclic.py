@@ -1,8 +1,8 @@
 """Cyclic training of trees: hospitals take turns, and each adds a tree that it grows on its own rows.
 
-As NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``) have it. In round t the hospital whose turn it
-is, in an order that is drawn once, receives the model and appends K trees. The server sees whole trees of single
-hospitals, whose leaves may be of few patients; use ``federated_trees`` where it must not.
+The method follows NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``). The order of the hospitals is
+sampled once. In each round the next hospital receives the model and appends K trees. The server receives whole trees of
+single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it must not.
 
 Traffic of a round: the model down to one hospital, K trees up, 8 bytes for each of their entries.
 """
@@ -21,7 +21,7 @@ from raysim.trees.stored import Shape
 
 @dataclass(frozen=True)
 class TreesCyclic(SentWhole):
-    """It has no settings of its own: those of trees stand in ``model:``."""
+    """Cyclic training of trees. It has no settings; the settings of trees are in ``model:``."""
 
     title: ClassVar[str] = "Trees in turn"
     needs: ClassVar[Needs] = SENDS_TREES

@@ -1,20 +1,20 @@
-"""Boosted trees of all hospitals' rows, from sums of histograms: the trees that pooled rows would give, bit for bit.
+"""Boosted trees of all hospitals' rows, from sums of histograms: the same trees as on pooled rows, bit for bit.
 
 T. Chen, C. Guestrin: *XGBoost: A Scalable Tree Boosting System*, KDD 2016 (gain and values); G. Ke et al.: *LightGBM*,
-NeurIPS 2017 (histograms, of which the larger child's is what the parent's is more); K. Cheng et al.: *SecureBoost*,
+NeurIPS 2017 (histograms; the larger child's is the parent's minus the smaller child's); K. Cheng et al.: *SecureBoost*,
 2019, for histograms summed over parties. A split of a node with sums ``G`` of gradients and ``H`` of second derivatives
 gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a leaf has the value ``-rate G / (H + l2)``. Rules for ties,
 missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in :mod:`raysim.trees.edges`.
 
 The first round also finds the edges (four sums of counts, or eight for exact ones) and how many rows each class has.
-Each round grows one tree, or one for each of more than two classes, level by level: hospitals add up, for each node,
-column and bin, how many rows there are and the sums of their gradients and second derivatives as whole numbers. No row,
-margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round in which one is lost is
-played again.
+Each round grows one tree, or one for each of more than two classes, level by level. For each node, column and bin,
+hospitals add up the number of rows and the sums of their gradients and second derivatives as whole numbers. No row,
+margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round is repeated if the
+answer of one is lost.
 
 Traffic of a round, per tree and hospital, with W bins of all columns together, missing ones included: up, 24 W bytes
 for each of up to ``2^(depth - 1)`` histograms (one of the root and one of each pair of children that can be split
-further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the tree before.
+further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the previous tree.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from raysim.trees.stored import Shape
 
 
 class Lost(Exception):
-    """A hospital did not answer, so that the round has to be played again."""
+    """Raised when a hospital did not answer, so that the round must be repeated."""
 
 
 @dataclass(frozen=True)
 class FederatedTrees(Trees):
-    """It has no settings of its own: those of trees stand in ``model:``."""
+    """Boosted trees from sums over hospitals. It has no settings; the settings of trees are in ``model:``."""
 
     title: ClassVar[str] = "Boosted trees from sums"
     needs: ClassVar[Needs] = Needs.more("sends histograms of gradients (random_trees sends leaves alone)")
@@ -56,7 +56,7 @@ class FederatedTrees(Trees):
             return own
 
     def grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
-        """The state with K trees more."""
+        """Return the state with K more trees."""
         task, forest = task_of(view), forest_of(view, own)
         tree, bins = len(forest) // task.outputs, Bins(own.edges, task.levels)
         columns, key = columns_of(view, tree), rows_key(view)
@@ -66,7 +66,7 @@ class FederatedTrees(Trees):
             while True:
                 program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, key)
                 if program.is_first:
-                    # What hospitals cut their columns by travels once.
+                    # The edges of the columns' bins are sent once.
                     received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last
                 else:
                     received = _splits(sent(level.trees))
@@ -79,7 +79,7 @@ class FederatedTrees(Trees):
 
 
 def asked(call: Call) -> Generator[Call, Answers, Mapping[str, Any]]:
-    """The sums of a call. Raises :class:`Lost` where somebody has not answered."""
+    """Make a call and return its sums. Raises :class:`Lost` if a hospital did not answer."""
     answers = yield call
     if len(answers.ids) < len(call.ids):
         raise Lost
@@ -87,7 +87,7 @@ def asked(call: Call) -> Generator[Call, Answers, Mapping[str, Any]]:
 
 
 def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
-    """The state with edges and the margins before the first tree."""
+    """Return the state with edges and the margins before the first tree."""
     task = task_of(view)
     scale = 0
     if task.loss == "squared":
@@ -102,7 +102,7 @@ def prepared(view: FederationView, own: TreesState, ids: Ids) -> Generator[Call,
 
 
 def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins]:
-    """The bins of all hospitals' rows."""
+    """Return the bins of all hospitals' rows."""
     finding = find_bins(task_of(view))
     try:
         prefixes = next(finding)
@@ -116,13 +116,13 @@ def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins
 
 
 def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Of trees that are growing, what hospitals need: no leaf has a value yet."""
+    """Return the part of growing trees that hospitals need: the splits, because no leaf has a value yet."""
     return {name: trees[name] for name in ("column", "left")}
 
 
 @dataclass(frozen=True)
 class PooledTrees(FederatedTrees):
-    """The same trees on the rows of all hospitals in one place."""
+    """The same trees, grown on the pooled rows of all hospitals."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

@@ -1,4 +1,4 @@
-"""Trees from sums, and behind them a few that each hospital adds on its own rows: what fine-tuning is for trees."""
+"""Trees from sums, followed by a few trees that each hospital adds on its own rows: fine-tuning for trees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysim.strategies.trees.federated import FederatedTrees
 
 @dataclass(frozen=True)
 class PersonalTrees(FederatedTrees):
-    """After the last round each hospital goes on from the margins of the federated trees, with ``model.own_trees``."""
+    """Trees from sums. After the last round each hospital adds ``model.own_trees`` to the federated trees."""
 
     title: ClassVar[str] = "Fine-tuning"
 

@@ -1,4 +1,4 @@
-"""What hospitals compute for boosted trees: counts of values, sums of labels, and histograms of a level."""
+"""Client programs for boosted trees: counts of values, sums of labels, and histograms of a level."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from raysim.trees.losses import GRID, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
 
 SCALES = 64
-"""Powers of two that a label's magnitude may reach."""
+"""The number of possible powers of two of a label's magnitude."""
 
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """How many rows have values that begin like the prefixes that are received; see :mod:`raysim.trees.edges`."""
+    """How many rows have values that begin with each received prefix; see :mod:`raysim.trees.edges`."""
 
     entries: int
     name: str = "counts of values"
@@ -50,7 +50,7 @@ class ValueCounts(Program):
 
 @dataclass(frozen=True)
 class LabelScales(Program):
-    """How many hospitals' labels have which greatest power of two: the largest one scales all labels."""
+    """How many hospitals have each power of two as their labels' largest; the largest of all scales the labels."""
 
     name: str = "scales of labels"
 
@@ -66,12 +66,12 @@ class LabelScales(Program):
 
 @dataclass(frozen=True)
 class LabelSums(Program):
-    """How many rows each class has, or the sum of labels divided by ``2^scale``."""
+    """The number of rows of each class, or the sum of labels divided by ``2^scale``."""
 
     classes: int
     scale: int = 0
     counts: bool = False
-    """Whether labels have to be whole numbers of at least 0."""
+    """Whether labels must be whole numbers of at least 0."""
     name: str = "sums of labels"
 
     @property
@@ -88,10 +88,11 @@ class LabelSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class Histograms(Program):
-    """The histograms of a level of the ``tree``-th K trees: of ``nodes [m]`` of the trees ``which [m]``.
+    """The histograms of a level of boosting step ``tree``, for ``nodes [m]`` of its trees ``which [m]``.
 
-    With the first level come the trees of the round before, whose values each hospital adds to the margins that it
-    keeps; until then a row's margin is ``base [K]``. Of the trees that are growing it receives the splits so far.
+    The call for the first level also sends the trees of the previous round, whose values each hospital adds to its
+    stored margins. Before the first tree a row's margin is ``base [K]``. The hospital receives the splits so far of the
+    growing trees.
     """
 
     task: TreeTask
@@ -102,7 +103,7 @@ class Histograms(Program):
     which: Ints
     nodes: Ints
     key: int = 0
-    """Of the draw of rows, where a tree is grown on a share of them."""
+    """The key of the random choice of rows, if a tree is grown on a share of them."""
     name: str = "histograms"
 
     @cached_property
@@ -119,7 +120,7 @@ class Histograms(Program):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first level."""
+        """Whether this is the first level of a tree."""
         return not self.nodes.any()
 
     def run(self, at: Context) -> Reply:
@@ -150,14 +151,14 @@ class Histograms(Program):
         return [Added({"histograms": made}, len(contexts))], memories
 
     def _margins(self, contexts: Sequence[Context], rows: _Together) -> Ints:
-        """The margins of all rows, ``[n, K]``, with the trees of the rounds before."""
+        """Return the margins of all rows, ``[n, K]``, including the trees of earlier rounds."""
         if all("margins" in at.memory for at in contexts):
             margins = np.concatenate([at.memory["margins"] for at in contexts])
         else:
             sizes = zip(contexts, rows.lengths.tolist(), strict=True)
             start = [np.broadcast_to(at.memory.get("margins", self.base), (n, len(self.base))) for at, n in sizes]
             margins = np.concatenate(start)
-        # A hospital that was asked for a tree again, since others were lost, has added the last ones already.
+        # If a round is repeated because another hospital was lost, a hospital has already added the last trees.
         grown = np.array([at.memory.get("grown", 0) for at in contexts])
         behind = np.repeat(grown < self.tree, rows.lengths)
         received = contexts[0].received
@@ -170,12 +171,12 @@ class Histograms(Program):
 
 
 def _names(contexts: Sequence[Context]) -> str:
-    """Which hospitals these are."""
+    """Return a digest of the hospitals' ids."""
     return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 
 class _Together:
-    """The rows of some hospitals, one behind the other, as histograms need them."""
+    """The concatenated rows of several hospitals, in the form that histograms need."""
 
     def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
         self._contexts, self._bins = contexts, bins
@@ -183,12 +184,12 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """What is made of each hospital's rows, all together, once a process."""
+        """Return ``of`` of each hospital, concatenated and computed once per process."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """As above, of what depends on the bins."""
+        """Return a result of ``make`` that depends on the bins, computed once per process."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
@@ -198,16 +199,16 @@ class _Together:
 
     @cached_property
     def binned(self) -> Binned:
-        """The rows in their bins."""
+        """The rows with their values replaced by bins."""
         codes = self.codes
         made = Binned(self._bins, codes)
-        # Those of few rows are never needed.
+        # The cells of few rows are never needed.
         return made if codes.shape[1] < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-        """The node of each row after so many ``levels`` of splits of the ``k``-th tree, ``[n]``.
+        """Return the node of each row after ``levels`` levels of splits of the ``k``-th tree, ``[n]``.
 
-        What the last level has come to is kept, and goes on from there.
+        The nodes of the previous level are cached, and the computation continues from them.
         """
         if not levels:
             return np.zeros(self.codes.shape[1], np.uint16)
@@ -221,7 +222,7 @@ class _Together:
 
     @cached_property
     def lengths(self) -> Ints:
-        """How many rows each hospital has."""
+        """The number of rows of each hospital."""
         return self._made("lengths", lambda at: np.array([len(at.rows.y)]))
 
     @cached_property
@@ -230,10 +231,10 @@ class _Together:
         return self._made("labels", lambda at: at.rows.y)
 
     def numbers(self) -> NDArray[np.uint64]:
-        """A number for each row, ``[n]``."""
+        """Return a number for each row, ``[n]``, by its content."""
         return self._made("numbers of rows", lambda at: row_numbers(at.rows.X, at.rows.y))
 
 
 def scaled(sums: Floats, classes: int) -> Floats:
-    """Label sums as :func:`raysim.trees.losses.base` takes them."""
+    """Return label sums in the scale that :func:`raysim.trees.losses.base` expects."""
     return sums if classes else sums / GRID

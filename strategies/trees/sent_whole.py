@@ -1,4 +1,4 @@
-"""Rounds in which hospitals send whole trees: what bagging and cyclic training share.
+"""Rounds in which hospitals send whole trees: the common part of bagging and cyclic training.
 
 Edges and first margins come from sums, as in :mod:`raysim.strategies.trees.federated`.
 """
@@ -36,7 +36,7 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 
 @dataclass(frozen=True, eq=False)
 class NextTrees(Program):
-    """K trees more, grown on a hospital's own rows behind those that it receives, and sent."""
+    """K more trees, which a hospital grows on its own rows to extend the received trees, and then sends."""
 
     task: TreeTask
     edges: tuple[Floats, ...]
@@ -45,7 +45,7 @@ class NextTrees(Program):
 
     @property
     def one(self) -> TreeTask:
-        """The task of K trees."""
+        """The task of growing K trees."""
         return one_of(self.task)
 
     @property
@@ -68,7 +68,7 @@ class NextTrees(Program):
 
 
 def one_of(task: TreeTask) -> TreeTask:
-    """The task of K trees, with the settings of a task of more."""
+    """Return the task of growing K trees, with the other settings of ``task``."""
     return replace(task, settings=replace(task.settings, trees=1, own_trees=0))
 
 
@@ -76,7 +76,7 @@ class SentWhole(Trees):
     """A strategy whose hospitals send whole trees."""
 
     def ready(self, view: FederationView, state: State) -> Generator[Call, Answers, TreesState]:
-        """The state with edges and first margins. Raises ``Lost`` where somebody has not answered."""
+        """Return the state with edges and first margins. Raises ``Lost`` if a hospital did not answer."""
         own = own_state(state, TreesState)
         if own.edges:
             return own
@@ -85,7 +85,7 @@ class SentWhole(Trees):
     def next_of(
         self, view: FederationView, state: TreesState, ids: Ids
     ) -> Generator[Call, Answers, tuple[list[Forest], Ids]]:
-        """The next K trees of each hospital that answers, and which these are."""
+        """Return the next K trees of each hospital that answers, and the ids of these hospitals."""
         task, forest = task_of(view), forest_of(view, state)
         columns = columns_of(view, len(forest) // task.outputs)
         received = {"model": state.models[0]} | ({} if columns is None else {"columns": columns})

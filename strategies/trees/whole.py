@@ -1,4 +1,4 @@
-"""Whole trees that a hospital grows by itself, on its own rows."""
+"""Whole trees that a hospital grows alone, on its own rows."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from raysim.trees.stored import Shape
 
 
 def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
-    """The trees of one hospital's rows, with edges of their own.
+    """Grow trees on one hospital's rows, with the hospital's own edges.
 
-    Where a class has no row there is nothing to tell apart: each row has the log-odds of the shares with half a row
-    more of each class.
+    If a class has no rows, no tree is grown. Each row then has the log-odds of the class shares, with half a row added
+    to each class.
     """
     X, y = at.rows.X, at.rows.y
     if task.classes and (np.bincount(y, minlength=task.classes) == 0).any():
@@ -57,7 +57,7 @@ def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
 
 @dataclass(frozen=True)
 class OwnTrees(Program):
-    """A hospital's own trees, which stay there."""
+    """A hospital's own trees, which stay at the hospital."""
 
     task: TreeTask
     key: int
@@ -77,7 +77,7 @@ class OwnTrees(Program):
 
 @dataclass(frozen=True)
 class LocalTrees(Trees):
-    """Every hospital grows the model's trees on its own rows, in one round."""
+    """Local training of trees: every hospital grows the model's trees on its own rows, in one round."""
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True

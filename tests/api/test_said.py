@@ -77,7 +77,9 @@ def test_numbers_and_texts_that_no_table_holds_are_one_line(result: Any):
     assert said(table().assign(name=half)).startswith("data: column 'name' of the data frame holds half a character")
     named = table().assign(half=1.0)
     named.columns = pd.Index(["site", "age", "died", "\ud800"], dtype=object)
-    assert said(named) == r"data: the data frame has a column '\ud800', whose name no file holds; rename it"
+    assert (
+        said(named) == r"data: the data frame has a column '\ud800', whose name cannot be written to a file; rename it"
+    )
     for call in (
         lambda: raysim.describe({**CONFIG, "name": "\ud800"}, data=table()),
         lambda: raysim.describe(CONFIG | {"data": {"silo": "\ud800", "label": "died"}}, data=table()),

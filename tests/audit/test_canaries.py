@@ -96,7 +96,7 @@ def test_what_is_seen_is_along_each_canarys_own_parameters():
     parameters, homes, inside = np.array([[0, 3], [1, 4]]), np.array([5, 7]), np.array([True, False])
     sums = np.array([[1.0, 2, 9, 3, 4, 9], [10, 20, 9, 30, 40, 9]])
     deltas = np.array([[1.0, 2, 9, 3, 4, 9], [5, 6, 9, 7, 8, 9]])
-    update = Update(ids=np.array([3, 7]), sums=sums, deltas=deltas, losses=None, variates=None, problem=None)
+    update = Update(ids=np.array([3, 7]), sums=sums, deltas=deltas, losses=None, problem=None)
     of_sums = Canaries(homes, inside, parameters, None, single=False).seen(update)
     np.testing.assert_allclose(of_sums, np.array([44, 66]) / np.sqrt(2))
     of_each = Canaries(homes, inside, parameters, None, single=True).seen(update)

@@ -56,7 +56,7 @@ def test_the_reference_stands_with_the_simplest_model_that_it_is_there_with():
             [{"name": "boosted_trees", "rate": 0}],
             r"^models.0.rate: 0 lets no tree change anything; write a number above 0",
         ),
-        (["mlp", "mlp"], r"^models.1.label: 'mlp' stands for two models; give one of them another label$"),
+        (["mlp", "mlp"], r"^models.1.label: 'mlp' is the label of two models; give one of them another label$"),
         ([{"name": "mlp", "label": "x" * 101}], r"^models.0.label: "),
         ([{"name": "mlp", "label": "x" * 99}], r"^models.label: 'fedavg, x+' has 107 characters"),
     ],
@@ -70,7 +70,7 @@ def test_a_bad_model_is_one_line(models: list[Any], line: str) -> None:
 def test_a_strategy_that_brings_its_model_is_not_crossed(tmp_path):
     (tmp_path / "other.yaml").write_text("strategy: fedprox\n")
     config = read(models=["mlp"], strategies=[{"from": str(tmp_path / "other.yaml")}])
-    with pytest.raises(ConfigError, match=r"^strategies.0.from: brings a model of its own"):
+    with pytest.raises(ConfigError, match=r"^strategies.0.from: has its own model"):
         reading.compared(config)
 
 

@@ -93,7 +93,7 @@ def test_what_else_could_have_been_meant_is_said() -> None:
     one = proposed(deceased=[0, 1] * (N // 2), centre=["a", "b", "c"] * (N // 3))
     assert (one.label.column, one.label.others) == ("died", ("deceased",))
     assert (one.hospital.column, one.hospital.others) == ("hospital", ("centre",))
-    assert one.drop == {"deceased": "it is called like an outcome, too"}
+    assert one.drop == {"deceased": "its name suggests an outcome, too"}
     none = proposed(hospital=None, died=None, shock=[0, 1] * (N // 2), unit=["a", "b"] * (N // 2), ward=["a", "b"] * 60)
     assert none.label.others == ("shock", "unit", "ward")
     assert none.hospital.others == ("unit", "ward")
@@ -247,8 +247,8 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
         "'in/my stays.csv' is read with semicolons between columns and a decimal comma; data.separator and "
         "data.decimal name another",
         "'in/my stays.csv' is read without 1 line above its column names",
-        "data.silo: 'hospital', as it is called so",
-        "data.label: 'died', as it is called like an outcome",
+        "data.silo: 'hospital', as its name says so",
+        "data.label: 'died', as its name suggests an outcome",
     ]
     assert sum("above its column names" in line for line in said) == 1
     assert "the event: 'dead', in 33.3% of rows; data.positive names another" in said

@@ -69,7 +69,7 @@ def test_strategies_are_listed_in_the_groups_of_the_readme():
 
 def test_keys_have_a_type_default_range_and_meaning():
     keys = {key.key: key for key in keys_of(registry.load("strategies", "chip", "strategy"))}
-    lam = "λ: how strongly a hospital is pulled to its cluster's model while it trains (equation 1)."
+    lam = "λ: the weight of the proximal term towards the cluster's model (equation 1)."
     assert keys["lam"] == Key("lam", "number", "0.5", "at least 0", lam)
     assert keys["alpha"].range == "0 to 1"
     assert keys["clusters"][1:4] == ("whole number or auto", "auto", "at least 1")

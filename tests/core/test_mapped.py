@@ -46,7 +46,7 @@ def test_a_full_disk_under_the_cache_is_one_line(small_disk: Path, tmp_path: Pat
     assert progress == "reading data"
     assert line == (
         f"raysim: RAYSIM_CACHE: the cache folder '{small_disk}' cannot be written (No space left on device); set the "
-        "environment variable to a folder with space that can be"
+        "environment variable to a writable folder with free space"
     )
     assert not (tmp_path / "out").exists()
 

@@ -275,7 +275,7 @@ def test_data_that_were_prepared_with_other_noise_are_refused(path):
         (
             {"preprocessing": "median", "ranges": RANGES},
             {"preprocessing": {}},
-            r"privacy.statistics.preprocessing: .*data.preprocessing: median tells none",
+            r"privacy.statistics.preprocessing: .*data.preprocessing: median sends none",
         ),
     ],
 )
@@ -287,7 +287,7 @@ def test_keys_that_do_not_go_together_are_refused(path, data, privacy, line):
 @pytest.mark.parametrize(
     ("ranges", "line"),
     [
-        ({"age": [0, 100], "sex": ["f"]}, "data.ranges: says nothing of feature 'lactate'"),
+        ({"age": [0, 100], "sex": ["f"]}, "data.ranges: has no entry for feature 'lactate'"),
         (RANGES | {"agee": [0, 1]}, r"data.ranges: no feature is called 'agee'.*age"),
         (RANGES | {"age": [100, 0]}, r"data.ranges.age: \[100, 0\] is no range"),
         (RANGES | {"age": [0]}, r"data.ranges.age: \[0\] is no range"),

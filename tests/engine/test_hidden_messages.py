@@ -159,7 +159,8 @@ def test_a_noisy_number_of_hospitals_is_not_near_0(federation):
     )
     view.least_members = 1
     problem = strategy.problem(view, State(np.zeros((3, 2))), np.arange(9))
-    update = Update(np.arange(9), np.ones((2, 2)), numbers=np.array([-1.0, problem.program.one]), problem=problem)
+    one = ChosenTraining(2, 2, None, 1.0).one
+    update = Update(np.arange(9), np.ones((2, 2)), numbers=np.array([-1.0, one]), problem=problem)
     assert strategy.aggregate(view, State(np.zeros((3, 2))), update).models[1:] == pytest.approx(
         np.array([[9 / LEAST] * 2, [1, 1]])
     )

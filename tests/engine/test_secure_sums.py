@@ -205,7 +205,7 @@ def test_small_clusters_are_refused(federation):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"minimum": 2}, "each hospital can take away its own"),
+        ({"minimum": 2}, "each hospital can subtract its own"),
         ({"neighbours": 5}, "even number"),
         ({"threshold": 1}, "at least 2"),
     ],

@@ -116,7 +116,7 @@ def test_scores_are_judged_at_hospitals_that_are_left_out(folder: Path) -> None:
         ({"data": {"scores": ["olde"]}}, "data.scores: no column 'olde'"),
         ({"data": {"scores": ["died"]}}, "data.scores: 'died' is the hospital, label"),
         ({"data": {"scores": ["old"], "numeric": ["old", "x"]}}, "data.scores: 'old' is in data.numeric too"),
-        ({"data": {"scores": ["old", "old"]}}, "data.scores: 'old' stands there twice"),
+        ({"data": {"scores": ["old", "old"]}}, "data.scores: 'old' is named twice"),
         ({"evaluation": {"part": "validation"}}, "data.scores: are judged on test rows"),
         (
             {"strategies": ["local", {"name": "fedavg", "label": "old"}], "reference": "old"},
@@ -134,7 +134,7 @@ def test_what_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -
 
 
 def test_a_source_without_scores_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data\.scores: 'old', but source synthetic knows no scores; use source table"):
+    with pytest.raises(DataError, match=r"data\.scores: 'old', but source synthetic has no scores; use source table"):
         raysim.compare({"data": {"source": "synthetic", "scores": ["old"]}}, out=tmp_path / "out", in_process=True)
     with pytest.raises(ConfigError, match=r"data\.scores: are compared row by row, which privacy forbids"):
         raysim.compare(config(privacy={"epsilon": 8}), data=table(), out=tmp_path / "out", in_process=True)

@@ -302,7 +302,7 @@ def test_a_source_that_keeps_large_hospitals_is_refused_where_sizes_are_hidden(t
 def test_the_note_says_what_becomes_of_shares_and_other_runs_deal_as_before(tmp_path):
     table(tmp_path)
     private = federation(config(tmp_path / "with.csv", SPLITS["fractions"], "none"))
-    assert any("each patient by a hash of its own, so that shares are kept on average" in n for n in private.notes)
+    assert any("each patient by a separate hash, so that shares are met on average" in n for n in private.notes)
     whole = config(tmp_path / "with.csv", SPLITS["fractions"], "none").replaced(privacy=None)
     dealt = federation(whole)
     assert not any("on average" in note for note in dealt.notes)

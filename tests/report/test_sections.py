@@ -75,7 +75,7 @@ def test_of_many_models_the_band_of_chance_shows_those_that_the_answer_is_about(
 
 def test_sums_that_a_regression_hides_unasked_are_said():
     config = reading.resolve({"strategies": ["fedavg", "newton"]})
-    facts = {"FedAvg": {}, "Newton": {"secure_sums": 12.0}}
+    facts: dict[str, dict[str, float]] = {"FedAvg": {}, "Newton": {"secure_sums": 12.0}}
     runs = [SimpleNamespace(title=title, label="", outcome=SimpleNamespace(facts=of)) for title, of in facts.items()]
     said = dict(protections(config, runs))["Secure aggregation"]
     assert said.startswith("none: whoever")

@@ -126,10 +126,10 @@ def test_folders_that_hold_no_one_run(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
-        ("scale", 0.0, "the scale of column '.*' is 0, and no number above 0"),
-        ("scale", float("nan"), "the scale of column '.*' is nan, and no number above 0"),
-        ("mean", float("nan"), "the mean of column '.*' is nan, and no finite number"),
-        ("fill", float("inf"), "the fill of column '.*' is inf, and no finite number"),
+        ("scale", 0.0, "the scale of column '.*' is 0, not a number above 0"),
+        ("scale", float("nan"), "the scale of column '.*' is nan, not a number above 0"),
+        ("mean", float("nan"), "the mean of column '.*' is nan, not a finite number"),
+        ("fill", float("inf"), "the fill of column '.*' is inf, not a finite number"),
     ],
 )
 def test_a_preprocessing_by_which_no_row_has_features_is_refused(

@@ -1,1 +1,1 @@
-"""The page of a sweep: what is recommended and what it gives up, and every trial in figures that go together."""
+"""The page of a sweep: the recommendation with its costs, and every trial in linked figures."""

@@ -1,4 +1,4 @@
-"""The page of a sweep as text: the recommendation in plain sentences, its test rows, every trial's data."""
+"""The text of a sweep's page: the recommendation in plain sentences, its test figures, and the data of every trial."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
 MOST_ROWS = 60
-"""The most trials in the table; all are in ``trials.csv``."""
+"""The largest number of trials in the table; ``trials.csv`` has all."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What was searched on which data; printed at the foot of the page."""
+    """The setting of the search and its data, printed at the foot of the page."""
 
     data: str
     """The fingerprint of the data."""
     hospitals: int
     rows: int | None
-    """Rows of the data; None where hospitals send them with noise."""
+    """The number of rows of the data; None if hospitals report it with noise."""
     seeds: Sequence[int]
-    """The seeds of each trial."""
+    """The seeds with which each trial runs."""
     config: str
-    """The sweep file as text."""
+    """The sweep file's text."""
     mlflow: str
-    """The address of the sweep's trials, or the command that opens them; empty without a store."""
+    """The address of the trials in MLflow, or the command that opens them; empty without a store."""
     runs: Mapping[int, str]
-    """The pages of the recommended configuration on test rows, by seed."""
+    """The pages of the recommended configuration's runs on test rows, by seed."""
     warning: str
     """A caveat on the choice; may be empty."""
     notes: Sequence[str] = ()
-    """Notes of the source on what it has read."""
+    """Notes of the source on the data that it read."""
     command: str = "raysim sweep sweep.yaml"
-    """The line that reproduces the sweep."""
+    """The command that reproduces the sweep."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of the packages that decide the numbers."""
+        """The versions of the packages that affect the numbers."""
         return {name: version(name) for name in ("raysim", "ray", "optuna", "numpy")}
 
 
@@ -66,8 +66,11 @@ def sweep_page(
     counts: Mapping[str, int],
     importances: Importances | None,
 ) -> Page:
-    """The page. ``tested``: the recommended trial on test rows, None where it was not; ``counts``: trials
-    by state, and how many there are to be in ``total``; ``importances`` of keys, where there are some.
+    """Build the page.
+
+    - ``tested``: the figures of the recommended trial on test rows; None if it was not tested.
+    - ``counts``: the number of trials by state, and the planned number in ``total``.
+    - ``importances`` of keys; None if there are too few trials.
     """
     keys = [dimension.key for dimension in space]
     recommended = choice.recommended
@@ -110,7 +113,7 @@ def sweep_page(
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """Sentences on what the recommended trial gives up of each objective; empty where there was no choice."""
+    """Say how far the recommended trial is from the best in each objective; empty if there was no choice."""
     if choice.knee is None or choice.recommended is None:
         return []
     sentences = []
@@ -132,7 +135,7 @@ def gives_up(choice: Choice) -> list[str]:
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
-    """How many trials there were, and how they ended."""
+    """Say how many trials there were, and how they ended."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
     text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
     text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
@@ -142,7 +145,8 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
-    """One row per objective: the recommended trial on validation and on test rows, and the best of the Pareto set."""
+    """Return one row per objective: the recommended trial on validation and test rows, and the best of the
+    Pareto set."""
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
         return []
@@ -163,7 +167,8 @@ def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
 
 
 def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
-    """The recommended trial, then the Pareto set, then others by their first objective; at most :data:`MOST_ROWS`."""
+    """Return the recommended trial, then the Pareto set, then others by their first objective; at most
+    :data:`MOST_ROWS`."""
     best = -1 if choice.knee is None else choice.knee.index
     first = np.nan_to_num(signed(choice.values, choice.sweep.larger)[:, 0], nan=-np.inf)
     order = np.lexsort((-first, ~choice.front, np.arange(len(first)) != best))
@@ -179,7 +184,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """The data that the page's script shows of each trial, in the order of the figures' numbers."""
+    """Return the data of each trial for the page's script, in the order of the numbers in figures."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

@@ -1,8 +1,8 @@
-"""Functional analysis of variance: the share of a response's variance that each coordinate explains by itself.
+"""Functional analysis of variance: the share of a response's variance that each coordinate explains alone.
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a forest of
-regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes, so that its
-mean over all other coordinates, and the variance of that, are sums over leaves.
+regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes. So its mean
+over all other coordinates, and the variance of that mean, are sums over leaves.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 TREES, DEPTH, SEED = 64, 64, 0
-"""The forest: as many trees, and as deep at most, as in Optuna, whose figures these are."""
+"""The settings of the forest: the number and largest depth of trees are those of Optuna."""
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """The shares ``[K]`` of ``coordinates``, each one or several columns of ``points [n, D]``; they sum to 1.
+    """Compute the shares ``[K]`` of ``coordinates``, each one or several columns of ``points [n, D]``; they sum to 1.
 
-    ``response [n]`` is that of each point, ``box [D, 2]`` says where columns begin and end. Shares are the means over
-    trees that are not constant. Equal where no coordinate by itself explains anything, or all trees are constant.
+    ``response [n]`` is the response at each point, and ``box [D, 2]`` has the ends of the columns. Shares are means
+    over the trees that are not constant. They are equal if no coordinate explains anything alone, or if all trees are
+    constant.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -42,7 +43,8 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
-    """The predictions of a scikit-learn tree on its leaves ``[L]``, and the boxes of these leaves, ``[L, D, 2]``."""
+    """Return the predictions of a scikit-learn tree on its leaves ``[L]``, and the boxes of these leaves, ``[L, D,
+    2]``."""
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box
     splits = np.flatnonzero(tree.feature >= 0)  # nodes come before their children
@@ -55,7 +57,7 @@ def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
 
 
 def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int]) -> float:
-    """The variance over ``columns`` of a tree's mean over all others, from its leaves."""
+    """Compute the variance over ``columns`` of a tree's mean over all other columns, from its leaves."""
     others = np.delete(leaves, columns, axis=1)
     room = np.prod(np.diff(np.delete(box, columns, axis=0), axis=1))
     share = np.prod(others[:, :, 1] - others[:, :, 0], axis=1) / room
@@ -65,7 +67,7 @@ def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int
         middle = (cuts[1:] + cuts[:-1]) / 2
         inside.append((leaves[:, column, 0] < middle[:, None]) & (middle[:, None] < leaves[:, column, 1]))
         sizes.append(np.diff(cuts))
-    # A row for each cell of the grid that the leaves' ends divide these columns into.
+    # One row for each cell of the grid into which the leaves' ends divide these columns.
     in_cell = reduce(lambda a, b: (a[:, None] & b[None]).reshape(-1, len(values)), inside)
     size = reduce(lambda a, b: np.multiply.outer(a, b).reshape(-1), sizes)
     return _variance(in_cell @ (values * share), size)

@@ -1,4 +1,4 @@
-"""Importances of searched keys: how much of the variance between trials each explains (functional ANOVA)."""
+"""Importances of searched keys: the share of the variance between trials that each explains (functional ANOVA)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from raysim.tune.spaces import Dimension, Params, Space
 Floats = NDArray[np.float64]
 
 ENOUGH = 20
-"""Completed trials below which importances are mostly noise."""
+"""With fewer completed trials than this, importances are mostly noise and are not computed."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Keys ``[K]``, and their importances for each objective ``[K, d]``, which sum to 1; the most important first.
+    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, which sum to 1; the most important
+    first.
 
-    Of the keys that every trial has, and where at least two were varied. NaN for an objective on which all trials
-    agree. None with fewer than :data:`ENOUGH` trials whose objectives are all defined.
+    Only keys that all trials have and that vary are used. An objective that is equal in all trials gives NaN. The
+    result is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
@@ -45,9 +46,10 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None
 
 
 def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple[Floats, Floats, list[list[int]]]:
-    """Trials' values as points ``[n, D]``, the box ``[D, 2]`` they were drawn from, and the columns of each dimension.
+    """Encode trials' values as points ``[n, D]``; also return their sampling box ``[D, 2]`` and each dimension's
+    columns.
 
-    A key with listed values has a column for each of them, 1 where a trial has that value.
+    A key with listed values has one column for each value, 1 where a trial has that value.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []
@@ -68,7 +70,7 @@ def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple
 
 
 def varied(choice: Choice, space: Space) -> Sequence[str]:
-    """The searched keys that have different values in completed trials."""
+    """Return the searched keys with different values in completed trials."""
     return [
         dimension.key
         for dimension in space

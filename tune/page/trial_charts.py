@@ -1,4 +1,4 @@
-"""Figures of a sweep. Every mark of a trial carries its number, so that a page shows it in all of them."""
+"""Figures of a sweep. Every mark of a trial has its number, so that a page can highlight the trial in all of them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives."""
 
 MOST_LINES = 400
-"""The most trials in parallel coordinates; of more, the Pareto set and an even choice of the others."""
+"""The largest number of trials in parallel coordinates: the Pareto set, and an even selection of the others."""
 
 STEPS = 300
-"""Points of the hypervolume's curve."""
+"""The number of points of the hypervolume's curve."""
 
 Floats = NDArray[np.float64]
 
 
 def figures(choice: Choice, space: Space, shares: Importances | None) -> list[Figure]:
-    """All figures of the page, in its order, as far as there are objectives, keys and trials enough. ``shares``: what
-    :func:`raysim.tune.page.importance.importances` gives.
+    """Return all figures of the page, in its order, for which there are enough objectives, keys and trials.
+
+    ``shares`` are from :func:`raysim.tune.page.importance.importances`.
     """
     if not choice.front.any():
         return []
@@ -55,7 +56,7 @@ def figures(choice: Choice, space: Space, shares: Importances | None) -> list[Fi
 
 
 def pareto_figure(choice: Choice) -> Figure:
-    """Trials by every pair of objectives, with the interval of the recommended one over seeds."""
+    """Plot trials by every pair of objectives, with the recommended trial's interval over seeds."""
     names = choice.sweep.names
     pairs = list(combinations(range(len(names)), 2))
     wide = WIDTH if len(pairs) == 1 else 1.25 * PANEL
@@ -91,7 +92,7 @@ def pareto_figure(choice: Choice) -> Figure:
 
 
 def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
-    """For each objective, trials against each key alone."""
+    """For each objective, plot trials by each single key."""
     drawn = []
     for j, name in enumerate(choice.sweep.names):
         charts = []
@@ -110,7 +111,7 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
 
 
 def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
-    """Parallel coordinates: one line per trial, through its keys and its objectives."""
+    """Plot parallel coordinates: one line per trial, through its keys and its objectives."""
     rows = [*keys, *(title(choice, j) for j in range(len(choice.sweep.names)))]
     columns, ends = [], []
     for key in keys:
@@ -150,7 +151,7 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
 
 
 def hypervolume(choice: Choice) -> Figure:
-    """The hypervolume after each completed trial."""
+    """Plot the hypervolume after each completed trial."""
     count = len(choice.trials)
     after = np.unique(np.linspace(1, count, min(count, STEPS)).astype(int))
     larger, reference = choice.sweep.larger, choice.reference
@@ -194,14 +195,15 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
 
 
 def interval(trial: Finished | None, name: str) -> tuple[float, float]:
-    """Student's 95 % interval of a trial's objective over its seeds; NaN for one seed."""
+    """Return Student's 95 % interval of a trial's objective over its seeds; NaN for one seed."""
     if trial is None:
         return math.nan, math.nan
     return student(*trial.figures[name], len(trial.finals))
 
 
 def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
-    """Student's 95 % interval of a mean over seeds by their deviation; NaN for fewer than two."""
+    """Return Student's 95 % interval of a mean over seeds from their standard deviation; NaN for fewer than two
+    seeds."""
     if seeds < 2 or not math.isfinite(spread):
         return math.nan, math.nan
     reach = float(stdtrit(seeds - 1, 0.975)) * spread / math.sqrt(seeds)
@@ -209,7 +211,10 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 
 
 def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:
-    """The axis of an objective, with which way is better; with room for ``beside``, within half its range."""
+    """Return the axis of an objective, which also says whether more or less is better.
+
+    The axis includes ``beside`` as far as it extends the range of values by at most half.
+    """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     room = 0.5 * (high - low)
@@ -219,8 +224,9 @@ def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.n
 
 
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
-    """The axis of a searched key, and where each trial is on it: numbers as ``space`` or else they themselves are
-    spaced, others by name.
+    """Return the axis of a searched key, and each trial's position on it.
+
+    Numbers are logarithmic if ``space`` or their spacing is; other values are names.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]
@@ -242,7 +248,7 @@ def _ends(low: float, high: float, values: Floats) -> tuple[str, str]:
 
 
 def _dots(chart: Chart, choice: Choice, x: Floats, y: Floats) -> None:
-    """The dominated trials first, the recommended one on top."""
+    """Draw dominated trials first, then the Pareto set, and the recommended trial on top."""
     on = choice.front
     best = np.zeros(len(on), dtype=bool)
     if choice.knee is not None:
@@ -263,7 +269,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
 
 
 def _shown(choice: Choice) -> list[int]:
-    """The trials of the parallel coordinates, the recommended one last."""
+    """Return the trials of the parallel coordinates; the recommended one is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)
     if len(others) > room:

@@ -1,1 +1,1 @@
-"""Trials while they run: who starts them, the process that plays them, and who watches them."""
+"""Running trials: the driver that starts them, their processes, and their supervision."""

@@ -1,4 +1,4 @@
-"""Runs a plan's trials with Ray Tune over hospitals that stand ready."""
+"""Run a plan's trials with Ray Tune on hospitals that are already set up."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ from raysim.tune.search import make_source
 from raysim.tune.settings import Pbt
 
 SCRATCH = ".tune"
-"""Where Ray Tune keeps what it needs while it runs; removed afterwards."""
+"""The folder of Ray Tune's temporary files; removed afterwards."""
 
 ALIVE = "alive"
-"""The folder in it where trials show that they are alive."""
+"""The folder within it for the heartbeats of trials."""
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # the journal is the state that a sweep is resumed from
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # a sweep is resumed from the journal instead
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "3600",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
-"""Ray Tune's own logging, saving and warnings, off: they cost more than a trial."""
+"""Settings that turn off Ray Tune's logging, saving and warnings, which cost more than a trial."""
 
 
 CAUGHT = (signal.SIGINT, signal.SIGUSR1)
-"""Signals for which Ray Tune leaves a handler of its own."""
+"""The signals for which Ray Tune installs handlers that it does not remove."""
 
 SPECK = 0.001
-"""The amount of a node's resource that pins a trial to it: rows are shipped from where the federation was built."""
+"""The amount of a resource of the driver's node that each trial requests.
+
+The request makes Ray run trials on this node, from which rows are sent to the actors.
+"""
 
 
 def drive(
@@ -54,10 +57,10 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that the journal does not have in their ``places``. Returns when all are done, or early after one
+    """Run the trials that are missing in the journal, in their ``places``; return when all are done, or after one
     Ctrl-C.
 
-    A trial that ends no round for ``silence`` seconds is taken for lost. Raises ``OSError`` where the journal cannot be
+    A trial that ends no round for ``silence`` seconds is considered lost. Raises ``OSError`` if the journal cannot be
     written.
     """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
@@ -76,7 +79,7 @@ def drive(
     heartbeats = Heartbeats(alive, silence)
     watch = TrialCallback(journal, list(listeners), heartbeats)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
-    # Its errors as well: the journal has failed trials with their reasons.
+    # Ray's errors are also silenced: the journal has failed trials with their reasons.
     silenced = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
     with host.environment(quiet), silenced, host.signals(*CAUGHT):
         trainable = tune.with_resources(
@@ -85,7 +88,7 @@ def drive(
         )
         listed: dict[str, Any] = {}
         search = Proposals(source, numbers, plan.sweep.names)
-        if isinstance(plan.sweep.scheduler, Pbt):  # takes no searcher, and gets the whole list of trials
+        if isinstance(plan.sweep.scheduler, Pbt):  # accepts no searcher; it gets the whole list of trials
             listed = {"trial": tune.grid_search([{"number": n, "params": source.propose(n)} for n in numbers])}
         tuner = tune.Tuner(
             trainable,
@@ -119,7 +122,7 @@ def drive(
 
 
 def _here() -> str:
-    """The resource by which Ray knows this process's node."""
+    """Return the name of the resource by which Ray identifies this process's node."""
     import ray
 
     return f"node:{ray.util.get_node_ip_address()}"

@@ -1,6 +1,6 @@
-"""Heartbeats of trials. A trial without one for too long is ended: Ray Tune itself would wait for ever.
+"""Heartbeats of trials. A trial without a heartbeat for too long is ended, because Ray Tune would wait forever.
 
-A trial touches a file of its own after every round. It runs on the driver's node, which looks at the files.
+A trial touches its file after every round. It runs on the driver's node, and the driver checks the files.
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from typing import Any
 from ray.tune import Callback
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks of the driver."""
+"""The time between two checks of the driver, in seconds."""
 
 COUNTED_SECONDS = 10.0
-"""The most seconds of silence that count between two looks: a driver that stood still has not looked meanwhile."""
+"""The longest silence that counts between two checks, in seconds; a suspended driver has not checked in the
+meantime."""
 
 
 class Pulse:
-    """A trial's heartbeat: the file that it touches. ``trial`` is Ray Tune's name of the trial."""
+    """A trial's heartbeat: the file that it touches. ``trial`` is the trial's name in Ray Tune."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial
 
     def beat(self) -> None:
-        """Show that the trial is alive."""
-        with contextlib.suppress(OSError):  # the sweep may have ended, and its folder be gone
+        """Signal that the trial is alive."""
+        with contextlib.suppress(OSError):  # the sweep may have ended and removed its folder
             self._path.touch()
 
 
 @dataclass
 class _LastSign:
-    """The last heartbeat, and for how many seconds the driver has seen no newer one."""
+    """The last heartbeat, and for how many seconds the driver has found no newer one."""
 
     sign: int = 0
     silent: float = 0.0
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """Ends the process of a trial that shows no sign of life in ``folder`` for ``seconds``.
+    """A callback that ends the process of a trial without a heartbeat in ``folder`` for ``seconds``.
 
-    Ray Tune then treats it as a trial whose process died: it is tried again up to ``sweep.retries`` times.
+    Ray Tune treats such a trial like one whose process died, and tries it again up to ``sweep.retries`` times.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -54,7 +55,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
         self._ended: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray Tune writes its callbacks to disk."""
+        """Return no state; Ray Tune writes its callbacks to disk."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
@@ -71,7 +72,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
                 self._listen(trial, min(passed, COUNTED_SECONDS))
 
     def reason(self, trial: str) -> str | None:
-        """Why a trial was ended here; None for others."""
+        """Return why this callback ended a trial; None for other trials."""
         return f"silent for {self._seconds:g} s; its process was ended" if trial in self._ended else None
 
     def _listen(self, trial: Any, passed: float) -> None:

@@ -1,6 +1,7 @@
-"""Where trials compute: on hospital actors that they share, or each in a process of its own.
+"""The processes that compute trials: shared hospital actors, or one process for each trial.
 
-The messages of a small run cost more than its rounds, and trials are many. Placement changes no number.
+For small runs, messages to actors cost more than the rounds, and there are many trials. The placement changes no
+result.
 """
 
 from __future__ import annotations
@@ -22,46 +23,46 @@ from raysim.tune.plan import SweepPlan
 
 @dataclass(frozen=True, eq=False)
 class Hospitals:
-    """The hospitals of a trial, as they travel to its process."""
+    """The hospitals of a trial, as they are sent to its process."""
 
     shared: Pool | None
-    """Hospital actors that all trials share; None: the trial's process has all hospitals itself."""
+    """The hospital actors that all trials share; None if the trial's process contains all hospitals."""
     rows: Ids
-    """Rows of each hospital, ``[N]``."""
+    """The number of rows of each hospital, ``[N]``."""
     resources: ResourcesSection
 
     def pool(self) -> Pool:
-        """The pool of hospitals for a trial in this process."""
+        """Return the pool of hospitals for a trial in this process."""
         if self.shared is not None:
             return self.shared
         return InProcess(self.rows, self.resources.model_copy(update={"device": "cpu"})).pool
 
     @property
     def cpus(self) -> float:
-        """CPUs that a trial holds; none where hospital actors hold them."""
+        """The number of CPUs that a trial reserves; 0 if hospital actors reserve them."""
         return 0.0 if self.shared is not None else self.resources.cpus_per_actor or 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where the trials of a sweep compute."""
+    """The processes that compute the trials of a sweep."""
 
     hospitals: Hospitals
     at_once: int
-    """How many trials run at a time."""
+    """The number of trials that run concurrently."""
     session: Session
-    """Plays runs that are not trials."""
+    """The session that executes runs outside trials."""
     where: str
-    """A short text on who computes."""
+    """A short text on the processes that compute."""
 
 
 @contextlib.contextmanager
 def open_places(
     plan: SweepPlan, resources: ResourcesSection, federation: Federation, left: int, verbose: bool
 ) -> Iterator[Places]:
-    """Places for the ``left`` trials of a sweep of federations such as this one. On leaving, what was started ends.
+    """Open the processes for the ``left`` trials of a sweep of such federations; they end when the context exits.
 
-    Raises ``ResourceError`` where the resources asked for do not exist.
+    Raises ``ResourceError`` if the requested resources do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
     with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:
@@ -76,6 +77,6 @@ def open_places(
             yield Places(Hospitals(None, rows, resources), count, alone, f"{count} trials at a time, a process each")
             return
         pool = session.pool
-        # Enough that hospital actors never wait while a coordinator adds up.
+        # Enough trials that hospital actors never wait while a coordinator aggregates.
         count = min(asked or len(pool.served) + 2, left)
         yield Places(Hospitals(pool, rows, resources), count, session, f"{session.where}; {count} trials at a time")

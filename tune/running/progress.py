@@ -1,4 +1,4 @@
-"""What a user sees while a sweep runs: a live table, or plain lines where there is no terminal."""
+"""The progress of a running sweep: a live table, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 
 PLAIN_SECONDS = 5.0
-"""Plain lines come no more often than this."""
+"""The smallest time between two plain lines, in seconds."""
 
 
 class SweepProgress:
-    """Shows ``total`` trials, of which some had ``finished`` before this command began."""
+    """The progress display of ``total`` trials, some of which had ``finished`` before this command."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console
@@ -48,12 +48,12 @@ class SweepProgress:
             say(self._console, self._line())
 
     def started(self, number: int) -> None:
-        """A trial runs."""
+        """Report that a trial has started."""
         self._running.add(number)
         self._show()
 
     def finished(self, trial: Finished) -> None:
-        """A trial has ended."""
+        """Report that a trial has ended."""
         self._here += 1
         self._running.discard(trial.number)
         self._count(trial)

@@ -1,4 +1,4 @@
-"""What proposes the values of trials, behind Ray Tune's searcher interface."""
+"""The source of trials' values, behind Ray Tune's searcher interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raysim.tune.search import ProposalSource
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """Hands the trials of ``numbers`` to Ray Tune, in order, as ``{trial: {number, params}}``."""
+    """A searcher that gives the trials of ``numbers`` to Ray Tune in order, as ``{trial: {number, params}}``."""
 
     def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class Proposals(Searcher):  # type: ignore[misc]
         self._source.learn(self._running.pop(trial_id), values)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray Tune writes its searcher to disk, and a resumed sweep reads the journal."""
+        """Return no state; Ray Tune writes its searcher to disk, but a resumed sweep reads the journal."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing, for the same reason."""
+        """Save nothing; a resumed sweep reads the journal."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing, as for :meth:`save`."""
+        """Restore nothing; a resumed sweep reads the journal."""

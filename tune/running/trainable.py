@@ -1,4 +1,4 @@
-"""A trial as Ray Tune runs it. The process serves one trial after another (``reuse_actors``)."""
+"""A trial as Ray Tune runs it. The process runs several trials in turn (``reuse_actors``)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""Bytes of memory that a trial asks Ray for: some resource, as hospital actors may hold all CPUs."""
+"""The bytes of memory that a trial requests from Ray, which needs some resource; hospital actors may occupy all
+CPUs."""
 
 
 STATE = "standing-{}.safetensors"
-"""The file with the state of a seed's run, by the seed's index; missing where the run has not begun."""
+"""The file with the state of a seed's run, by the seed's index; missing if the run has not begun."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
-    """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``.
+    """The coordinator of the trial in ``config``: ``{trial: {number, params}}``.
 
-    ``folders`` may hold modules of the user's; heartbeats go to the folder ``alive``.
+    ``folders`` may contain the user's modules; heartbeats are in the folder ``alive``.
     """
 
     def setup(
@@ -61,11 +62,11 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         )
 
     def step(self) -> dict[str, Any]:
-        """New results of the trial: ``report`` for the driver, and the objectives by name for the scheduler."""
+        """Return new results of the trial: ``report`` for the driver, and the objectives by name for the scheduler."""
         report = self._trial.step()
         for seed, news in report.rounds.items():
             self._rounds[seed] = continued(self._rounds.get(seed, []), news)
-        # Over all rounds so far: traffic adds up, and the scheduler gets the last report alone.
+        # Over all rounds so far: traffic is cumulative, and the scheduler receives only the last report.
         means = {name: mean for name, (mean, _) in figures(report.latest(), self._rounds).items()}
         objectives = {name: means[name] for name in self._plan.sweep.names if name in means}
         return {
@@ -77,7 +78,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """For population-based training: another trial may go on from here."""
+        """Save the state for population-based training, in which another trial may continue from here."""
         for i, (job, state) in enumerate(zip(self._trial.jobs, self._trial.states(), strict=True)):
             if state is not None:
                 Path(checkpoint_dir, STATE.format(i)).write_bytes(encode(state, "", job.strategy))

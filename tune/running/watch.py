@@ -1,4 +1,4 @@
-"""The driver's view of running trials: what they report goes into the journal, to MLflow and onto the screen."""
+"""The driver's view of running trials: their reports go to the journal, to MLflow and to the terminal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from raysim.tune.trial import Report, continued
 
 
 class TrialListener(Protocol):
-    """Is told when trials start and finish."""
+    """An object that is notified when trials start and finish."""
 
     def started(self, number: int) -> None:
-        """A trial runs."""
+        """Handle the start of a trial."""
         ...
 
     def finished(self, trial: Finished) -> None:
-        """A trial has ended and is in the journal."""
+        """Handle the end of a trial, which is already in the journal."""
         ...
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
-    """Collects what trials report and, when one has ended, journals it and tells the ``listeners``.
+    """A callback that collects the reports of trials; it journals a trial that has ended and notifies the
+    ``listeners``.
 
-    ``unwritten`` is why the journal could not be written, which ends the sweep.
+    ``unwritten`` is the error of writing the journal, which ends the sweep.
     """
 
     def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:
@@ -40,11 +41,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._numbers: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray Tune writes its callbacks to disk, and what this one knows is in the journal."""
+        """Return no state; Ray Tune writes its callbacks to disk, but the journal has all results of this one."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        # Kept from the first start, as population-based training copies one trial's configuration to another.
+        # Stored at the first start, because population-based training copies configurations between trials.
         number = self._numbers.setdefault(trial.trial_id, trial.config["trial"]["number"])
         for listener in self._listeners:
             listener.started(number)
@@ -52,7 +53,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        # Removed from the result: Tune would keep it, and write it with the state of all trials.
+        # Removed from the result: Tune would store it, and write it with the state of all trials.
         report: Report = result.pop("report")
         rounds = self._rounds.setdefault(trial.trial_id, {})
         for seed, news in report.rounds.items():
@@ -63,7 +64,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
             self._end(trial, report, "failed" if report.error else "completed" if report.done else "stopped")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if self._number(trial) in self._journal.trials:  # its last report came, then its process died
+        if self._number(trial) in self._journal.trials:  # its process died after its last report
             return
         error = self._heartbeats.reason(trial.trial_id) or trial.get_pickled_error() or trial.get_error()
         text = " ".join(str(error).split()) or "its process died"
@@ -91,7 +92,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         try:
             self._journal.add(finished)
         except OSError as error:
-            self.unwritten = error  # Ray Tune makes a text with a trace of it
+            self.unwritten = error  # Ray Tune would turn it into a text with a traceback
             raise
         for listener in self._listeners:
             listener.finished(finished)

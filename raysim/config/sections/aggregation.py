@@ -71,7 +71,7 @@ class AggregationSection(Section):
             raise ConfigError("aggregation.root: 'fltrust' needs a hospital whose update is trusted; name one")
         if self.weights == "capped" and (self.name not in WEIGHTED or self.before != "none"):
             raise ConfigError(
-                f"aggregation.weights: 'capped' is for {', '.join(WEIGHTED)} with nothing before them, not for "
+                f"aggregation.weights: 'capped' is for {', '.join(WEIGHTED)} without preaggregation, not for "
                 f"'{self.name}' with before '{self.before}'; write uniform"
             )
         return self

@@ -64,7 +64,7 @@ class UnseenSection(Section):
     def _folds_that_leave_some(cls, value: Any) -> Any:
         if isinstance(value, int) and value < 2:
             raise ValueError(
-                f"{value} folds leave nobody to train; give two or more, leave_one_out, or lists of hospitals"
+                f"{value} folds leave no hospital to train on; give two or more, leave_one_out, or lists of hospitals"
             )
         if isinstance(value, tuple):
             names = [name for fold in value for name in ((fold,) if isinstance(fold, str) else fold)]

@@ -33,7 +33,7 @@ LONGEST_NAME = 100
 def short_enough(name: str) -> str:
     """Return ``name``. Raises ``ValueError`` if it is too long for the folders named after it."""
     if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
-        raise ValueError(f"'{name}' has {len(name)} characters; {LONGEST_NAME} are the most")
+        raise ValueError(f"'{name}' has {len(name)} characters; at most {LONGEST_NAME} are allowed")
     return name
 
 
@@ -99,7 +99,7 @@ class DataSection(OpenSection):
     def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         twice = next((name for name in value or () if (value or ()).count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"'{twice}' stands there twice; name each score once")
+            raise ValueError(f"'{twice}' is named twice; name each score once")
         return value or None
 
     @model_validator(mode="before")
@@ -123,7 +123,7 @@ class PlugIn(OpenSection):
             return value
         name, path = value.get("name"), value.get("class")
         if name is not None and path is not None:
-            raise ValueError(f"'{path}' as class stands beside the name '{name}'; keep one of them")
+            raise ValueError(f"'{path}' as class cannot be combined with the name '{name}'; keep one of them")
         if path is not None or value.get("from") is not None:
             return {"name": None, **value}  # else the name would be the default one
         return {key: entry for key, entry in value.items() if key != "name" or entry is not None}

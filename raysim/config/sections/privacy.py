@@ -161,8 +161,8 @@ class PrivacySection(Section):
             )
         if self.rate is not None and self.way != "pooled":
             raise ConfigError(
-                f"privacy.rate: {self.rate:g} is the chance of a patient in privacy.mode: pooled, which is not set; "
-                "take it out"
+                f"privacy.rate: {self.rate:g} is the sampling probability of a patient in privacy.mode: pooled, "
+                "which is not set; take it out"
             )
         self.refuse_idle("privacy", "unit", {"rows_per_patient": ("patient",)})
         if not (self.own_steps or self.equal_epsilon):
@@ -181,7 +181,7 @@ class PrivacySection(Section):
         if self.weights == "capped" and self.cap is None:
             raise ConfigError("privacy.weights: capped counts rows up to privacy.cap, which is not set; give it")
         if self.weights != "capped" and self.cap is not None:
-            raise ConfigError(f"privacy.cap: {self.cap} is read with privacy.weights: capped alone; set that too")
+            raise ConfigError(f"privacy.cap: {self.cap} has an effect only with privacy.weights: capped; set that too")
         return self
 
     def _check_statistics(self) -> None:
@@ -203,9 +203,7 @@ class PrivacySection(Section):
                     "this is not for privacy.unit: hospital; declare the kind public, or choose patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
-                raise ConfigError(
-                    f"{named}: what leaves as '{kind}' is never released with noise; declare it public, or take it out"
-                )
+                raise ConfigError(f"{named}: '{kind}' is never released with noise; declare it public, or take it out")
             if statistic.epsilon is not None and statistic.noise_multiplier is not None:
                 raise ConfigError(
                     f"{named}.noise_multiplier: {statistic.noise_multiplier:g} is normal noise, and epsilon: "
@@ -213,7 +211,7 @@ class PrivacySection(Section):
                 )
             if statistic.range is not None and plain(kind) != plain(METRICS):
                 raise ConfigError(
-                    f"{named}.range: {list(statistic.range)} bounds the label for figures of models, which are told as "
+                    f"{named}.range: {list(statistic.range)} bounds the label for figures of models, which are sent as "
                     f"'{METRICS}'; take it out"
                 )
             if any(plain(kind) == plain(public) for public in self.declared_public):

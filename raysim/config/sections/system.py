@@ -114,11 +114,11 @@ class RoundsSection(Section):
     def _consistent(self) -> RoundsSection:
         if self.late == "discount" and self.over_selection:
             raise ValueError(
-                f"late: discount stands beside over_selection: {self.over_selection}, which is there to do without "
+                f"late: discount cannot be combined with over_selection: {self.over_selection}, which avoids "
                 "late updates; keep one of them"
             )
         if self.late == "discount" and self.deadline is None:
-            raise ValueError("late: discount, but without a deadline nobody is late; set deadline")
+            raise ValueError("late: discount, but without a deadline no hospital is late; set deadline")
         return self
 
 
@@ -170,7 +170,7 @@ class SystemSection(Section):
     @model_validator(mode="after")
     def _consistent(self) -> SystemSection:
         if self.trace is not None and self.availability is not None:
-            raise ValueError("trace: it stands beside availability; keep one of them")
+            raise ValueError("trace: cannot be combined with availability; keep one of them")
         if self.trace_period is not None and self.trace is None:
             raise ValueError("trace_period: there is no trace to repeat; set trace")
         return self

@@ -144,7 +144,7 @@ class TuneSection(BaseModel):
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         if self.models and self.per == "comparison":
             raise ConfigError(
-                "tune.per: comparison takes one setting for all, and tune.models has others; use strategy"
+                "tune.per: comparison takes one setting for all, and tune.models has several; use strategy"
             )
         settings = math.prod(map(len, self.model_extra.values()))
         for learner, grid in self.models.items():

@@ -1,1 +1,1 @@
-"""What is odd in a table before anything is trained: features that give the label away, hospitals that differ."""
+"""Checks of a table before training: features that give the label away, and differences between hospitals."""

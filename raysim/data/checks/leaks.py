@@ -1,8 +1,8 @@
-"""Columns of a table that may give its label away, or that say something other than they seem to.
+"""Find columns of a table that may give its label away, and numbers that may be codes.
 
 A model learns whatever predicts. With a date of death, a code that is entered at discharge, or a laboratory value that
-is asked for only of the dying, it looks excellent and is of no use. The check reads each column as the source gives it,
-over all rows, those for testing too: it is a check of the table, and no model learns from it.
+is ordered only for the dying, a model looks excellent and is of no use. The check reads each column as the source gives
+it, over all rows including test rows: it checks the table, and no model learns from it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, s
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which it is warned of (its lower 95 % limit), asked about, and listed."""
+"""The AUROC of a single column above which a warning, a question or a mere entry in the list is printed (the warning by
+its lower 95 % limit)."""
 
 FLAG = 0.80
-"""The same for whether a value is missing, which is warned of."""
+"""The AUROC of a missing-value flag above which its column is warned of."""
 
 HIGH = 0.97
-"""The AUROC of a model above which it is unusually high."""
+"""The AUROC of a model above which it counts as unusually high."""
 
-_LOOSE = 0.05  # how far below the limit that it passes the lower limit of an AUROC lies at most
-_ROWS = 10  # rows that lack a value, and rows that have one; rows with a code
-_CODES = 3, 12  # different whole numbers that may be codes
-_RISES = 3.0  # standard errors that shares of two codes differ by
-_CLASSES = 20  # classes up to which each is compared with the rest
+_LOOSE = 0.05  # largest distance of an AUROC's lower confidence limit below the limit that the AUROC exceeds
+_ROWS = 10  # fewest rows without a value, rows with a value, and rows with a code
+_CODES = 3, 12  # fewest and most different whole numbers that may be codes
+_RISES = 3.0  # fewest standard errors between the event shares of two codes
+_CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
-    """A sentence for a model whose ``auroc`` is above :data:`HIGH`; empty for others and for NaN."""
+    """Return a warning sentence for a model whose ``auroc`` is above :data:`HIGH`; empty for all other values and for
+    NaN."""
     if not auroc > HIGH:
         return ""
     return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."
@@ -50,8 +52,8 @@ def check(
 ) -> Leaks:
     """Check all columns of ``table`` at its rows ``rows [n]``.
 
-    ``home [n]`` is the hospital of each of these, ``y [n]`` its label: a class, or a number where ``classes`` is empty,
-    with which no column is compared.
+    ``home [n]`` is the hospital of each row and ``y [n]`` its label: a class, or a number where ``classes`` is empty.
+    No column is compared with a label that is a number.
     """
     order = in_order(home)
     judge = _Judge(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
@@ -69,7 +71,7 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Judge:
-    """Judges single columns of ``n`` rows, which are in order of their hospitals."""
+    """The checks of single columns at ``n`` rows, which are in order of their hospitals."""
 
     hospitals: tuple[str, ...]
     home: Ints
@@ -79,12 +81,12 @@ class _Judge:
 
     @property
     def compared(self) -> range:
-        """The classes that are compared with the rest: of two, the event."""
+        """The classes that are compared with the rest; with two classes, the event only."""
         C = len(self.classes)
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
     def note(self, rows: int, best: Separation, strongest: str) -> str:
-        """What was checked, in a line."""
+        """Describe in a line what was checked."""
         if not self.classes:
             return "the label is a number: no column is compared with it"
         if not self.compared:
@@ -104,7 +106,7 @@ class _Judge:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """What is suspect of a column of numbers, and how well it ranks."""
+        """Return what is suspect in a column of numbers, and how well it ranks rows."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -122,7 +124,8 @@ class _Judge:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """What is suspect of a column of categories, a missing one among them, and how well it ranks."""
+        """Return what is suspect in a column of categories, and how well it ranks rows; a missing value counts as a
+        category."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
@@ -131,12 +134,12 @@ class _Judge:
         return self._absent(name, codes < 0) or self._strong(name, strength, event, LIST), strength
 
     def _strong(self, name: str, strength: Separation, event: int, limit: float) -> Suspect | None:
-        """A column that ranks rows too well; ``limit``: the least AUROC that is a reason."""
+        """Report a column that ranks rows too well; ``limit``: the AUROC above which it is reported."""
         if not _passes(strength, limit):
             return None
         ranks = f"feature '{name}' alone ranks {strength.auroc:.3f} of pairs within hospitals right{self._of(event)}"
         if strength.low > WARN:
-            remedy = f"it all but is the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
+            remedy = f"it is almost the label; drop it (data.drop: ['{name}']) unless it is known beforehand"
             return Suspect(name, "warn", f"{ranks}: {remedy}")
         if _passes(strength, ASK):
             return Suspect(name, "ask", f"{ranks}: when is it recorded, after the outcome?")
@@ -146,7 +149,7 @@ class _Judge:
         return "" if len(self.classes) == 2 else f" ('{self.classes[event]}' against the rest)"
 
     def _absent(self, name: str, missing: NDArray[np.bool_]) -> Suspect | None:
-        """A column whose values are missing by outcome."""
+        """Report a column whose values are missing depending on the outcome."""
         lacking = int(missing.sum())
         if not self.compared or min(lacking, len(missing) - lacking) < _ROWS:
             return None
@@ -168,7 +171,8 @@ class _Judge:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """A column of few whole numbers along which the share of events rises and falls, as that of codes does."""
+        """Report a column of few whole numbers along which the share of events rises and falls, which suggests
+        codes."""
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)
@@ -190,16 +194,16 @@ class _Judge:
 
 
 def _passes(strength: Separation, limit: float) -> bool:
-    """Whether the AUROC is above ``limit``, and known well enough; NaN is not."""
+    """Whether the AUROC is above ``limit`` and precise enough; False for NaN."""
     return strength.auroc > limit and strength.low > limit - _LOOSE
 
 
 def _few(value: NDArray[Any]) -> bool:
-    """Whether a column may have few values, by a look at its first rows."""
+    """Whether a column may have few different values, judged by its first rows."""
     return len(np.unique(value[: 50 * _CODES[1]])) <= _CODES[1]
 
 
 def _best(strengths: Iterator[tuple[Separation, int]]) -> tuple[Separation, int]:
-    """The strongest, with its class."""
+    """Return the strongest separation and its class."""
     listed = list(strengths)
     return max(listed, key=lambda each: -1.0 if np.isnan(each[0].auroc) else each[0].low)

@@ -1,7 +1,7 @@
-"""What is odd in a table from one hospital to the next, before anything is trained.
+"""Find differences between hospitals in a table that suggest errors, before anything is trained.
 
-Hospitals measure in other units, write 0 for what was not measured, lack a column, number their patients as others do,
-or are the same rows under two names. The check reads each column as the source gives it, over all rows.
+Hospitals measure in other units, write 0 for what was not measured, lack a column, reuse the patient numbers of other
+hospitals, or are the same rows under two names. The check reads each column as the source gives it, over all rows.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ FACTORS = {
     10.0: "about ten times",
     1.8: "about 1.8 times",
 }
-"""Between the usual units of a measurement, and what to call them."""
+"""Factors between the usual units of a measurement, each with its text in a finding."""
 
-_ENOUGH = 20  # recorded values of a hospital whose quartiles are compared
-_ROWS = 10  # rows that have one value, or lack one, at a hospital; rows that two hospitals share
-_NEAR = 1.2  # how far a ratio of medians lies from a factor at most
-_LARGE = 8.0  # a factor from which it is warned of
-_FAHRENHEIT = 1.8, 32.0, 0.01  # factor, offset, and how far medians lie apart at most
-_MEASURED = 20  # different values that a measurement has at least
-_MARKED, _USUAL = 0.1, 0.01  # share of rows with a value where it is odd, and where it is not
-_CHANCE = 0.001  # of a hospital without a value, over all columns and hospitals
-_SHARED = 0.5  # share of a hospital's rows or patients that others have
-_COMMON = 5  # hospitals from which on the same row is a common one
-_COPIED = 2_000_000  # rows up to which they are compared with each other
-_COMMONER = 0.6  # share of rows from which the event is the commoner class
+_ENOUGH = 20  # fewest recorded values of a hospital whose quartiles are compared
+_ROWS = 10  # fewest rows with the same value, or without a value, at a hospital; fewest shared rows
+_NEAR = 1.2  # largest ratio between a ratio of medians and a factor
+_LARGE = 8.0  # factors above this are warned of
+_FAHRENHEIT = 1.8, 32.0, 0.01  # factor, offset, and the largest relative deviation of a quartile
+_MEASURED = 20  # fewest different values of a measurement
+_MARKED, _USUAL = 0.1, 0.01  # least share of rows with an odd value at suspect hospitals, and largest share elsewhere
+_CHANCE = 0.001  # largest expected number of hospitals without a value by chance, over all columns
+_SHARED = 0.5  # least share of a hospital's rows or patients that other hospitals also have
+_COMMON = 5  # number of hospitals with the same row from which it counts as a common row
+_COPIED = 2_000_000  # largest number of rows that are compared with each other
+_COMMONER = 0.6  # share of rows above which an event is reported as the commoner class
 _CLASSES = 20  # classes above which numbers may be a quantity
 _CODE = re.compile(r"-1|-9{1,6}|9{3,6}")  # numbers that programs write for a missing value
 _NAMED = 3  # hospitals that a text names
@@ -59,12 +59,12 @@ class _Column:
     name: str
     value: NDArray[Any]
     home: Ints
-    """The hospital of each, ``[n]``."""
+    """The hospital of each value, ``[n]``."""
     sizes: Ints
-    """How many each hospital has, ``[H]``."""
+    """The number of values at each hospital, ``[H]``."""
 
     def quartiles(self) -> Floats:
-        """The lower quartile, median and upper quartile of each hospital ``[3, H]``; NaN for few values."""
+        """Compute the lower quartile, median and upper quartile of each hospital ``[3, H]``; NaN for few values."""
         order = np.argsort(self.value)
         order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
         starts, shown = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
@@ -84,11 +84,11 @@ def check(
     patients: NDArray[Any] | None,
     unlike: Collection[str] = (),
 ) -> tuple[Suspect, ...]:
-    """What is odd in ``table`` at its rows ``rows [n]``, the gravest first.
+    """Return the findings in ``table`` at its rows ``rows [n]``, the gravest first.
 
-    ``home [n]`` is the hospital of each of these, ``y [n]`` its label (a class, or a number where ``classes`` is
-    empty), ``patients [n]`` its patient where that is known. ``unlike``: columns with another value in every row, which
-    copies of rows may differ in.
+    ``home [n]`` is the hospital of each row, ``y [n]`` its label (a class, or a number where ``classes`` is empty), and
+    ``patients [n]`` its patient where the source has patients. ``unlike`` are columns with another value in every row:
+    copies of a row may differ in them.
     """
     order = in_order(home)
     asked = _Asked(tuple(hospitals), home[order], len(table.order))
@@ -109,14 +109,14 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """Judges single columns at rows that are in order of their hospitals."""
+    """The checks of single columns at rows that are in order of their hospitals."""
 
     hospitals: tuple[str, ...]
     home: Ints
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """At which hospitals ``[H]`` a column has no value in any row, which chance does not explain."""
+        """Return at which hospitals ``[H]`` a column has no value in any row where chance does not explain it."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -128,14 +128,14 @@ class _Asked:
         return absent
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Columns that have no value at the same hospitals."""
+        """Report columns that have no value at the same hospitals."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
-        return Suspect(names[0], "ask", f"{what} no value at {at}: a model there goes without")
+        return Suspect(names[0], "ask", f"{what} no value at {at}: models there train without")
 
     def numbers(self, name: str, value: NDArray[Any], home: Ints) -> Iterator[Suspect]:
-        """At most one thing that is odd in the recorded values of a column of numbers."""
+        """Yield the first finding, if any, in the recorded values of a column of numbers."""
         if not len(value):
             return
         sizes = np.bincount(home, minlength=len(self.hospitals))
@@ -146,10 +146,10 @@ class _Asked:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """A measurement with impossible values in many rows of a few hospitals and in hardly any rows of most
-        hospitals.
+        """Report an impossible value in many rows of a few hospitals and in hardly any rows of most hospitals.
 
-        The value lies beyond all others, by more than their standard deviation, and these are of many values.
+        The value is further from all other values than their standard deviation, and the column has many different
+        values.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -171,7 +171,7 @@ class _Asked:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """A measurement with one value at a hospital, a rare one elsewhere: it may have been filled in."""
+        """Report a measurement with a single value at a hospital that is rare elsewhere: it may have been filled in."""
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
         starts = (np.cumsum(sizes) - sizes)[filled]
@@ -189,9 +189,9 @@ class _Asked:
         return Suspect(column.name, "ask", f"{text} and varies elsewhere: was it filled in?")
 
     def _units(self, column: _Column) -> Suspect | None:
-        """A measurement in another unit at some hospitals.
+        """Report a measurement that is in another unit at some hospitals.
 
-        Its quartiles are those of others times a known factor, or these in degrees Fahrenheit.
+        The quartiles of one side are those of the other side times a known factor, or converted to degrees Fahrenheit.
         """
         sides = _two_sides(column.quartiles())
         if sides is None:
@@ -205,15 +205,16 @@ class _Asked:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
         for found, called in fits:
             medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
-            text = f"feature '{column.name}' has {medians}; the fewer are {self._named(less)}: bring them to one unit"
+            few = f"the smaller group is {self._named(less)}: convert all to one unit"
+            text = f"feature '{column.name}' has {medians}; {few}"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """A measurement with a number that often stands for a missing value, such as -999, beyond all others.
+        """Report a number beyond all others that often means a missing value, such as -999.
 
-        -1 and negative nines stand below values that are never negative, 999 and longer nines further from the others
-        than these from each other.
+        -1 and negative nines count where all other values are at least 0; 999 and longer nines count where they are
+        further from the other values than these are from each other.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -235,10 +236,11 @@ class _Asked:
 
 
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
-    """The typical quartiles ``[3]`` of two sides into which hospitals fall, and which are on the side of fewer ``[H]``.
+    """Divide hospitals into two sides by their quartiles.
 
-    None where they do not fall into two: where an upper quartile of one side is not below all lower ones of the other,
-    or hospitals of a side differ by more than the root of what lies between the sides.
+    Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None where an
+    upper quartile of the lower side is not below all lower quartiles of the upper side. Also return None where
+    hospitals of a side differ by more than the square root of the ratio between the sides.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -264,13 +266,13 @@ def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
 
 
 def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -> Iterator[Suspect]:
-    """Numbers of patients that several hospitals have."""
+    """Report patient numbers that occur at several hospitals."""
     import pandas as pd
 
     person, numbers = pd.factorize(patients)
     if len(numbers) == len(home):
         return
-    seen = np.sort(home * len(numbers) + person)  # of a million patients numpy's unique takes a minute
+    seen = np.sort(home * len(numbers) + person)  # numpy's unique takes a minute for a million patients
     where, who = np.divmod(seen[np.append(True, seen[1:] != seen[:-1])], len(numbers))
     at = np.bincount(who)
     several = int((at > 1).sum())
@@ -281,7 +283,9 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
     judged = own >= _ROWS
     text = f"{several:,} of {counted(len(at), 'patient')} have rows at several hospitals"
     if judged.any() and np.median(shared[judged] / own[judged]) >= _SHARED:
-        text += ": if each hospital numbers its own, these are other people; write the hospital into the number"
+        text += (
+            ": if each hospital numbers its own patients, these are different people; add the hospital to the number"
+        )
         yield Suspect("", "warn", text)
     else:
         yield Suspect("", "list", f"{text}; all rows of a patient are in one part")
@@ -290,11 +294,11 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
 def _copies(
     table: RawColumns, rows: Ints, home: Ints, hospitals: Sequence[str], unlike: Collection[str]
 ) -> Iterator[Suspect]:
-    """Pairs of hospitals of which one has many of the other's rows, the label aside."""
+    """Report pairs of hospitals that share many rows; the label is ignored."""
     hashed = _hashed(table, rows, unlike)
     order = np.lexsort((home, hashed))
     hashed, at = hashed[order], home[order]
-    first = np.append(True, (hashed[1:] != hashed[:-1]) | (at[1:] != at[:-1]))  # a row of a hospital, once
+    first = np.append(True, (hashed[1:] != hashed[:-1]) | (at[1:] != at[:-1]))  # each row of a hospital once
     hashed, at = hashed[first], at[first]
     _, row, count = np.unique(hashed, return_inverse=True, return_counts=True)
     distinct = np.bincount(at, minlength=len(hospitals))
@@ -308,7 +312,7 @@ def _copies(
 
 
 def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
-    """A number for each row ``[n]``, the same for rows with the same values."""
+    """Compute a number for each row ``[n]`` that is the same for rows with the same values."""
     import pandas as pd
 
     hashed = np.zeros(len(rows), np.uint64)
@@ -320,5 +324,5 @@ def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[n
 
 
 def _named(names: Sequence[str]) -> str:
-    """Names as a phrase, of many the first."""
+    """Join names to a phrase; of many names, only the first are listed."""
     return listed(names, _NAMED)

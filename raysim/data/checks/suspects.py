@@ -1,4 +1,4 @@
-"""What checks of a table found before training: plain values that a federation keeps."""
+"""Findings of the checks of a table before training: plain values that are stored with a federation."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 class Suspect:
     """Something in a table that may be other than it seems.
 
-    ``warn``: it is almost certainly wrong. ``ask``: a person should say what it is. ``list``: it may be right.
+    Levels: ``warn``: it is almost certainly wrong. ``ask``: a person should decide. ``list``: it may be right.
     """
 
     feature: str
-    """The name of the column in the source; empty where it is about hospitals, patients or the label."""
+    """The name of the column in the source; empty for findings about hospitals, patients or the label."""
     level: Level
     text: str
-    """What is suspect, in a sentence that names the column, and what to do."""
+    """A sentence that names the column, what is suspect about it, and what to do."""
 
 
 @dataclass(frozen=True)
 class Leaks:
-    """Which columns may give the label away."""
+    """The columns that may give the label away."""
 
     suspects: tuple[Suspect, ...] = ()
-    """At most one for each column, the gravest first."""
+    """At most one finding for each column, the gravest first."""
     note: str = ""
-    """What was checked, and what could not be; empty: nothing was."""
+    """What was checked and what could not be checked; empty where nothing was checked."""
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Leaks:
-        """The inverse of ``dataclasses.asdict``, from JSON values."""
+        """Read findings from JSON values; the inverse of ``dataclasses.asdict``."""
         return Leaks(suspects_of(tree.get("suspects", ())), tree.get("note", ""))
 
 
 def suspects_of(trees: Any) -> tuple[Suspect, ...]:
-    """Suspects from JSON values."""
+    """Read suspects from JSON values."""
     return tuple(Suspect(**each) for each in trees)

@@ -1,1 +1,1 @@
-"""Federations made of another one: for attacks and audits, and of some of its rows."""
+"""Federations derived from another federation, for attacks and audits, or from some of its rows."""

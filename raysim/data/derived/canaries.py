@@ -1,4 +1,4 @@
-"""A federation with canaries: each has a feature of its own, a column that is 0 in all other rows."""
+"""Federations with canaries: each canary has a separate feature, a column that is 0 in all other rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def with_patients(
 ) -> None:
     """Store in ``folder``, which must exist, a federation with canary patients.
 
-    Canary ``i`` of ``m`` is at hospital ``hospital[i]`` and has ``rows`` training rows. All features of these are 0,
-    except number ``column[i]`` of the ``columns`` that are added behind the federation's own: it is ``length``.
+    Canary ``i`` of ``m`` is at hospital ``hospital[i]`` and has ``rows`` training rows. ``columns`` features are added
+    behind the federation's features. All features of a canary's rows are 0, except the added feature ``column[i]``: it
+    is ``length``.
     """
     F, total = federation.X.shape[1], len(federation.y)
     order, bounds = [], federation.bounds.copy()
@@ -43,8 +44,8 @@ def with_patients(
 def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
     """Store in ``folder``, which must exist, a federation with ``m`` canary hospitals and ``columns`` more features.
 
-    Canary hospital ``i`` stands behind the federation's own; it has ``rows`` training rows, copies of rows of the
-    hospital ``donors[i]``, and no other rows.
+    The canary hospitals follow the federation's hospitals. Canary hospital ``i`` has ``rows`` training rows, copies of
+    rows of the hospital ``donors[i]``, and no other rows.
     """
     total, bounds = len(federation.y), federation.bounds.tolist()
     copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
@@ -68,7 +69,10 @@ def _store(
     people: Ids | None,
     like: Ids | None = None,
 ) -> None:
-    """``donor [n]``: the row whose label and attributes each row copies; ``like``: the same for added hospitals."""
+    """Store the arrays with labels and attributes copied from other rows and hospitals.
+
+    ``donor [n]`` is the row that each row copies; ``like`` is the hospital that each added hospital copies.
+    """
     meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
     added = [] if like is None else like.tolist()
     meta |= {

@@ -1,4 +1,4 @@
-"""Some rows of a federation as a federation of test rows."""
+"""A federation of test rows, made of some rows of another federation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """The ``rows [n]``, ascending, of all hospitals as test rows without features, stored in ``folder``, which is made.
+    """Store the ``rows [n]``, ascending, as test rows without features in ``folder``, which is created, and return the
+    result.
 
-    Hospitals stay, those without such a row too.
+    All hospitals are included, even hospitals without such a row.
     """
     home = np.repeat(np.arange(len(federation.hospitals)), federation.totals)[rows]
     counts = np.bincount(home, minlength=len(federation.hospitals))

@@ -1,4 +1,4 @@
-"""Federations whose rows are divided again between training and testing at each hospital, with rows added."""
+"""Federations whose rows are divided again between training and test at each hospital, with rows added."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Added:
     """Rows that a federation did not have."""
 
     X: NDArray[np.float32]
-    """Their features ``[k, F]``, as the model receives them."""
+    """The features of the rows ``[k, F]``, as the model receives them."""
     y: NDArray[Any]
-    """Their labels, ``[k]``."""
+    """The labels of the rows, ``[k]``."""
     hospital: NDArray[np.int64]
     """The hospital of each row, ``[k]``."""
 
     @staticmethod
     def none(federation: Federation) -> Added:
-        """An ``Added`` without rows."""
+        """Return an ``Added`` without rows."""
         return Added(federation.X[:0], federation.y[:0], np.empty(0, np.int64))
 
 
 def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added, folder: Path) -> Federation:
-    """Store in ``folder``, which must exist, a federation whose hospitals train on the rows that are ``trained``.
+    """Store in ``folder``, which must exist, a federation whose hospitals train on the rows where ``trained`` is true.
 
-    ``trained [N + k]`` refers to the rows of ``federation``, followed by those ``added``. Validation rows stay
-    validation rows; all others are test rows. ``source_rows`` of the result are positions among the ``N + k`` rows.
+    ``trained [N + k]`` refers to the rows of ``federation``, followed by the ``added`` rows. Validation rows stay
+    validation rows; all other rows are test rows. ``source_rows`` of the result are positions among the ``N + k`` rows.
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
@@ -56,9 +56,10 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
 
 
 def copies(federation: Federation, trained: NDArray[np.bool_], folder: Path) -> Federation:
-    """Store in ``folder``, which must exist, as many copies of all hospitals as ``trained [J, N]`` has rows.
+    """Store in ``folder``, which must exist, one copy of all hospitals for each row of ``trained [J, N]``.
 
-    Copy ``j`` trains on ``trained[j]``, as in :func:`rearranged`; its ``source_rows`` are positions plus ``j * N``.
+    Copy ``j`` trains on the rows where ``trained[j]`` is true, as in :func:`rearranged`; its ``source_rows`` are
+    positions plus ``j * N``.
     """
     total, count, people = len(federation.y), len(trained), _people(federation)
     orders = [_order(federation, each, np.empty(0, np.int64)) for each in trained]
@@ -85,7 +86,7 @@ def copies(federation: Federation, trained: NDArray[np.bool_], folder: Path) -> 
 
 
 def _people(federation: Federation) -> NDArray[np.int64] | None:
-    """The patient of each row, ``[N]``; None where that is not known."""
+    """Return the patient of each row, ``[N]``; None where patients are unknown."""
     try:
         return federation.people
     except FileNotFoundError:
@@ -95,7 +96,7 @@ def _people(federation: Federation) -> NDArray[np.int64] | None:
 def _order(
     federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows in their new order, and the bounds of hospitals' parts in it, ``[H, 4]``."""
+    """Return the rows in their new order, and the bounds of hospitals' parts in it, ``[H, 4]``."""
     index: list[NDArray[np.int64]] = []
     bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
     for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
@@ -109,7 +110,7 @@ def _order(
 
 
 def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """A mask ``[N]``: a random half of each hospital's rows that are not for validation."""
+    """Choose a random half of each hospital's rows, validation rows excluded; return a mask ``[N]``."""
     trained = np.zeros(len(federation.y), bool)
     for start, train, validation, stop in federation.bounds.tolist():
         rows = rng.permutation(np.concatenate([np.arange(start, train), np.arange(validation, stop)]))
@@ -118,7 +119,7 @@ def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_
 
 
 def trained_on(federation: Federation) -> NDArray[np.bool_]:
-    """A mask of the training rows, ``[N]``."""
+    """Return a mask of the training rows, ``[N]``."""
     trained = np.zeros(len(federation.y), bool)
     for start, train in federation.bounds[:, :2].tolist():
         trained[start:train] = True
@@ -126,7 +127,7 @@ def trained_on(federation: Federation) -> NDArray[np.bool_]:
 
 
 def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
-    """An attribute of patients, extended to ``k`` more rows, each of a new patient of whom nothing is known."""
+    """Extend an attribute of patients to ``k`` more rows, each of a new patient with unknown attributes."""
     if values.dtype.kind == "f":
         return np.append(values, np.full(k, np.nan))
     if values.dtype.kind in "iu":

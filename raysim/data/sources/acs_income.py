@@ -33,7 +33,7 @@ class AcsIncome(Pooled):
     path: Path
     """The folder of the survey's files."""
     states: tuple[str, ...] | None = Field(None, min_length=1)
-    """States to take, such as [CA, TX]; null is all that are there."""
+    """States to use, such as [CA, TX]; null uses all states in the folder."""
 
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.rglob("psam_p*.csv"))

@@ -1,8 +1,8 @@
 """Amazon reviews: what kind of product is a review about?
 
 Y. Kashnitsky: *Hierarchical Text Classification*, Kaggle, 2019, in its publisher's layout: ``train_40k.csv`` and
-``val_10k.csv``, of which the columns ``Text`` and ``Cat1``, the product's category at the first of three levels, are
-used. Clust-PSI-PFL gives 50,000 reviews of 6 classes and no source; this one has those figures.
+``val_10k.csv``. Used are the columns ``Text`` and ``Cat1``, the product's category at the first of three levels. The
+paper of Clust-PSI-PFL reports 50,000 reviews of 6 classes without a source; this data set has the same numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AmazonReviews(Texts):
     """The file or folder of the reviews."""
     silo: Literal["partition", "user"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``user``."""
-    length: int = Field(100, ge=1, description="words kept of a review, from its beginning")
+    length: int = Field(100, ge=1, description="number of words used of a review, from its beginning")
 
     def files(self) -> Iterator[Path]:
         return iter(existing(self.path, FILES, "the hierarchical Amazon reviews"))
@@ -57,7 +57,7 @@ class AmazonReviews(Texts):
 
 
 def _reviews(file: Path, silo: str) -> pd.DataFrame:
-    """Category, reviewer and text of a file; raises ``DataError`` naming the file and the row."""
+    """Read category, reviewer and text from a file; raises ``DataError`` naming the file and the row."""
     import pandas as pd
 
     wanted = ["Cat1", "userId", "Text"]

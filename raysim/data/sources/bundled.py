@@ -1,4 +1,4 @@
-"""Small pooled data sets that come with scikit-learn and need no file: for trying things out."""
+"""Small pooled data sets that come with scikit-learn and need no file, for first experiments."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""The synthetic sets of CS-RCFL: few hospitals in groups, one linear law a group, other patients at each hospital.
+"""The synthetic sets of CS-RCFL: few hospitals in groups, one linear law per group, other patients at each hospital.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
 group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise,
-hence separable. The paper does not say how means and covariances are drawn. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is
-``B B' / F`` with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides what the paper's
-figure shows, see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly
-singular. In some directions a hospital's patients hardly differ, so its model learns nothing about them, while patients
-of other hospitals do differ there.
+hence separable.
+
+The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is ``B B' / F``
+with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides the result in the paper's figure,
+see ``docs/coalitions.md``: a Wishart matrix with as many degrees of freedom as dimensions is nearly singular. In some
+directions a hospital's patients hardly differ, so its model learns nothing about them, while patients of other
+hospitals do differ there.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class CoalitionSets:
 
     - ``train [N]``: each hospital's training set; ``tests [T][N]``: its ``T`` test sets.
     - ``groups [N]``: the true group of each hospital.
-    - ``weights [G, F]``: of the linear law of each group.
+    - ``weights [G, F]``: the weights of the linear law of each group.
     """
 
     train: tuple[Rows, ...]
@@ -52,7 +54,7 @@ def coalition_sets(
     test_rows: int = 100,
     covariance: Covariance = "wishart",
 ) -> CoalitionSets:
-    """Draw the data sets of ``hospitals`` hospitals in ``groups`` groups, each of at least one hospital.
+    """Sample the data sets of ``hospitals`` hospitals in ``groups`` groups, each of at least one hospital.
 
     A training set has 50 to 150 rows in regression and 100 to 200 in classification, uniformly. Raises ``ValueError``
     where there are more groups than hospitals.
@@ -62,7 +64,7 @@ def coalition_sets(
     low, high = SIZES[task]
     sizes = rng.integers(low, high + 1, hospitals)
     weights = rng.standard_normal((groups, features))
-    # Every group gets one hospital, the other hospitals a random group; then the groups are shuffled.
+    # Every group gets one hospital; the remaining hospitals get a random group; then the groups are shuffled.
     group_of = rng.permutation(np.concatenate([np.arange(groups), rng.integers(0, groups, hospitals - groups)]))
     means = 0.5 * rng.standard_normal((hospitals, features))
     factors = rng.standard_normal((hospitals, features, features)) / np.sqrt(features)

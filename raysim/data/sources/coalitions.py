@@ -17,7 +17,7 @@ from raysim.data.records import Records
 from raysim.data.sources.coalition_sets import Covariance, coalition_sets
 
 PART = "part"
-"""The column of the sets as they were drawn, for ``data.split: {column: part}``."""
+"""The column of the sampled training and test sets, for ``data.split: {column: part}``."""
 
 
 class Coalitions(BaseModel):
@@ -40,8 +40,10 @@ class Coalitions(BaseModel):
     """Number of features."""
     tests: int = Field(10, ge=1, description="test sets of a hospital")
     test_rows: int = Field(100, ge=1, description="rows of a test set")
-    covariance: Covariance = Field("wishart", description="of a hospital's features: wishart (own) or identity")
-    seed: Seed = Field(0, description="of the sets; the run has a seed of its own")
+    covariance: Covariance = Field(
+        "wishart", description="covariance of a hospital's features: wishart (different at each hospital) or identity"
+    )
+    seed: Seed = Field(0, description="seed of the sets; the run has a separate seed")
 
     @model_validator(mode="after")
     def _consistent(self) -> Coalitions:
@@ -50,19 +52,20 @@ class Coalitions(BaseModel):
         return self
 
     def files(self) -> Iterator[Path]:
-        """None: the fields alone decide what is drawn."""
+        """Return no files: the fields alone decide what is sampled."""
         return iter(())
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
-        """This source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``: the sets as drawn."""
+        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``, the sampled
+        sets."""
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
-            raise DataError(f"data.split.column: '{column}' is not there; use '{PART}', the sets as they were drawn")
+            raise DataError(f"data.split.column: '{column}' is not there; use '{PART}', the sampled sets")
         return self
 
     def read(self) -> Records:
-        """Draw the sets."""
+        """Sample the sets."""
         import pandas as pd
 
         drawn = coalition_sets(

@@ -1,7 +1,7 @@
-"""The column ``time`` of hourly cohorts: how long an hour is in its unit, and which rows no hour has.
+"""The column ``time`` of hourly cohorts: the length of an hour in its unit, and the rows that belong to no hour.
 
-A duration says its unit. A number does not: where the user does not name the unit either, it is the shortest of second,
-minute and hour of which all times are whole hours, and that is said.
+A duration has a unit, a number has none. Where the user does not name the unit of numbers, the shortest of second,
+minute and hour is assumed in which all times are whole hours, and a note reports it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Unit = Literal["hours", "minutes", "seconds"]
 _HOUR: dict[Unit, int] = {"seconds": 3600, "minutes": 60, "hours": 1}
 _OF_DURATIONS = {"s": 3600, "ms": 3_600_000, "us": 3_600_000_000, "ns": 3_600_000_000_000}
 _LAST = 90 * 24
-"""Hours after admission beyond which the assumed unit is not believed."""
+"""Largest number of hours after admission at which the assumed unit is accepted."""
 _STEPS = (1, 2, 3, 4, 6, 8, 12, 24)
-"""Hours between rows with which the assumed unit is believed: a row of half an hour makes others of the unit."""
+"""Numbers of hours between rows at which the assumed unit is accepted; other steps suggest another unit."""
 
 
 @dataclass(frozen=True)
 class Hours:
-    """How long an hour is in each file of a cohort, and what to say of its times."""
+    """The length of an hour in each file of a cohort, and notes on its times."""
 
     length: Mapping[str, int]
-    """An hour in the unit of ``time``, by file."""
+    """The length of an hour in the unit of ``time``, by file."""
     notes: tuple[str, ...]
-    """The assumed unit, steps of several hours, and rows that are left out; a line each."""
+    """Notes on the assumed unit, steps of several hours, and rows that are left out, one line each."""
 
 
 def read_hours(
@@ -48,10 +48,10 @@ def read_hours(
     files: Mapping[str, Path],
     unit: Unit | None,
 ) -> Hours:
-    """The hours of a cohort. Each key of ``kinds`` is a view of the file, whose column ``time`` is of that type.
+    """Read the hours of a cohort. Each key of ``kinds`` is a view of a file, whose column ``time`` has that type.
 
-    ``unit``: what numbers count; None: it is assumed. Raises ``DataError`` for times between the hours, and for a unit
-    that cannot be right.
+    ``unit`` is the unit of numbers; with None it is assumed. Raises ``DataError`` for times between the hours, and for
+    a unit that cannot be right.
     """
     times = {name: _Times.read(connection, name, file) for name, file in files.items() if name in kinds}
     length = {name: hour for name, kind in kinds.items() if (hour := _of_duration(kind)) is not None}
@@ -76,7 +76,8 @@ def _of_duration(kind: pa.DataType) -> int | None:
 
 
 def _assumed(times: NDArray[Any]) -> Unit:
-    """The shortest unit of which all times are whole hours; ``hours`` where there is none, or no time but 0."""
+    """Return the shortest unit in which all times are whole hours; ``hours`` where no unit fits, and where all times
+    are 0."""
     fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
     return next(fits, "hours")
 
@@ -87,11 +88,11 @@ class _Times:
 
     file: Path
     known: NDArray[Any]
-    """Those that are numbers, ``[T]``."""
+    """The times that are numbers, ``[T]``."""
     rows: NDArray[np.int64]
-    """In how many rows each is, ``[T]``."""
+    """The number of rows with each time, ``[T]``."""
     without: int
-    """Rows without a time."""
+    """The number of rows without a time."""
 
     @staticmethod
     def read(connection: duckdb.DuckDBPyConnection, view: str, file: Path) -> _Times:
@@ -102,11 +103,12 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """What to say of them where an hour is ``hour`` long. Raises ``DataError`` where that cannot be."""
+        """Return notes on the times, for an hour of length ``hour``. Raises ``DataError`` where that length cannot be
+        right."""
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(
-                f"data.path: {self.file} has {counted(uneven, 'row')} between its hours (column time); export the "
+                f"data.path: {self.file} has {counted(uneven, 'row')} between full hours (column time); export the "
                 "cohort by the hour"
             )
         last, step = hours.max(initial=0), int(np.gcd.reduce(hours.astype(np.int64)))

@@ -1,7 +1,7 @@
-"""A pandas data frame as data: kept in the cache as a Parquet file, which the source ``table`` reads.
+"""A pandas data frame as data: stored in the cache as a Parquet file, which the source ``table`` reads.
 
-A run on a data frame thus has a configuration that can be written down, resumed, and read by other processes. The
-index of a frame is not kept.
+A run on a data frame thus has a configuration that can be stored, resumed, and read by other processes. The index of a
+frame is not stored.
 """
 
 from __future__ import annotations
@@ -29,37 +29,38 @@ SOURCE = "table"
 FILE = "frame.parquet"
 
 _WRITTEN = (str, int, float, Decimal, np.number, np.bool_)
-"""The types of values that may stand in one column, each as its text."""
+"""The types of values that may occur in one column together, each stored as its text."""
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``data`` section of the configuration for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and its
-    file.
+    """Return the ``data`` section of the configuration for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and
+    its file.
 
-    Raises ``ConfigError`` where ``keys`` names a source or file too, and ``DataError`` for a frame that cannot be
+    Raises ``ConfigError`` where ``keys`` also names a source or file, and ``DataError`` for a frame that cannot be
     stored.
     """
     if keys.get("path") is not None:
-        raise ConfigError(f"data.path: {as_yaml(keys['path'])} stands beside a data frame; keep one of them")
+        raise ConfigError(f"data.path: {as_yaml(keys['path'])} cannot be combined with a data frame; keep one of them")
     source = keys.get("source", SOURCE)
     if not isinstance(source, str) or source != SOURCE:
-        raise ConfigError(f"data.source: {as_yaml(source)} stands beside a data frame; remove the key")
+        raise ConfigError(f"data.source: {as_yaml(source)} cannot be combined with a data frame; remove the key")
     for key, name in keys.items():
         check_index(frame, name, f"data.{key}")
     return {**keys, "source": SOURCE, "path": str(stored(frame))}
 
 
 def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
-    """Raise ``DataError`` where ``name`` is no column but an index of the frame, which is not kept."""
+    """Raise ``DataError`` where ``name`` is no column but an index of the frame, which is not stored."""
     named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
     if named and name not in frame.columns:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
 
 
 def stored(frame: pd.DataFrame, field: str = "data") -> Path:
-    """The path of a Parquet file in the cache with the frame's columns; equal frames share a file.
+    """Store the frame's columns as a Parquet file in the cache and return its path; equal frames share a file.
 
-    Raises ``DataError`` naming ``field`` for columns that no table holds, and where the cache cannot be written.
+    Raises ``DataError`` naming ``field`` for columns that a Parquet file cannot contain, and where the cache cannot be
+    written.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -76,10 +77,10 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 
 
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
-    """Those of ``columns`` that the frame has (None: all) as an Arrow table, its categories as dictionaries of texts.
+    """Return the frame's columns in ``columns`` (None: all) as an Arrow table, categories as dictionaries of texts.
 
-    Raises ``DataError`` naming ``field`` where ``frame`` is no data frame, has several columns of one name, or holds
-    values that Arrow has no type for.
+    Raises ``DataError`` naming ``field`` where ``frame`` is no data frame, has several columns of one name, or contains
+    values without an Arrow type.
     """
     import pandas as pd
     import pyarrow as pa
@@ -92,7 +93,9 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
         raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")
     for name in map(str, frame.columns):
         if not is_unicode(name):
-            raise DataError(f"{field}: the data frame has a column {name!a}, whose name no file holds; rename it")
+            raise DataError(
+                f"{field}: the data frame has a column {name!a}, whose name cannot be written to a file; rename it"
+            )
     named = frame.set_axis([str(name) for name in frame.columns], axis="columns")
     if columns is not None:
         named = named.loc[:, named.columns.isin(list(columns))]
@@ -107,15 +110,15 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
 
     try:
         array = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose messages show values of patients
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # their messages contain values of patients
         kinds = {type(value) for value in values.dropna()}
         if not all(issubclass(kind, _WRITTEN) for kind in kinds):
             names = ", ".join(sorted({kind.__name__ for kind in kinds})[:6])
             raise DataError(
-                f"{field}: column '{name}' of the data frame holds what no table does (values of type {names}); "
+                f"{field}: column '{name}' of the data frame contains values that no file can store (of type {names}); "
                 "convert it, or drop it from the frame"
             ) from None
-        # Such as numbers with a text among them: a CSV file would hold them as texts too.
+        # For example numbers with a text among them: a CSV file would also contain them as texts.
         written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
         if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
             raise DataError(
@@ -123,7 +126,7 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
                 "read the text again in its encoding"
             ) from None
         array = pa.array(written)
-    if pa.types.is_dictionary(array.type):  # categories become texts, and stay categories
+    if pa.types.is_dictionary(array.type):  # the categories become texts, the column stays categorical
         return plain_text(pa.table({name: array}), name, field).dictionary_encode()
     return array
 

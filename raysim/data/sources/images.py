@@ -1,4 +1,4 @@
-"""Image data sets from files in the layouts that their publishers give. Nothing is unpickled.
+"""Image data sets from files in their publishers' layouts. Nothing is unpickled.
 
 - Fashion-MNIST (Xiao, Rasul, Vollgraf 2017): the four ``*-ubyte.gz`` IDX files, or one ``fashion_mnist.npz`` with
   ``x_train, y_train, x_test, y_test``.
@@ -47,7 +47,7 @@ class FashionMnist(Pooled):
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         files = list(self.files())
         parts = _npz(files[0]) if files[0].name == NPZ else [(_idx(files[k], 3), _idx(files[k + 1], 1)) for k in (0, 2)]
-        # Each part by itself: mixed-up files may still hold as many images as labels in total.
+        # Each part is checked separately: mixed-up files may still contain as many images as labels in total.
         for name, part in zip(("train", "test"), parts, strict=True):
             _check(*part, f"{self.path} ({name})")
         images = np.concatenate([images for images, _ in parts])
@@ -99,12 +99,12 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
 
 
 def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Images and labels of the training and of the test part, as the archive holds them."""
+    """Read images and labels of the training and of the test part from the archive."""
     try:
-        # Opened here, since numpy does not close a file that it opened and could not read.
+        # The file is opened here, since numpy does not close a file that it opened and could not read.
         with file.open("rb") as opened:
             arrays = np.load(opened, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):  # numpy goes by the content of a file, not by its name
+            if isinstance(arrays, np.ndarray):  # numpy recognises a file by its content, not by its name
                 raise ValueError("it is one array, not an archive of four")
             return [(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"])) for part in ("train", "test")]
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -112,7 +112,7 @@ def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
 
 
 def _idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of a gzipped IDX file of unsigned bytes with so many dimensions."""
+    """Read the array of a gzipped IDX file of unsigned bytes with ``dimensions`` dimensions."""
     try:
         content = gzip.decompress(file.read_bytes())
     except (OSError, EOFError, zlib.error) as error:

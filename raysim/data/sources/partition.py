@@ -1,10 +1,11 @@
-"""Divides pooled rows among hospitals, for data without hospitals; a parameter decides how much they differ.
+"""Divide pooled rows among hospitals, for data without hospitals; a parameter decides how much hospitals differ.
 
 Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Neural Networks*, ICML 2019, in the form
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
 *SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
-Functions are pure: labels and a seed in, the hospital of each row out. Every row goes to exactly one hospital.
+Functions are pure: they take labels and a seed and return the hospital of each row. Every row goes to exactly one
+hospital.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ TRIES = 1000
 
 
 def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10, balance: bool = True) -> Ids:
-    """The hospital of each row, ``[n]``, with shares of every class drawn from a symmetric Dirichlet(``alpha``).
+    """Return the hospital of each row, ``[n]``, with shares of every class sampled from a symmetric
+    Dirichlet(``alpha``).
 
-    Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are drawn for it.
-    With ``balance`` a hospital that already holds ``n / hospitals`` rows gets none of the classes that follow. Small
+    Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares that are sampled for this
+    class. With ``balance`` a hospital that already has ``n / hospitals`` rows gets no rows of later classes. Small
     ``alpha`` gives hospitals of few classes, large ``alpha`` hospitals that are all like the pool.
 
-    A draw that leaves a hospital with fewer than ``min_size`` rows is repeated, up to 1000 times. Raises ``DataError``
-    where all of these fail, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
+    Sampling is repeated up to 1000 times while a hospital has fewer than ``min_size`` rows. Raises ``DataError`` where
+    all tries fail, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
     """
     _check(labels, hospitals)
     if not 0 < alpha < np.inf:
         raise DataError(f"data.partition.alpha: {alpha} is not a finite number above 0")
-    if not np.isfinite(2 * alpha * hospitals):  # the draw would divide by a sum of about alpha * hospitals
+    if not np.isfinite(2 * alpha * hospitals):  # sampling would divide by a sum of about alpha * hospitals
         raise DataError(
-            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is more than can be drawn with; take a "
-            "smaller alpha (from 1e+06 on, hospitals are all but equal)"
+            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is too large to sample with; take a "
+            "smaller alpha (from 1e+06 on, hospitals are nearly equal)"
         )
     if min_size < 0:
         raise DataError(f"data.partition.min_size: {min_size} is not at least 0")
@@ -62,18 +64,20 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     closest = f"; the smallest hospital had at best {best}" if best >= 0 else ""
     raise DataError(
         f"data.partition.alpha: {alpha:g} over {hospitals} hospitals and {len(classes)} classes left a hospital with "
-        f"fewer than {min_size} rows in each of {TRIES} draws{closest}; take a larger alpha, fewer hospitals or a "
+        f"fewer than {min_size} rows in each of {TRIES} tries{closest}; take a larger alpha, fewer hospitals or a "
         "lower min_size"
     )
 
 
 def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
-    """The hospital of each row, ``[n]``: a ``share`` of all rows is dealt at random, the rest sorted by label.
+    """Return the hospital of each row, ``[n]``: a ``share`` of all rows is divided at random, the rest sorted by label.
 
-    Rows are shuffled. Of the first ``round(share n)`` and of the others, sorted by label, hospital j gets positions
-    ``floor(j len / H)`` to ``floor((j + 1) len / H) - 1``. 1 gives hospitals that are all alike, 0 shards of one or few
-    classes. Raises ``DataError`` for a number of hospitals or ``share`` that cannot be used, and where a hospital would
-    get no row: both parts may have fewer rows than there are hospitals.
+    Rows are shuffled. The first ``round(share n)`` rows, and then the remaining rows sorted by label, are divided in
+    the same way: of ``len`` rows, hospital j gets positions ``floor(j len / H)`` to ``floor((j + 1) len / H) - 1``. A
+    share of 1 gives hospitals that are all alike, 0 gives shards of one or few classes.
+
+    Raises ``DataError`` for a number of hospitals or ``share`` that cannot be used, and where a hospital would get no
+    row: both parts may have fewer rows than there are hospitals.
     """
     _check(labels, hospitals)
     if not 0 <= share <= 1:
@@ -95,10 +99,11 @@ def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
 
 
 def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[np.int8]:
-    """The part of each row, ``[n]``, as in ``Records.part``: 0 trains, 2 tests, a share ``test`` at each hospital.
+    """Return the part of each row, ``[n]``, as in ``Records.part``: 0 train, 2 test; a share ``test`` of each
+    hospital's rows is for test.
 
-    Stratified by class where each class that the hospital has is there at least twice. Counts are rounded to the
-    nearest, and one row at least trains. Raises ``DataError`` unless ``test`` is a fraction below 1.
+    The part is stratified by class at a hospital with at least two rows of each of its classes. Counts are rounded to
+    the nearest, and at least one row is for training. Raises ``DataError`` unless ``test`` is a fraction below 1.
     """
     if not 0 <= test < 1:
         raise DataError(f"holdout: a test share of {test} is not in [0, 1)")
@@ -115,7 +120,7 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
             part[rows[:tested]] = 2
             continue
         quota = _quotas(counts, tested)
-        # How many rows of its class come before each row of the permutation.
+        # The number of earlier rows of the same class for each row of the permutation.
         order = np.argsort(codes, kind="stable")
         before = np.empty(len(rows), dtype=np.int64)
         before[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -126,7 +131,8 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
 def _draw(
     of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
 ) -> NDArray[np.int64] | None:
-    """Rows of each class for each hospital, ``[C, H]``; None where no open hospital drew a share above 0."""
+    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where the shares of all hospitals
+    that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
@@ -135,7 +141,7 @@ def _draw(
         if balance:
             shares = np.where(held < even, shares, 0.0)
         total = shares.sum()
-        if not total > 0:  # a tiny alpha underflows, or puts all on hospitals that are full
+        if not total > 0:  # a tiny alpha underflows, or gives all rows to hospitals that are full
             return None
         cuts = np.floor(np.cumsum(shares / total)[:-1] * rows).astype(np.int64)
         parts[c] = np.diff(np.concatenate([[0], np.minimum(cuts, rows), [rows]]))
@@ -144,8 +150,9 @@ def _draw(
 
 
 def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
-    """The hospital of each row: the rows of each class, shuffled, in pieces of ``parts [C, H]``."""
-    # Shuffles have a stream of their own, so that draws that are not accepted need none.
+    """Return the hospital of each row: the rows of each class are shuffled and divided into pieces of ``parts
+    [C, H]``."""
+    # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)
     for c, sizes in enumerate(parts):
@@ -154,9 +161,10 @@ def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids
 
 
 def _quotas(counts: Ids, tested: int) -> Ids:
-    """Share ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
+    """Divide ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
 
-    Remainders tie to the earlier class. ``tested`` is less than the sum of ``counts``, so no quota exceeds its class.
+    Of equal remainders the earlier class wins. ``tested`` is less than the sum of ``counts``, so no quota exceeds its
+    class.
     """
     exact = tested * counts / counts.sum()
     quota: Ids = np.floor(exact).astype(np.int64)

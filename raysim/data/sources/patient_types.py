@@ -1,4 +1,4 @@
-"""A generated federation with several types of patients, in other proportions at each hospital."""
+"""A generated federation with several types of patients, in different proportions at each hospital."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class PatientTypes(BaseModel):
 
     hospitals: int = Field(20, ge=1)
     """Number of hospitals."""
-    rows: int = Field(6000, ge=1, description="rows of all hospitals together, the first ones' the most")
+    rows: int = Field(6000, ge=1, description="rows of all hospitals together; the first hospitals are the largest")
     types: int = Field(4, ge=1, description="types of patients")
     features: int = Field(12, ge=1, description="continuous features")
-    flags: int = Field(3, ge=0, description="binary features, which say nothing")
+    flags: int = Field(3, ge=0, description="binary features without information")
     separation: float = Field(
         10.0, ge=0, allow_inf_nan=False, description="how far types are apart, in standard deviations"
     )
-    contrast: float = Field(0.8, ge=0, le=1, description="share of a type's law that is its own")
+    contrast: float = Field(0.8, ge=0, le=1, description="share of a type's law that is specific to the type")
     mixing: float = Field(
-        0.7, gt=0, allow_inf_nan=False, description="of the Dirichlet distribution of a hospital's types"
+        0.7, gt=0, allow_inf_nan=False, description="parameter of the Dirichlet distribution of a hospital's types"
     )
     signal: float = Field(3.0, ge=0, allow_inf_nan=False, description="standard deviation of the logit within a type")
-    seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
+    seed: Seed = Field(0, description="seed of the federation; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
-        """None: the fields alone decide what is drawn."""
+        """Return no files: the fields alone decide what is sampled."""
         return iter(())
 
     def read(self) -> Records:
-        """Draw the patients, hospital after hospital."""
+        """Sample the patients, hospital after hospital."""
         import pandas as pd
 
         rng, F = stream(self.seed, "patient-types"), self.features
@@ -81,7 +81,8 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Rows of hospitals 1, 2, 3, ...: in proportion to 1, 1/sqrt(2), 1/sqrt(3), ..., each rounded and at least one.
+    """Compute the rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., each rounded and at
+    least one.
 
     Their sum may therefore differ a little from ``rows``.
     """

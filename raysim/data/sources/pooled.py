@@ -1,7 +1,8 @@
-"""Pooled data sets, which have no hospitals of their own, divided among clients by a partition protocol.
+"""Pooled data sets without hospitals, divided among clients by a partition protocol.
 
-They share three things: the number of clients, the partition that decides how much clients differ, and an 80/20 holdout
-of each client, stratified by class (``data.split: {column: part}`` uses it; any other split may be configured too).
+All have three things in common: the number of clients, the partition that decides how much clients differ, and an 80/20
+holdout at each client, stratified by class. ``data.split: {column: part}`` uses the holdout; any other split may be
+configured too.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ PART = "part"
 class Alternatives(BaseModel):
     """A section in which one key decides which other keys have an effect; keys without effect are refused.
 
-    A written configuration leaves them out, so that it can be read again.
+    A written configuration omits keys without effect, so that it can be read again.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
-        """The deciding key, and the keys that have no effect at its present value."""
+        """Return the deciding key, and the keys that have no effect at its present value."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -58,15 +59,22 @@ class Partition(Alternatives):
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
     """``dirichlet``: shares of classes are drawn; ``similarity``: a share is dealt at random, the rest by class."""
-    alpha: float = Field(0.3, gt=0, allow_inf_nan=False, description="dirichlet: small is unlike, large is alike")
-    min_size: int = Field(10, ge=0, description="dirichlet: rows that every client has at least")
-    share: float = Field(0.0, ge=0, le=1, description="similarity: 1 is alike, 0 are shards of one or few classes")
+    alpha: float = Field(
+        0.3,
+        gt=0,
+        allow_inf_nan=False,
+        description="dirichlet: with a small value hospitals differ, with a large value they are alike",
+    )
+    min_size: int = Field(10, ge=0, description="dirichlet: fewest rows of a client")
+    share: float = Field(
+        0.0, ge=0, le=1, description="similarity: 1 gives clients that are alike, 0 gives shards of one or few classes"
+    )
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
         return "name", ("share",) if self.name == "dirichlet" else ("alpha", "min_size")
 
     def home(self, labels: NDArray[np.int64], clients: int, seed: int) -> NDArray[np.int64]:
-        """The client of each row, ``[N]``."""
+        """Return the client of each row, ``[N]``."""
         if self.name == "similarity":
             return similarity(labels, clients, self.share, seed)
         return dirichlet(labels, clients, self.alpha, seed, min_size=self.min_size)
@@ -78,29 +86,29 @@ class Pooled(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     untouched: ClassVar[bool] = False
-    """Whether values must reach the model as they are: ``data.preprocessing`` is then ``none``."""
+    """Whether values must reach the model unchanged: ``data.preprocessing`` is then ``none``."""
     tabular: ClassVar[bool] = True
-    """Whether each column is a quantity of its own, to be checked for leaks; not so in pictures and texts."""
+    """Whether each column is a separate quantity, to be checked for leaks; False for pictures and texts."""
 
     stratified: ClassVar[bool] = True
-    """Whether the part that a row has in the column :data:`PART` depends on which others there are."""
+    """Whether the part of a row in the column :data:`PART` depends on which other rows there are."""
 
     clients: int = Field(100, ge=1)
     """Hospitals that the rows are divided among."""
     partition: Partition = Field(default_factory=Partition)
-    rows: int | None = Field(None, ge=1, description="use that many rows, drawn at random; None uses all")
-    seed: Seed = Field(0, description="of the partition, the holdout and the sample; apart from the run's seed")
+    rows: int | None = Field(None, ge=1, description="number of rows to use, sampled at random; None: all")
+    seed: Seed = Field(0, description="seed of the partition, the holdout and the sample; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
-        """The files that are read."""
+        """Return the files that are read."""
         return iter(())
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
-        """Features ``[N, F]``, class indices ``[N]``, the names of the classes, and a note on what was read."""
+        """Return features ``[N, F]``, class indices ``[N]``, the names of the classes, and a note on what was read."""
         raise NotImplementedError
 
     def reserve(self, by: str | None, column: str | None) -> Pooled:
-        """This source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``: the holdout."""
+        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``, the holdout."""
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
@@ -108,7 +116,8 @@ class Pooled(BaseModel):
         return self
 
     def read(self) -> Records:
-        """The rows, divided among clients. Raises ``DataError`` for a class without rows or a partition that fails."""
+        """Return the rows, divided among clients. Raises ``DataError`` for a class without rows or a partition that
+        fails."""
         features, y, classes, note = self.pool()
         chosen = self.sample(y, classes)
         if len(chosen) < len(y):
@@ -132,7 +141,7 @@ class Pooled(BaseModel):
         )
 
     def sample(self, y: NDArray[np.int64], classes: tuple[str, ...]) -> NDArray[np.int64]:
-        """The positions of the sampled rows, ascending; each class has at least one."""
+        """Return the positions of the sampled rows, ascending; each class has at least one row."""
         from raysim.core.streams import stream
 
         check_classes(y, classes, "data.source: the pool", "check its files")
@@ -147,18 +156,20 @@ class Homed(Pooled, Alternatives):
     """A pooled data set whose rows name an origin, which ``silo`` may use as the hospital instead of a partition."""
 
     silo: str = "partition"
-    smallest: int = Field(10, ge=1, description="rows of the smallest hospital that is kept, unless silo is partition")
+    smallest: int = Field(
+        10, ge=1, description="fewest rows of a hospital, unless silo is partition; smaller hospitals are left out"
+    )
 
     @property
     def kept_by_size(self) -> bool:
-        """Whether hospitals are left out by how many rows they have."""
+        """Whether the number of a hospital's rows decides if it is left out."""
         return self.silo != "partition"
 
     def idle(self) -> tuple[str, tuple[str, ...]]:
         return "silo", ("smallest",) if self.silo == "partition" else ("clients", "partition")
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
-        """What :meth:`pool` returns, followed by the name of each row's hospital, ``[N]``."""
+        """Return the result of :meth:`pool`, followed by the name of each row's hospital, ``[N]``."""
         raise NotImplementedError
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
@@ -197,7 +208,7 @@ class Homed(Pooled, Alternatives):
 
 
 def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
-    """Images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
+    """Return images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
     import pandas as pd
 
     flat = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
@@ -205,7 +216,7 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def existing(path: Path, names: list[str], what: str) -> list[Path]:
-    """The files ``names`` in the folder ``path``; raises ``DataError`` naming the first that is not there."""
+    """Return the files ``names`` in the folder ``path``; raises ``DataError`` naming the first missing file."""
     for name in names:
         if not (path / name).is_file():
             raise DataError(f"data.path: {path} has no {name}; point it at the folder of {what}")
@@ -216,8 +227,8 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
     """Raise ``DataError`` unless ``labels`` are ``[n]`` whole numbers in ``0..classes-1``."""
     if labels.ndim != 1 or labels.dtype.kind not in "iuf":
         raise DataError(
-            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not a whole number each; "
-            "it is not in its publisher's layout"
+            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not one whole "
+            "number per row; it is not in its publisher's layout"
         )
     strange = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
     if len(strange):
@@ -230,7 +241,7 @@ def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
 def check_homes(names: pd.Series, silo: str, what: str) -> None:
     """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose ``silo`` has an empty name.
 
-    Where a partition decides the hospital of a row, these names are not used.
+    Where a partition decides the hospital of a row, these names are not used and not checked.
     """
     if silo == "partition":
         return

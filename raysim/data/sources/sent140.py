@@ -1,9 +1,9 @@
 """Sentiment140: is a tweet negative, neutral or positive?
 
 A. Go, R. Bhayani, L. Huang: *Twitter Sentiment Classification using Distant Supervision*, Stanford, 2009, in its
-publisher's layout: CSV in Latin-1 without a header, of polarity (0 negative, 2 neutral, 4 positive), id, date, query,
-user and text. Neutral tweets are only in the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, which are
-read too where they are in the folder: three classes with them, two without.
+publisher's layout: CSV in Latin-1 without a header, with polarity (0 negative, 2 neutral, 4 positive), id, date, query,
+user and text. Only the 498 rows labelled by hand, ``testdata.manual.2009.06.14.csv``, contain neutral tweets. They are
+also read where they are in the folder: with them there are three classes, without them two.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Sent140(Texts):
     """The file or folder of the tweets."""
     silo: Literal["partition", "user"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``user``."""
-    length: int = Field(30, ge=1, description="words kept of a tweet, from its beginning")
+    length: int = Field(30, ge=1, description="number of words used of a tweet, from its beginning")
 
     def files(self) -> Iterator[Path]:
         files = existing(self.path, [TRAINING], "Sentiment140")
@@ -55,7 +55,7 @@ class Sent140(Texts):
 
 
 def _tweets(file: Path, silo: str) -> pd.DataFrame:
-    """Polarity, user and text of a file; raises ``DataError`` naming the file and the row."""
+    """Read polarity, user and text from a file; raises ``DataError`` naming the file and the row."""
     import pandas as pd
 
     try:

@@ -1,14 +1,14 @@
-"""Snapshot Serengeti: which animal is it, to judge by volunteers' other answers about its pictures?
+"""Snapshot Serengeti: which animal is it, judged by volunteers' other answers about its pictures?
 
 A. Swanson, M. Kosmala, C. Lintott, R. Simpson, A. Smith, C. Packer: *Snapshot Serengeti, high-frequency annotated
 camera trap images of 40 mammalian species in an African savanna*, Scientific Data 2, 2015, in the layout that LILA BC
 publishes: ``SnapshotSerengeti_v2_1_annotations.csv``, a row for each species in each capture.
 
-The task is tabular: how many animals, what they do (shares of the volunteers), the time of day and of year, and where
-the camera stands. Clust-PSI-PFL gives 286,586 rows of 13 classes and not how it chose them. Here rows are the captures
-that show a single species, and classes are the 13 species with the most of them; ``blank``, ``empty`` and ``human`` are
-no species. How far volunteers agreed (``p_users_identified_this_species``, ``pielous_evenness_index``) is no feature:
-it is known only with the label.
+The task is tabular: the number of animals, their behaviour (as shares of the volunteers), the time of day and of year,
+and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes without their selection.
+Here rows are the captures of a single species, and classes are the 13 species with the most captures; ``blank``,
+``empty`` and ``human`` are no species. The volunteers' agreement (``p_users_identified_this_species``,
+``pielous_evenness_index``) is no feature: it is known only with the label.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""Counts above ten are given as bands; the lower end stands for each. A spreadsheet turned 11-50 into ``Nov-50``."""
+"""Bands of counts above ten, each with its lower end as its value. A spreadsheet turned 11-50 into ``Nov-50``."""
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 
@@ -49,7 +49,7 @@ class Serengeti(Homed):
     """The folder of the features of the pictures."""
     silo: Literal["partition", "site"] = "partition"
     """What counts as a hospital: parts of a ``partition``, or each ``site`` of a camera."""
-    species: int = Field(13, ge=2, description="the most frequent ones that are classes")
+    species: int = Field(13, ge=2, description="number of species that are classes, the most frequent")
 
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.glob(PATTERN))
@@ -78,7 +78,7 @@ class Serengeti(Homed):
 
 
 def _annotations(file: Path) -> pd.DataFrame:
-    """The captures that show a single animal species, with texts in all columns; an empty field is missing."""
+    """Read the captures of a single animal species, with texts in all columns; an empty field is missing."""
     import pandas as pd
 
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
@@ -98,7 +98,7 @@ def _annotations(file: Path) -> pd.DataFrame:
 
 
 def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
-    """The features as float32 columns; NaN where a question was not answered or a time not recorded."""
+    """Compute the features as float32 columns; NaN where a question was not answered or a time not recorded."""
     import pandas as pd
 
     columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}
@@ -117,7 +117,7 @@ def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame
 
 
 def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
-    """Numbers, bands by their lower end; raises ``DataError`` for anything else."""
+    """Convert texts to numbers, bands to their lower end; raises ``DataError`` for other texts."""
     import pandas as pd
 
     values = pd.to_numeric(column.replace(BANDS), errors="coerce")

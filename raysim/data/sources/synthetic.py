@@ -1,18 +1,19 @@
-"""An eICU-like federation generated from a seed, for trying things out without data.
+"""An eICU-like federation generated from a seed, for first experiments without data.
 
 How a row of hospital ``h`` is generated; names in code style such as ``signal`` are fields of :class:`Synthetic`:
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
 2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
-   shared, but differ between practice groups (``group_effects``) and sites (``site_effects``).
+shared, but differ between practice groups (``group_effects``) and sites (``site_effects``).
 3. ``c_h`` is solved so that the hospital's expected share of deaths is its own ``prevalence``. A share ``label_noise``
-   of labels is drawn from that prevalence without regard to the patient. With ``task: regression`` the label is that
-   logit itself, a score of risk, plus ``noise * N(0, 1)``.
-4. What is recorded is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, in the feature's own
-   units: linear, logarithmic (creatinine, lactate ...) or a flag.
-5. A value is missing by the feature's rarity, the group's and the site's practice, and the less sick the patient is.
+of labels is sampled from that prevalence without regard to the patient. With ``task: regression`` the label is that
+logit itself, a score of risk, plus ``noise * N(0, 1)``.
+4. The recorded value is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, in the feature's unit:
+linear, logarithmic (creatinine, lactate ...) or a flag.
+5. The probability that a value is missing depends on the feature's rarity and on the practice of group and site, and is
+higher for less sick patients.
 
-Everything of hospital ``h`` comes from random streams of its own: its patients stay the same whatever the number of
+Everything of hospital ``h`` comes from separate random streams: its patients stay the same whatever the number of
 hospitals, and a hospital that grows keeps its first patients.
 """
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[Any]
 
-CHUNK = 200_000  # rows made at once: limits the memory of draws to about 70 MB with 40 features
+CHUNK = 200_000  # rows made at once: limits the memory of random numbers to about 70 MB with 40 features
 
 REGIONS = ("Midwest", "Northeast", "South", "West")
 BEDS = ("<100", "100 - 249", "250 - 499", ">= 500")
@@ -59,7 +60,7 @@ class Synthetic(BaseModel):
     hospitals: int = Field(208, ge=1, description="number of hospitals")
     rows: int = Field(38_700, ge=1, description="rows of all hospitals and parts together")
     rows_per_hospital: int | None = Field(
-        None, ge=1, description="the same rows at every hospital; rows, smallest and size_sigma then do nothing"
+        None, ge=1, description="number of rows at every hospital; rows, smallest and size_sigma then have no effect"
     )
     smallest: int = Field(20, ge=1, description="rows of the smallest hospital (at most half of the mean size)")
     size_sigma: float = Field(1.1, ge=0, le=4, description="standard deviation of log size")
@@ -71,13 +72,13 @@ class Synthetic(BaseModel):
     group_effects: float = Field(0.7, ge=0, description="deviation of a group's coefficients, relative to their size")
     site_effects: float = Field(0.25, ge=0, description="deviation of a site's coefficients, relative to their size")
     group_shift: float = Field(0.2, ge=0, description="standard deviation of a group's shift of what is recorded")
-    missing: float = Field(0.2, ge=0, lt=1, description="mean share missing, of features that can be")
+    missing: float = Field(0.2, ge=0, lt=1, description="mean share of missing values, of features that can be missing")
     group_practice: float = Field(0.3, ge=0, description="standard deviation between groups of measuring, in probits")
     site_practice: float = Field(0.3, ge=0, description="standard deviation between hospitals of measuring, in probits")
     sicker_measured: float = Field(0.5, ge=0, description="probits by which one unit of severity adds to measuring")
-    label_noise: float = Field(0.02, ge=0, le=1, description="share of labels drawn without regard to the patient")
+    label_noise: float = Field(0.02, ge=0, le=1, description="share of labels sampled without regard to the patient")
     noise: float = Field(1.0, ge=0, description="standard deviation of the noise in a regression label")
-    seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
+    seed: Seed = Field(0, description="seed of the federation; the run has a separate seed")
 
     @model_validator(mode="after")
     def _consistent(self) -> Synthetic:
@@ -92,15 +93,16 @@ class Synthetic(BaseModel):
 
     @property
     def predicts(self) -> str:
-        """What the label is, as a phrase for reports."""
+        """The meaning of the label, as a phrase for reports."""
         return "death in hospital" if self.task == "classification" else "logit of death in hospital"
 
     def files(self) -> Iterator[Path]:
-        """None: the fields alone decide what is generated."""
+        """Return no files: the fields alone decide what is generated."""
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows, hospital after hospital. Memory: the features as float32 and ``CHUNK`` rows of draws."""
+        """Generate the rows, hospital after hospital. Memory: the features as float32, and random numbers for ``CHUNK``
+        rows."""
         import pandas as pd
 
         from raysim.data.records import Records
@@ -118,7 +120,7 @@ class Synthetic(BaseModel):
         names = feature_names(self.features)
         patients = {"age": X[:, 0].copy(), "ethnicity": np.array(ETHNICITIES, object)[ethnicity]}
         if "female" in names:
-            # Texts that rows share: one for each row would be a gigabyte for 20 million of them.
+            # Rows share texts: one text for each of 20 million rows would need a gigabyte.
             patients["sex"] = np.array(SEXES, object)[(X[:, names.index("female")] == 1).astype(np.int8)]
         hospitals = [f"hospital_{h + 1}" for h in range(self.hospitals)]
         return Records(
@@ -135,7 +137,8 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` where rows, or what is drawn for each hospital and group, do not fit."""
+        """Raise ``ResourceError`` where the rows, or the random numbers of each hospital and group, do not fit into
+        memory."""
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -150,7 +153,7 @@ class Synthetic(BaseModel):
 
 
 class _Sites:
-    """What is drawn for each hospital before its patients: sizes ``[H]``, coefficients and shifts ``[H, F]``."""
+    """The values sampled for each hospital before its patients: sizes ``[H]``, coefficients and shifts ``[H, F]``."""
 
     def __init__(self, config: Synthetic) -> None:
         H, F, G = config.hospitals, config.features, config.groups
@@ -176,7 +179,7 @@ class _Sites:
         ).astype(np.float32)
         # Groups deviate from their common mean, so that the mean coefficients are those of FEATURES.
         group_traits = (group_traits - group_traits.mean(0)) * np.float32(math.sqrt(G / max(1, G - 1)))
-        # Every G consecutive hospitals hold each group once, in random order.
+        # Every G consecutive hospitals contain each group once, in random order.
         of_block = Streams(config.seed, "synthetic-groups")
         blocks = [of_block.at(b).permutation(G) for b in range(-(-H // G))]
         self.group = np.concatenate(blocks)[:H]
@@ -188,14 +191,14 @@ class _Sites:
         variance = (self.weights @ self.loading) ** 2 + self.weights**2 @ (1 - self.loading**2)
         self.weights *= (config.signal / np.sqrt(np.maximum(variance, 1e-12)))[:, None]
         self.shift = config.case_mix * own_mix + config.group_shift * shift
-        # A flag has no unit to shift: a site's shift moves its share of ones instead, half as far.
+        # A flag has no unit to shift: a site's shift changes its share of ones instead, by half.
         self.shift[:, self.kind == "flag"] *= 0.5
         self.missing_below = self._thresholds(config, columns, practice, own_practice)
 
         low, high = np.log(config.prevalence)
         self.prevalence = np.exp(low + (high - low) * chance[:, 0])
         self.intercept = _intercepts(self.prevalence, config.signal)
-        # Hospitals of later groups are smaller: the practice behind most rows is not that of most hospitals.
+        # Hospitals of later groups are smaller: the practice of most rows differs from the practice of most hospitals.
         rank = (self.group / (G - 1) - 0.5) if G > 1 else np.zeros(H)
         self.log_size = config.size_sigma * (traits[:, 3 * F] - rank)
         self.sizes = _sizes(config, self.log_size)
@@ -203,7 +206,8 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Probits ``[H, F]`` of the share missing; their mean over sites and features is ``config.missing``."""
+        """Compute probits ``[H, F]`` of the share missing; the mean share over sites and features is
+        ``config.missing``."""
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
             return np.full(practice.shape, -np.inf, np.float32)
@@ -214,12 +218,12 @@ class _Sites:
         share = np.mean([cdf((grid + r) / varied).astype(float) for r in offsets], axis=0)
         base = np.interp(config.missing, share, grid)
         raised = base + rarity + config.group_practice * practice + config.site_practice * site
-        # Missing when m + k s falls below: m + k s ~ N(0, 1 + k^2).
+        # A value is missing when m + k s is below the threshold: m + k s ~ N(0, 1 + k^2).
         raised *= math.hypot(1, config.sicker_measured)
         return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)
 
     def attributes(self) -> list[dict[str, str]]:
-        """Practice group, region, beds and teaching status of each hospital, as text."""
+        """Return practice group, region, beds and teaching status of each hospital, as text."""
         size = (self.log_size - self.log_size.mean()) / (self.log_size.std() or 1.0)
         beds = np.searchsorted([-0.9, 0.1, 1.0], 0.8 * size + 0.6 * self._beds)
         teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
@@ -235,9 +239,11 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Cumulative shares ``[h, 4]`` of ethnicities (without the last, 1) at hospitals ``first`` to ``last - 1``.
+        """Compute cumulative shares ``[h, 4]`` of ethnicities (without the last, 1) at hospitals ``first`` to ``last -
+        1``.
 
-        They are ``SHARES``; all but the first are multiplied by the site's factor, from 0.4 to 2.
+        The shares are ``SHARES``; all but the first are multiplied by the site's factor, from 0.4 to 2, and all are
+        normalised.
         """
         tilt = self._chance[first:last, 3:4]
         shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
@@ -245,7 +251,7 @@ class _Sites:
 
 
 def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats, y: Floats, ethnicity: Floats) -> None:
-    """Fill ``X [n, F]``, ``y [n]``, ``ethnicity [n]`` with the patients of hospitals ``first`` to ``last``."""
+    """Fill ``X [n, F]``, ``y [n]``, ``ethnicity [n]`` with the patients of hospitals ``first`` to ``last - 1``."""
     F = config.features
     sizes = site.sizes[first:last]
     starts = site.starts[first : last + 1] - site.starts[first]
@@ -282,7 +288,7 @@ def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats,
 
 
 def _normal(chance: Floats) -> Floats:
-    """Standard normal values of uniform ones ``[n]`` in [0, 1), which are multiples of 2**-24."""
+    """Transform uniform values ``[n]`` in [0, 1), which are multiples of 2**-24, into standard normal values."""
     from scipy.special import ndtri
 
     values: Floats = ndtri(chance.astype(np.float64) + 2.0**-25)
@@ -290,7 +296,7 @@ def _normal(chance: Floats) -> Floats:
 
 
 def _intercepts(prevalence: Floats, signal: float) -> Floats:
-    """``c [H]`` such that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
+    """Solve for ``c [H]`` such that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
     if signal == 0:
         logits: Floats = np.log(prevalence / (1 - prevalence))
         return logits
@@ -298,7 +304,7 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
     mass = np.exp(-(nodes**2) / 2)
     mass /= mass.sum()
     far = 30 + 8 * signal
-    # The mean grows with c: a table of it is inverted, finely where probabilities are neither 0 nor 1.
+    # The mean increases with c: its table is inverted, on a fine grid where probabilities are neither 0 nor 1.
     grid = np.linspace(-far, far, 6001)
     with np.errstate(over="ignore"):
         mean = (mass / (1 + np.exp(-(grid[:, None] + signal * nodes)))).sum(1)
@@ -306,7 +312,8 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Rows of each hospital, ``[H]``: a floor for all, and the rest shared by lognormal weights to the exact total."""
+    """Compute the rows of each hospital, ``[H]``: a floor for all, and the rest shared by lognormal weights to the
+    exact total."""
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)
@@ -322,7 +329,7 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Ranges of consecutive hospitals with at most ``CHUNK`` rows together (or one hospital)."""
+    """Yield ranges of consecutive hospitals with at most ``CHUNK`` rows together (or one hospital)."""
     first, total = 0, 0
     for h, size in enumerate(sizes.tolist()):
         if h > first and total + size > CHUNK:

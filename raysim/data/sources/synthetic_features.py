@@ -1,4 +1,4 @@
-"""The features of the generated federation: named clinical ones, then generic ones up to the requested number."""
+"""The features of the generated federation: named clinical features, then generic ones up to the requested number."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from raysim.core.streams import stream
 
 Description = tuple[str, str, float, float, float, float, float, float, float | None]
 
-# Each has: name; kind (linear, log, flag); centre and spread (flag: share of ones, and 0); least and greatest value;
-# loading on severity; weight in the logit; how seldom it is measured, in probits (None: always recorded).
+# Fields: name; kind (linear, log, flag); centre and spread (flag: share of ones, and 0); least and greatest value;
+# loading on severity; weight in the logit; rarity of measurement, in probits (None: always recorded).
 FEATURES: tuple[Description, ...] = (
     ("age", "linear", 63, 16, 18, 90, 0.0, 0.45, None),
     ("heart_rate_mean", "linear", 87, 16, 25, 200, 0.4, 0.25, -1.3),
@@ -55,16 +55,17 @@ FEATURES: tuple[Description, ...] = (
 
 
 def feature_names(count: int) -> list[str]:
-    """The first ``count`` feature names: clinical ones, then ``feature_41`` ..."""
+    """Return the first ``count`` feature names: clinical names, then ``feature_41`` ..."""
     return [FEATURES[j][0] if j < len(FEATURES) else f"feature_{j + 1}" for j in range(count)]
 
 
 def descriptions(count: int, seed: int) -> list[Description]:
-    """The first ``count`` features; those beyond the clinical ones are drawn from ``seed``."""
+    """Describe the first ``count`` features; features beyond the clinical ones are sampled from ``seed``."""
     return [FEATURES[j] if j < len(FEATURES) else _further(seed, j) for j in range(count)]
 
 
 def _further(seed: int, j: int) -> Description:
-    """The description of feature ``j``, beyond the clinical ones: linear, weak, as often missing as a usual lab."""
+    """Describe feature ``j``, beyond the clinical ones: linear, with a weak effect, and missing as often as a usual
+    lab."""
     loading, weight = stream(seed, "synthetic-feature", j).standard_normal(2)
     return (f"feature_{j + 1}", "linear", 0, 1, -1e30, 1e30, 0.3 * math.tanh(loading), 0.1 * weight, -0.3)

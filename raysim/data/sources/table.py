@@ -1,4 +1,5 @@
-"""Any table with a column that names the hospital, or a file for each hospital, and a column to predict."""
+"""The source ``table``: any table with a column that names the hospital, or a file for each hospital, and a label
+column."""
 
 from __future__ import annotations
 
@@ -44,39 +45,41 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", title="table")
 
     path: Path = Field(description="a .csv, .csv.gz or .parquet file, or one for each hospital: sites/*.csv")
-    silo: str | None = Field(None, description="the column that names the hospital; None: the files of path do")
+    silo: str | None = Field(
+        None, description="the column that names the hospital; None: the hospitals are named by the files of path"
+    )
     label: str = Field(description="the column to predict")
     task: Literal["classification", "regression"] = Field("classification", description="what the label is")
     unlabelled: Literal["refuse", "drop"] = Field("refuse", description="rows without a label: refuse, or drop them")
-    positive: str | None = Field(None, description="of a binary label, the class that is the event")
+    positive: str | None = Field(None, description="the class of a binary label that is the event")
     numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
     drop: list[str] = Field([], description="columns that are no features")
     na_values: list[str] | dict[str, list[str]] = Field(
-        [], description="values that stand for a missing one: of all features (-999, ?), or {column: [-999]}"
+        [], description="values that mean a missing value: of all features (-999, ?), or {column: [-999]}"
     )
     censored: dict[Literal["<", ">"], Literal["half", "limit", "missing"]] = Field(
-        {}, description='what a value beyond a limit is, such as <0.3: {"<": half}, limit or missing'
+        {}, description='the rule for a value beyond a limit, such as <0.3: {"<": half}, limit or missing'
     )
     units: dict[str, list[str]] = Field(
-        {}, description='how units are written behind numbers, which are taken without: {glucose: [mg/dl, "mg/dL"]}'
+        {}, description='spellings of units behind numbers, which are removed: {glucose: [mg/dl, "mg/dL"]}'
     )
-    separator: str | None = Field(None, description="what separates columns of a text; None: recognised")
+    separator: str | None = Field(None, description="the separator of columns in a text file; None: recognised")
     decimal: Literal[".", ","] | None = Field(None, description="the decimal mark of numbers; None: recognised")
     encoding: str | None = Field(None, description="the encoding of a text, such as cp1252; None: recognised")
-    hospitals: list[str] | None = Field(None, description="the hospitals to keep; None: all")
+    hospitals: list[str] | None = Field(None, description="the hospitals to include; None: all")
     group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
     part: str | None = Field(None, description="the column that names the part, as split.column")
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
     age: str | None = Field(None, description="the column of the patient's age, likewise")
     age_unit: Literal["years", "months", "days"] | None = Field(
-        None, description="what age counts; None: years, unless its name or its values tell otherwise"
+        None, description="the unit of the age; None: years, and a name or values unlike years are refused"
     )
     _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
         [],
-        description="what hospitals are: columns of one value a hospital (likewise), or {region: {hospital: text}}",
+        description="attributes of hospitals: columns of one value per hospital, or {region: {hospital: text}}",
     )
 
     @field_validator("na_values", mode="before")
@@ -98,7 +101,7 @@ class Table(BaseModel):
     def _one_sign(cls, value: str | None) -> str | None:
         value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
         if value is not None and (len(value) != 1 or value in '"\r\n'):
-            raise ValueError(f"{as_yaml(value)} is not one sign; write ',', ';', '|' or tab")
+            raise ValueError(f"{as_yaml(value)} is not a single character; write ',', ';', '|' or tab")
         return value
 
     @field_validator("encoding")
@@ -131,11 +134,11 @@ class Table(BaseModel):
 
     @property
     def _silo(self) -> str:
-        """The column of the hospitals: that of the table, or the one that the names of its files make."""
+        """The column of the hospitals: the configured column, or the column made of the files' names."""
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
-        """The columns that describe hospitals."""
+        """Return the columns that describe hospitals."""
         return self.attributes if isinstance(self.attributes, list) else []
 
     def _never_features(self) -> set[str]:
@@ -144,7 +147,7 @@ class Table(BaseModel):
         }
 
     def reserve(self, by: str | None, column: str | None) -> Table:
-        """This table divided by column ``by``, or into the parts that ``column`` names."""
+        """Return this table divided by column ``by``, or into the parts that ``column`` names."""
         group = self.group if by is None or (by == "patient" and self.group) else by
         changed = {"group": group, "part": column or self.part}
         left = [name for name in (self.group, self.part) if name is not None and name not in changed.values()]
@@ -155,7 +158,7 @@ class Table(BaseModel):
         return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
 
     def with_scores(self, names: tuple[str, ...]) -> Table:
-        """This table with these columns as existing scores."""
+        """Return this table with the columns ``names`` as existing scores."""
         for name in names:
             if name in (self._silo, self.label, self.group, self.part):
                 raise DataError(f"data.scores: '{name}' is the hospital, label, patient or part column; name another")
@@ -169,11 +172,12 @@ class Table(BaseModel):
 
     @property
     def predicts(self) -> str:
-        """What the label is, as a phrase for reports."""
+        """The meaning of the label, as a phrase for reports."""
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """The files of the table. Raises ``DataError`` where there is none, and for what is no table."""
+        """Return the files of the table. Raises ``DataError`` where there is no file, and for a file that is no
+        table."""
         yield from table_files(self.path, "data.path")
 
     def read(self) -> Records:
@@ -193,13 +197,13 @@ class Table(BaseModel):
             raise DataError(self._shown(str(error))) from None
 
     def _shown(self, text: str) -> str:
-        """A sentence with a data frame called so, and not by its file in the cache."""
+        """Replace the path of a data frame's file in the cache by ``the data frame`` in a sentence."""
         if self.path.name != FRAME:
             return text
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
 
     def _records(self, read: Files) -> Records:
-        """The records of what the files hold; :meth:`read`."""
+        """Make the records from the content of the files; see :meth:`read`."""
         from raysim.data.records import Records
 
         self._check_columns(read.table)
@@ -233,13 +237,13 @@ class Table(BaseModel):
         names = [name for name in table.column_names if name not in never]
         made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
         if made.frame.empty:
-            raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
+            raise DataError(f"data.path: '{self.path}' has no feature column apart from silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
         alike: list[str] = []
         for attribute in ("sex", "ethnicity"):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
-                if name not in made.frame:  # which has said it
+                if name not in made.frame:  # a feature column has its own warning
                     alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
             given = number_column(table, self.age, "data.age", reading, kept)
@@ -307,7 +311,8 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """The rows with a label, as :meth:`_keep` gives them; all of them unless others are to be dropped."""
+        """Return the rows with a label, in the form that :meth:`_keep` returns; all rows unless unlabelled rows are to
+        be dropped."""
         import pyarrow.compute as pc
 
         column = table.column(self.label)
@@ -322,7 +327,7 @@ class Table(BaseModel):
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
-        """The rows of the chosen hospitals, their positions in the file (None: all are kept), and a note."""
+        """Return the rows of the chosen hospitals, their positions in the file (None: all rows), and a note."""
         if self.hospitals is None:
             return table, silo, None, ""
         present = set(silo.tolist())
@@ -341,12 +346,12 @@ class Table(BaseModel):
 
 
 def _written(values: Any) -> list[str]:
-    """Marks of missing values as texts: YAML reads -999 as a number, and they are compared as they are written."""
+    """Convert marks of missing values to texts: YAML reads -999 as a number, and marks are compared as texts."""
     if not isinstance(values, list | tuple):
         raise ValueError(f"{as_yaml(values)} is not a list; write [{as_yaml(values)}]")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"{as_yaml(value)} is not the text that stands in the table; quote that")
+            raise ValueError(f"{as_yaml(value)} is not a text; quote the text of the table")
     return [str(value) for value in values]
 
 

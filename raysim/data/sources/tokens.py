@@ -1,9 +1,9 @@
 """Texts as rows of token ids, for models that begin with an embedding.
 
 Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
-Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent ones: a list would have to be
+Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent words. Such a list would have to be
 counted over all hospitals' texts, test rows included, before the first round. With hashing nothing is counted and
-nothing is sent; the price is that some words share an id.
+nothing is sent; the cost is that some words share an id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PADDING, WORDLESS = 0, 1
-"""The ids that no word has: in front of a short text, and for a text without a word (``:-)``)."""
+"""The ids that no word has: padding in front of a short text, and the id of a text without a word (``:-)``)."""
 
 FIRST = 2
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -35,11 +35,11 @@ class Texts(Homed):
     untouched: ClassVar[bool] = True
     tabular: ClassVar[bool] = False
 
-    vocabulary: int = Field(10_000, ge=FIRST + 1, le=2**24, description="ids; float32 holds no more than 2^24 exactly")
-    length: int = Field(50, ge=1, description="words kept of a text, from its beginning")
+    vocabulary: int = Field(10_000, ge=FIRST + 1, le=2**24, description="number of ids; float32 is exact up to 2^24")
+    length: int = Field(50, ge=1, description="number of words used of a text, from its beginning")
 
     def tokens(self, texts: Sequence[str]) -> pd.DataFrame:
-        """Token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""
+        """Return token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""
         import pandas as pd
 
         columns = [f"token_{j}" for j in range(self.length)]
@@ -47,9 +47,9 @@ class Texts(Homed):
 
 
 def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Ids of the first ``length`` lower-cased words of each text, ``[N, length]``, with padding in front.
+    """Compute the ids of the first ``length`` lower-cased words of each text, ``[N, length]``, with padding in front.
 
-    A recurrent model therefore ends on a text's last word. Ids are whole numbers in float32, as features are.
+    A recurrent model therefore ends on a text's last word. Ids are whole numbers in float32, the type of features.
     """
     ids = np.full((len(texts), length), PADDING, dtype=np.float32)
     id_of: dict[str, int] = {}
@@ -63,7 +63,7 @@ def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[
 
 
 def word_id(word: str, vocabulary: int) -> int:
-    """The id of a word, 2 to ``vocabulary - 1``: the same on every machine and in every run."""
+    """Hash a word to its id, 2 to ``vocabulary - 1``: the same on every machine and in every run."""
     digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
     return FIRST + int.from_bytes(digest, "little") % (vocabulary - FIRST)
 

@@ -1,9 +1,13 @@
 """Hourly cohorts in the layout of Yet Another ICU Benchmark, as a federation's rows.
 
 R. van de Water et al., *Yet Another ICU Benchmark: A Flexible Multi-Center Framework for Clinical ML*, ICLR 2024. A
-cohort is a folder of three files: ``dyn.parquet`` (``stay_id``, ``time``, measurements, a row an hour), ``sta.parquet``
-(``stay_id``, what does not change) and ``outc.parquet`` (``stay_id``, ``label``, and ``time`` where every hour has a
-label of its own). A cohort does not say which hospital a stay was at; for eICU its ``patient`` table does.
+cohort is a folder of three files:
+
+- ``dyn.parquet``: ``stay_id``, ``time`` and measurements, one row per hour.
+- ``sta.parquet``: ``stay_id`` and values that do not change.
+- ``outc.parquet``: ``stay_id``, ``label``, and ``time`` where every hour has a separate label.
+
+A cohort does not contain the hospital of a stay; for eICU its ``patient`` table does.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STATISTICS = ("last", "mean", "min", "max", "count")
-"""The features made of each measurement."""
+"""The statistics that are made features of each measurement."""
 
 _FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
 _TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
@@ -42,7 +46,7 @@ _PREDICTS = {
     "sepsis": "sepsis",
     "kidney_function": "kidney function",
 }
-"""What the benchmark's tasks predict, by the name of the cohort's folder."""
+"""The meaning of the label of the benchmark's tasks, by the name of the cohort's folder."""
 
 
 class Yaib(BaseModel):
@@ -57,18 +61,18 @@ class Yaib(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path = Field(description="the cohort's folder, with dyn.parquet, sta.parquet and outc.parquet")
-    eicu: Path = Field(description="the folder of the eICU tables, of which patient is needed and hospital used")
+    eicu: Path = Field(description="the folder of the eICU tables: patient is needed, hospital is used if present")
     silo: Literal["hospital", "ward", "region_beds"] = Field("hospital", description="as in source eicu")
-    hours: int = Field(24, ge=1, description="when the prediction is made; nothing later is a feature")
-    time_unit: Unit | None = Field(None, description="what column time counts where it holds numbers, not durations")
+    hours: int = Field(24, ge=1, description="hour of the prediction; nothing later is a feature")
+    time_unit: Unit | None = Field(None, description="the unit of column time where it contains numbers, not durations")
 
     @property
     def predicts(self) -> str:
-        """What the label is, as a phrase for reports."""
+        """The meaning of the label, as a phrase for reports."""
         return _PREDICTS.get(self.path.name, f"label of {self.path.name}")
 
     def files(self) -> Iterator[Path]:
-        """The cohort's files and the eICU tables used. Raises ``DataError`` where one that is needed is missing."""
+        """Return the cohort's files and the eICU tables used. Raises ``DataError`` where a needed file is missing."""
         for name in _FILES:
             if not (path := self._file(name)).is_file():
                 raise DataError(f"data.path: {self.path} has no {path.name}; point it at the folder of one YAIB task")
@@ -90,7 +94,7 @@ class Yaib(BaseModel):
         return tables
 
     def read(self) -> Records:
-        """Aggregate the cohort. Raises ``DataError`` for files that cannot be read, or are laid out otherwise."""
+        """Aggregate the cohort. Raises ``DataError`` for files that cannot be read or have another layout."""
         list(self.files())
         schemas = {name: self._schema(name) for name in _FILES}
         with database(self._tables()) as connection:
@@ -130,7 +134,7 @@ class Yaib(BaseModel):
         return schema
 
     def _select(self, connection: duckdb.DuckDBPyConnection, hours: Hours) -> list[str]:
-        """Make the table ``cohort``: stays with a label and a hospital; returns notes."""
+        """Make the table ``cohort`` of stays with a label and a hospital; return notes."""
         for name, value in (("minutes", 0.0), ("minimum", 0.0)):
             connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
         for name, choice in (("task", "mortality"), ("silo", self.silo)):
@@ -176,7 +180,8 @@ class Yaib(BaseModel):
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
-        """Columns of ``sta``: numbers as float32, texts as categories, ``[N]`` each in the order of the cohort."""
+        """Return the columns of ``sta``: numbers as float32, texts as categories, ``[N]`` each in the order of the
+        cohort."""
         import pandas as pd
 
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
@@ -194,12 +199,12 @@ class Yaib(BaseModel):
     def _dynamic(
         self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema, hour: int
     ) -> dict[str, NDArray[np.float32]]:
-        """``<measurement>_<statistic>`` over the first hours, ``[N]`` each in the order of the cohort."""
+        """Compute ``<measurement>_<statistic>`` over the first hours, ``[N]`` each in the order of the cohort."""
         chosen, measured = [], [field.name for field in schema if field.name not in _FILES["dyn"]]
         for k, field in enumerate(schema.field(name) for name in measured):
             if not is_number(field.type):
                 raise DataError(f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers")
-            # Sums of decimals do not depend on the order of rows; of two rows of an hour, the larger counts as last.
+            # Sums of decimals do not depend on the order of rows. Of two rows of an hour, the larger value is the last.
             exact = f"TRY_CAST(v{k} AS DECIMAL(38, 9))"
             chosen += [
                 f"arg_max(v{k}, row(time, v{k})) AS v{k}_last",

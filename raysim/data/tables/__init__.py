@@ -1,1 +1,1 @@
-"""Tables of any make: what a file holds, how it is written, and what its columns are."""
+"""Reading of users' tables: the form of a file, its content, and the roles of its columns."""

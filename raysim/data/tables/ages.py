@@ -11,7 +11,7 @@ from raysim.core.errors import DataError
 from raysim.data.tables.columns import placed
 
 OLDEST = 130
-"""No patient has more years."""
+"""The largest age of a patient, in years; a higher one is an error."""
 
 _IN_YEAR = {"years": 1.0, "months": 12.0, "days": 365.25}
 _OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as", re.IGNORECASE)
@@ -20,22 +20,21 @@ _OTHER = re.compile(r"month|monat|mois|mes(es)?$|mnth|day|tage|jours?$|d[ií]as"
 def in_years(
     ages: NDArray[np.float64], name: str, unit: str | None, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """Ages ``[N]`` of the column ``name`` in years; ``unit``: what they count, None: years, as far as is possible.
+    """Convert ages ``[N]`` of the column ``name`` to years.
 
-    ``rows [N]``: the position of each row in the file; None: they are all of it. Raises ``DataError`` where the name or
-    a value says that they are no years, and for ages that nobody has.
+    ``unit`` is the unit of the ages; with None they must be years. ``rows [N]`` is the position of each row in the
+    file; None: the rows are the whole file. Raises ``DataError`` for ages below 0 or above :data:`OLDEST` and, without
+    a unit, for a name of months or days.
     """
     if unit is None and _OTHER.search(name):
-        raise DataError(
-            f"data.age: column '{name}' is not called like years; say what it counts (data.age_unit: months)"
-        )
+        raise DataError(f"data.age: column '{name}' has a name unlike years; set its unit (data.age_unit: months)")
     years = ages / _IN_YEAR[unit or "years"]
     wrong = (years < 0) | (years > OLDEST)
     if wrong.any():
         at = int(wrong.argmax())
         what = "less than 0" if years[at] < 0 else f"more than {OLDEST} years"
         raise DataError(
-            f"data.age: column '{name}' holds {ages[at]:g} in row {placed(at, rows)}, {what}; say what it counts "
-            f"(data.age_unit: months, or days), or that it stands for a missing value (data.na_values)"
+            f"data.age: column '{name}' holds {ages[at]:g} in row {placed(at, rows)}, {what}; set its unit "
+            f"(data.age_unit: months, or days), or mark the value as missing (data.na_values)"
         )
     return years

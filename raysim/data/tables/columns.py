@@ -1,4 +1,4 @@
-"""Reads columns of an Arrow table as numbers or texts, or raises an error that names the first bad row."""
+"""Read columns of an Arrow table as numbers or texts, or raise an error that names the first bad row."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def numbers(
     remedy: str = "correct it, leave it empty, or make the column categorical",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """A column as float64 ``[N]``, NaN where empty; refuses what is not a finite number.
+    """Read a column as float64 ``[N]``, NaN where empty. Raises ``DataError`` for values that are no finite float32
+    number.
 
-    ``remedy``: what the error advises for a text among numbers. ``rows [N]``: the position of each row in the file;
-    None: they are all of it.
+    ``remedy`` is the advice of the error for a text among numbers. ``rows [N]`` is the position of each row in the
+    file; None: the rows are the whole file.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -39,7 +40,7 @@ def numbers(
             raise DataError(f"{field}: column '{name}' holds '{text}' in row {first}, not a number; {remedy}")
     if not (is_number(column.type) or is_text(column.type) or pa.types.is_null(column.type)):
         raise DataError(f"{field}: column '{name}' holds {column.type}, not numbers; convert it or drop it")
-    # Whole numbers beyond 2**53 are rounded, as those of a CSV are.
+    # Whole numbers beyond 2**53 are rounded, as in a CSV.
     values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     infinite = np.isinf(values) | (np.abs(values) > np.finfo(np.float32).max)
     if infinite.any():
@@ -59,9 +60,10 @@ def texts(
     remedy: str = "fill them or remove the rows",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
-    """A column as texts ``[N]``; an empty one is ``unknown``, or refused with the ``remedy`` where that is None.
+    """Read a column as texts ``[N]``; an empty value becomes ``unknown``, or is refused with the ``remedy`` if that is
+    None.
 
-    ``rows [N]``: the position of each row in the file; None: they are all of it.
+    ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
     """
     import pyarrow.compute as pc
 
@@ -71,7 +73,7 @@ def texts(
         raise DataError(
             f"{field}: column '{name}' has no value in {counted(column.null_count, 'row')} (first: row {row}); {remedy}"
         )
-    # One object for each text, not for each row: a hospital's name may stand in many rows.
+    # One object for each text, not for each row: a hospital's name may occur in many rows.
     encoded = pc.dictionary_encode(column).combine_chunks()
     different = np.array([*encoded.dictionary.to_pylist(), unknown], object)
     values: NDArray[Any] = different[encoded.indices.fill_null(-1).to_numpy()]
@@ -79,7 +81,7 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts without '.0' where all are whole numbers: a program that has read them as numbers writes them so."""
+    """Remove '.0' from texts where all are whole numbers: a program that has read them as numbers adds it."""
     import pyarrow.compute as pc
 
     if not pc.any(pc.ends_with(column, ".0")).as_py():
@@ -89,12 +91,12 @@ def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:
-    """The row in the file, from 1, of the row ``at``, from 0; ``rows``: as in :func:`numbers`."""
+    """Return the row in the file, from 1, of the row ``at``, from 0; ``rows`` as in :func:`numbers`."""
     return (at if rows is None else int(rows[at])) + 1
 
 
 def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
-    """A column as text: whole numbers without '.0', true/false as True/False, null where a number is NaN.
+    """Return a column as text: whole numbers without '.0', true/false as True/False, null where a number is NaN.
 
     Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
     """
@@ -116,7 +118,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
 
 def _whole(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Floating-point numbers, empty where they are NaN, as integers where all are whole and fit int64."""
+    """Return floating-point numbers, null where they are NaN, as integers where all are whole and fit int64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -124,14 +126,14 @@ def _whole(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
     row = pc.index(pc.is_inf(column), True).as_py()
     if row >= 0:
         raise DataError(f"{field}: column '{name}' holds an infinite value in row {row + 1}; correct it")
-    # Both bounds are exact as floats; the upper one is the smallest number that does not fit.
+    # Both bounds are exact as floats; the upper bound is the smallest number that does not fit.
     fits = pc.and_(pc.greater_equal(column, -(2.0**63)), pc.less(column, 2.0**63))
     whole = pc.and_(pc.equal(column, pc.round(column)), fits)
     return pc.cast(column, pa.int64()) if pc.all(pc.fill_null(whole, True)).as_py() else column
 
 
 def is_text(type: pa.DataType) -> bool:
-    """Whether a column holds texts, or is a dictionary of texts."""
+    """Whether a column contains texts, or is a dictionary of texts."""
     import pyarrow as pa
 
     inner = type.value_type if pa.types.is_dictionary(type) else type
@@ -139,7 +141,7 @@ def is_text(type: pa.DataType) -> bool:
 
 
 def is_number(type: pa.DataType) -> bool:
-    """Whether a column holds numbers or truth values."""
+    """Whether a column contains numbers or truth values."""
     import pyarrow as pa
 
     tests: Sequence[Any] = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)

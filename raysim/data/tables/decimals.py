@@ -1,7 +1,7 @@
-"""Numbers with a decimal comma, or with marks between thousands, as plain numbers.
+"""Convert numbers with a decimal comma, or with thousands separators, to plain numbers.
 
-The decimal mark is recognised where nothing else is possible, else asked for. It tells what a comma or a point before
-three digits is: ``1,234`` is 1234 where the decimal mark is a point.
+The decimal mark is recognised where only one reading is possible; otherwise an error asks for it. It decides the
+meaning of a comma or a point before three digits: ``1,234`` is 1234 where the decimal mark is a point.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 Mark = Literal[".", ","]
 
-_BEYOND = r"^\s*(?:[<>]=?|≤|≥)?\s*[+-]?"  # a limit and a sign, where a number begins with them
+_BEYOND = r"^\s*(?:[<>]=?|≤|≥)?\s*[+-]?"  # a sign of a limit and a plus or minus before a number, if any
 _POWER = r"(?:[eE][+-]?[0-9]+)?\s*$"
-_HEAD = "[1-9][0-9]{0,2}"  # before the first mark between thousands
-_SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"  # marks that are no decimal mark
+_HEAD = "[1-9][0-9]{0,2}"  # digits before the first thousands separator
+_SPACED = rf"(?:['’][0-9]{{3}})+|(?:[{SPACES}][0-9]{{3}})+"  # thousands separators that cannot be decimal marks
 _POINTS, _COMMAS = r"(?:\.[0-9]{3})+", r"(?:,[0-9]{3})+"
 _COMMA = rf"{_BEYOND}(?:[0-9]*|{_HEAD}(?:{_SPACED}|{_POINTS})),[0-9]+{_POWER}"
 _POINT = rf"{_BEYOND}(?:[0-9]*|{_HEAD}(?:{_SPACED}|{_COMMAS}))\.[0-9]+{_POWER}"
@@ -47,16 +47,18 @@ def with_points(
     usual: Mark | None = None,
     numeric: Collection[str] = (),
 ) -> tuple[pa.Table, Mark, str]:
-    """The table with plain numbers, the decimal mark that they had, and a remark on marks between thousands, if any.
+    """Return the table with plain numbers, its decimal mark, and a remark on thousands separators (empty without any).
 
-    - ``named``: the mark that the configuration names; None: it follows from the columns of text that are numbers for
-      the most part.
-    - ``recognise``: whether a comma in them can be a decimal mark without being named. Where commas separate columns,
-      or nothing does, it can in ``numeric`` columns alone.
-    - ``as_text``: columns that are no numbers. ``where``: the table in errors, which name ``field``.
-    - ``usual``: the mark that decides in doubt. ``numeric``: columns that are numbers, whatever else stands in them.
+    - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
+      numbers.
+    - ``recognise``: whether a comma can be recognised as the decimal mark. It is false where commas separate columns,
+      or nothing does; a comma can then be the decimal mark in ``numeric`` columns alone.
+    - ``as_text``: columns that are no numbers.
+    - ``where``: the table's name in errors, which begin with ``field``.
+    - ``usual``: the decimal mark that decides where two readings are possible.
+    - ``numeric``: columns that are numbers, whatever other texts they contain.
 
-    Raises ``DataError`` for commas that may be either, and for commas and points side by side.
+    Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -99,13 +101,13 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """The decimal mark of the ``texts``, of which those that are ``odd`` are not all plain numbers already."""
+    """Recognise the decimal mark of the ``texts``; the ``odd`` columns among them are not all plain numbers already."""
     import pyarrow as pa
 
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
-        told = between == commas and _count(column, _TELLING)  # by 1,234.5 in the same column
+        told = between == commas and _count(column, _TELLING)  # the same column contains numbers such as 1,234.5
         if commas and not told and (name in numeric or _is_number(column, commas)):
             decimals[name] = commas, between
     if not decimals:
@@ -121,7 +123,7 @@ def _mark(
     why = (
         f", and column '{floats[0]}' numbers with a point"
         if floats
-        else ", always with three digits behind it, as thousands have it"
+        else ", always with three digits after it, as between thousands"
         if thousands
         else ""
         if recognise or numbers
@@ -140,14 +142,14 @@ def _mark(
 
 
 def _with_minus(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts with a hyphen for the minus sign of typesetters before a number."""
+    """Replace the typesetter's minus sign before a number by a hyphen."""
     import pyarrow.compute as pc
 
     return pc.replace_substring_regex(column, r"^(\s*(?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2")
 
 
 def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
-    """Texts as plain numbers, where they are numbers with the decimal ``mark`` and others between thousands."""
+    """Convert texts that are numbers with the decimal ``mark``, and possibly thousands separators, to plain numbers."""
     import pyarrow.compute as pc
 
     other = "." if mark == "," else ","
@@ -159,7 +161,7 @@ def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
 
 
 def _is_number(column: pa.ChunkedArray, count: int) -> bool:
-    """Whether a column is numbers for the most part, of which ``count`` are written with marks."""
+    """Whether a column is mostly numbers; ``count`` of them have a decimal comma or thousands separators."""
     return 2 * count > len(column) - column.null_count or find(column).kind in ("mixed", "number")
 
 
@@ -169,7 +171,7 @@ def _has_points(column: pa.ChunkedArray) -> bool:
 
 
 def _count(column: pa.ChunkedArray, pattern: str) -> int:
-    """How many texts match the ``pattern``."""
+    """Count the texts that match the ``pattern``."""
     import pyarrow.compute as pc
 
     return pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0

@@ -1,4 +1,4 @@
-"""The feature columns of a user's table by kind: numbers as float32, texts as categories, and what is to be said."""
+"""The feature columns of a user's table by kind: numbers as float32, texts as categories, with notes and warnings."""
 
 from __future__ import annotations
 
@@ -24,42 +24,43 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_CATEGORIES = 100
-"""A column with more categories must be listed in ``data.categorical``."""
+"""Largest number of categories of a column that is not listed in ``data.categorical``."""
 
 MANY_CATEGORIES = 50
-"""A column with more categories that is not listed there is said."""
+"""Largest number of categories of a column that is not listed in ``data.categorical`` without a warning."""
 
 MANY_NUMBERS = 12
-"""So many different numbers among the texts of a categorical column that is not listed are said."""
+"""Largest number of different numbers among the texts of an unlisted categorical column without a warning."""
 
 FURTHER = "..."
-"""Stands in a list of columns for every further column of that kind."""
+"""The entry in a list of columns that means every further column of that kind."""
 
 _NAMED = 12
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which columns are features of which kind: a list that is None, or holds ``...``, takes all further ones."""
+    """The columns wanted as features of each kind: a list that is None, or contains ``...``, includes all further
+    columns."""
 
     numeric: Sequence[str] | None
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """The kind that a column is listed as; None where it is not listed."""
+        """Return the kind that a column is listed as; None where it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
 
     def further(self, kind: Literal["numeric", "categorical"]) -> bool:
-        """Whether columns of a kind are features without being listed."""
+        """Whether unlisted columns of a kind are features."""
         listed = self.numeric if kind == "numeric" else self.categorical
         return listed is None or FURTHER in listed
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumns:
-    """The features of a table's rows, and what is to be said of them."""
+    """The features of a table's rows, with notes and warnings about them."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
@@ -69,10 +70,10 @@ class FeatureColumns:
 def feature_columns(
     table: pa.Table, names: Sequence[str], wanted: Wanted, reading: Reading, rows: NDArray[np.int64] | None
 ) -> FeatureColumns:
-    """The features among the columns ``names`` of a table, in its order.
+    """Make the features of the columns ``names`` of a table, in the table's order.
 
-    ``rows [N]``: the position of each row in the file; None: they are all of it. Raises ``DataError`` for the first
-    column that holds neither numbers nor categories, and names the others.
+    ``rows [N]`` is the position of each row in the file; None: the rows are the whole file. Raises ``DataError`` for
+    columns of neither numbers nor categories; the message describes the first such column and names the rest.
     """
     import pandas as pd
     import pyarrow as pa
@@ -119,7 +120,7 @@ def feature_columns(
             )
     if refused:
         first_name, *others = refused
-        more = f"; the same of {counted(len(others), 'more column')}: {_quoted(others)}" if others else ""
+        more = f"; the same for {counted(len(others), 'more column')}: {_quoted(others)}" if others else ""
         raise DataError(f"data.path: {refused[first_name]}{more}")
     if left:
         notes.append(f"no features, as data.numeric or data.categorical list others: {_quoted(left)}")
@@ -129,9 +130,10 @@ def feature_columns(
 def number_column(
     table: pa.Table, name: str, field: str, reading: Reading, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """A column of numbers ``[N]`` beside the features, NaN where empty, read as these are.
+    """Read a column of numbers ``[N]`` that is no feature, NaN where empty, in the same way as features.
 
-    ``rows``: as in :func:`feature_columns`. Raises ``DataError`` naming ``field`` and the keys that settle other marks.
+    ``rows`` as in :func:`feature_columns`. Raises ``DataError`` that begins with ``field`` and names the keys that tell
+    how to read other marks.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -142,16 +144,16 @@ def number_column(
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """List the first few names, and how many more there are."""
     return some([f"'{name}'" for name in names], _NAMED)
 
 
 def _typed(
     table: pa.Table, name: str, asked: Literal["numeric", "categorical"] | None, reading: Reading
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
-    """A column as numbers, truth values or texts; what its texts hold; and notes on units and limits.
+    """Return a column as numbers, truth values or texts, a finding on its texts, and notes on units and limits.
 
-    A dictionary is an explicit category: its texts stay texts.
+    A dictionary is an explicit category: its texts stay texts unless ``asked`` is ``numeric``.
     """
     import pyarrow as pa
 
@@ -184,7 +186,7 @@ def _typed(
 
 
 def _dates(column: pa.ChunkedArray) -> Finding:
-    """What a column of typed dates or times holds."""
+    """Return the finding for a column of typed dates or times."""
     import pyarrow.compute as pc
 
     recorded = len(column) - column.null_count
@@ -210,26 +212,26 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
         raise DataError(
             f"data.categorical: text column '{name}' holds {len(categories):,} different values, more than "
             f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
-            f"data.categorical ([{scalar(name)}, ...]) to keep it all the same"
+            f"data.categorical ([{scalar(name)}, ...]) to keep it anyway"
         )
     return pd.Series(pd.Categorical(values, categories=natural(categories)))
 
 
 def _alike(name: str, values: pd.Series[Any]) -> list[str]:
-    """What is to be said of categories that are probably one, written in several ways."""
+    """Return a warning about categories that are probably one, written in several ways."""
     groups = twins(values.cat.categories)
     if not groups:
         return []
     rows = {str(category): int(n) for category, n in values.value_counts().items()}
     more = f", and {counted(len(groups) - 1, 'more group')} of such" if len(groups) > 1 else ""
     return [
-        f"categories {written(groups[0], rows)} of column '{name}' differ in blanks or "
-        f"capitals alone{more}: each is a feature of its own; write them alike"
+        f"categories {written(groups[0], rows)} of column '{name}' differ only in blanks or "
+        f"capitals{more}: each is a separate feature; write them alike"
     ]
 
 
 def _doubts(name: str, found: Finding | None) -> list[str]:
-    """What is to be said of a column that is taken as categories without being listed."""
+    """Return warnings about a column that is read as categories without being listed."""
     if found is None:
         return []
     doubts = []
@@ -245,7 +247,7 @@ def _doubts(name: str, found: Finding | None) -> list[str]:
             "be numbers that are written in another way"
         )
     elif found.categories > MANY_CATEGORIES:
-        doubts.append(f"column '{name}' has {found.categories:,} categories, each a feature of its own")
+        doubts.append(f"column '{name}' has {found.categories:,} categories, each a separate feature")
     return [f"{doubt}; list it in data.categorical ([{scalar(name)}, ...]) if that is meant" for doubt in doubts]
 
 

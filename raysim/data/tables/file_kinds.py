@@ -1,4 +1,5 @@
-"""What a file is by its content, whatever its name says; what no table can be read from is refused with a remedy."""
+"""Recognise the kind of a file by its content rather than its name; a file that is no table is refused with a
+remedy."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from typing import Literal
 from raysim.core.errors import DataError
 
 Kind = Literal["text", "gzip", "parquet"]
-"""What can be read: text, text in gzip, and Parquet."""
+"""The kinds that can be read: text, text in gzip, and Parquet."""
 
 HEAD = 4096
-"""The bytes at the beginning of a file that say what it is."""
+"""Number of bytes at the beginning of a file from which its kind is recognised."""
 
 _BY_PANDAS = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel workbook of the old kind", "read_excel", "xlrd"),
@@ -25,7 +26,7 @@ _BY_PANDAS = (
     (b"ARROW1", "a Feather file", "read_feather", ""),
     (b"ORC", "an ORC file", "read_orc", ""),
 )
-"""Beginnings of files that pandas converts: what they are, its function, and the package that it needs."""
+"""Beginnings of files that pandas converts, each with the file's kind, the function, and the package that it needs."""
 
 _PACKED = (
     (b"BZh", "compressed by bzip2", "bunzip2 -k"),
@@ -34,7 +35,7 @@ _PACKED = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
     (b"Rar!", "a RAR archive", "unrar x"),
 )
-"""Beginnings of compressed files: what they are, and the command that takes them apart."""
+"""Beginnings of compressed files, each with the file's kind and the command that unpacks it."""
 
 _NO_TABLES = (
     (b"%pdf", "a PDF", "ask for the table behind it as CSV"),
@@ -48,11 +49,12 @@ _NO_TABLES = (
     (b"\x89png", "a picture", "ask for the table as CSV"),
     (b"\xff\xd8\xff", "a picture", "ask for the table as CSV"),
 )
-"""Beginnings (in small letters) of files that hold no table: what they are, and what to do."""
+"""Beginnings (in lower case) of files without a table, each with the file's kind and a remedy."""
 
 
 def kind_of(path: Path, field: str) -> Kind:
-    """What the file at ``path`` is. Raises ``DataError`` naming ``field``, with a remedy, where it is no table."""
+    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field``, with a remedy, where it is no
+    table."""
     head = head_of(path)
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -68,13 +70,13 @@ def kind_of(path: Path, field: str) -> Kind:
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file."""
+    """Read the first bytes of a file."""
     with path.open("rb") as file:
         return file.read(HEAD)
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """What else than a table the file is, and what to do; None where it may be text."""
+    """Describe a file that is no table, and what to do; None where the file may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"
@@ -100,7 +102,7 @@ def _refused(path: Path, head: bytes) -> str | None:
 
 
 def _zipped(path: Path) -> str:
-    """What to do with a file that begins as a zip archive does."""
+    """Describe a file that begins like a zip archive, and what to do."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -115,7 +117,7 @@ def _zipped(path: Path) -> str:
 
 
 def _converted(path: Path, reading: str, package: str = "", also: str = "") -> str:
-    """The command that writes what ``reading`` gives as a CSV file beside ``path``."""
+    """Return the command that writes the result of ``reading`` as a CSV file next to ``path``."""
     out = path.with_suffix(".csv")
     out = path.with_suffix(".converted.csv") if out == path else out
     program = f"import {also}pandas; {reading}.to_csv({str(out)!r}, index=False)"
@@ -124,12 +126,12 @@ def _converted(path: Path, reading: str, package: str = "", also: str = "") -> s
 
 
 def _quoted(program: str) -> str:
-    """A program as one word of a shell: in double quotes where nothing in it would be read by the shell."""
+    """Quote a program as one word of a shell; double quotes are used where the shell would change nothing in it."""
     return shlex.quote(program) if any(letter in program for letter in '"$`\\!') else f'"{program}"'
 
 
 def _one_of(tables: Callable[[Path], list[str]], path: Path) -> str:
-    """The only table of a database, or a place for its name."""
+    """Return the only table of a database, or ``TABLE`` where there is not exactly one with a plain name."""
     names = tables(path)
     return names[0] if len(names) == 1 and names[0].isidentifier() else "TABLE"
 

@@ -1,4 +1,4 @@
-"""What hospitals are, from a user's table: region, teaching, beds."""
+"""Attributes of hospitals from a user's table: region, teaching, beds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""Where a table does not say what a hospital is, and where its rows differ."""
+"""The values of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
+(``MIXED``)."""
 
 
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """What each hospital is, by name and attribute, and a warning for each attribute that differs within hospitals.
+    """Return the attributes of each hospital by name, and a warning for each attribute that differs within hospitals.
 
-    ``given``: columns, or by attribute the hospitals' values; ``silo [N]``: the hospital of each row of ``table``.
-    Raises ``DataError`` for a hospital that has no rows.
+    ``given`` are columns, or by attribute the hospitals' values; ``silo [N]`` is the hospital of each row of ``table``.
+    Raises ``DataError`` for a hospital without rows.
     """
     names, of_row = np.unique(silo.astype(str), return_inverse=True)
     described: dict[str, dict[str, str]] = {name: {} for name in names.tolist()}

@@ -1,7 +1,7 @@
-"""What a column of texts holds: numbers, truth values, dates, categories, or numbers with a few other marks among them.
+"""Recognise the kind of a column of texts: numbers, truth values, dates, categories, or numbers with a few other marks.
 
-A column's kind follows from its values, whatever carries them: a CSV file, a Parquet file or a data frame. Numbers with
-other marks among them are no categories, since one stray ``<0.3`` would make a column of each number.
+A column's kind follows from its values, in the same way for a CSV file, a Parquet file and a data frame. Numbers with
+other marks among them are no categories, since one stray ``<0.3`` would make a feature of each number.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),
 )
-"""The texts that stand for a missing value in every column of every table, with blanks around them or without."""
+"""The texts that mean a missing value in every column of every table, with or without blanks around them."""
 
 TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
-"""How truth values are written."""
+"""The spellings of truth values."""
 
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
-"""How a number is written, blanks around it aside."""
+"""The pattern of a number, without blanks around it."""
 
 SPACES = " \u00a0\u2009\u202f"
-"""Blanks that may stand between the thousands of a number, for a regular expression."""
+"""Blanks that may separate the thousands of a number, for a regular expression."""
 
 _NUMBER, _ZEROS = re.compile(NUMBER), re.compile(r"[+-]?0[0-9]")
 _LETTERS = r"[^\W\d_]"
@@ -74,23 +74,24 @@ _FORMS: tuple[tuple[Form, re.Pattern[str]], ...] = (
 )
 _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
-"""So many different values are few: texts such as ``5 mg`` or ``5/6`` may then be levels."""
+"""Largest number of different values at which texts such as ``5 mg`` or ``5/6`` may be levels."""
 
 _SHOWN, _LONGEST = 5, 20
-"""How many marks a message shows, and how many letters of each."""
+"""Largest number of marks in a message, and largest number of letters of each mark."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a column of ``rows`` texts holds.
+    """The kind and the counts of a column of ``rows`` texts.
 
-    - ``kind``: ``mixed`` is numbers with other marks among them.
-    - ``recorded``: the rows with a value.
-    - ``numbers``, ``different``: the rows with a number, and how many different numbers there are.
-    - ``categories``: how many different texts there are, numbers included.
-    - ``marks``: the rows of each text that is no number, the most frequent first; ``forms``: the rows of each form.
+    - ``kind``: the kind; ``mixed`` is numbers with other marks among them.
+    - ``recorded``: number of rows with a value.
+    - ``numbers``, ``different``: number of rows with a number, and of different numbers.
+    - ``categories``: number of different texts, numbers included.
+    - ``marks``: number of rows of each text that is no number, the most frequent first.
+    - ``forms``: number of rows of each form of these texts.
     - ``first``: the first row with such a text, from 1 among the column's rows.
-    - ``zeros``: whether numbers are written with zeros before them, as codes are.
+    - ``zeros``: whether some numbers have leading zeros, which suggests codes.
     """
 
     kind: Kind
@@ -110,22 +111,22 @@ class Finding:
         return some([f"'{_short(mark)}' ({n:,})" for mark, n in self.marks.items()], _SHOWN)
 
     def of(self, *forms: Form) -> list[str]:
-        """The marks of some forms, the most frequent first."""
+        """Return the marks of some forms, the most frequent first."""
         return [mark for mark in self.marks if _form(mark.strip()) in forms]
 
     @property
     def censored(self) -> dict[str, str]:
-        """What values beyond a limit are best taken as, for each sign that there is."""
+        """The proposed rule for values beyond a limit, by sign, for the signs that occur."""
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
 
     @property
     def units(self) -> list[str]:
-        """The units behind numbers, each as it is written, the most frequent first."""
+        """The units behind numbers, as they are spelled in the column, the most frequent first."""
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """The keys of ``data`` that settle what the marks of the column ``name`` are, as YAML."""
+        """Return the keys of ``data``, as YAML, that can tell how to read the marks of the column ``name``."""
         settling = []
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
@@ -142,17 +143,17 @@ class Finding:
 
     @property
     def one_unit(self) -> bool:
-        """Whether numbers have one unit, in whatever capitals; numbers without one may be of another."""
+        """Whether all units are the same, apart from capitals; a number without a unit may have another."""
         return len({unit.casefold() for unit in self.units}) == 1
 
 
 _LIMITS = (("<", "<≤", "half"), (">", ">≥", "limit"))
 _DATED = re.compile(r"date|datum|fecha|time|zeit|dob|birth|geburt|naissance", re.IGNORECASE)
-_DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099, as spreadsheets count days
+_DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099 in spreadsheets' days
 
 
 def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
-    """What a column of texts ``[N]`` holds; a missing value is null, or one of :data:`MISSING`."""
+    """Examine a column of texts ``[N]``; a missing value is null, or one of :data:`MISSING`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -199,8 +200,8 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
         return "number"
     dates = forms.get("date", 0)
     if 2 * dates > recorded or (dates >= numbers and dates == recorded - numbers):
-        return "date"  # a spreadsheet may have made numbers of some
-    # What means "no value" says nothing on the others, however many there are.
+        return "date"  # a spreadsheet may have turned some dates into numbers
+    # Marks of "no value" are no evidence for the kind of the other values, however many there are.
     telling = recorded - forms.get("absent", 0)
     like = numbers + sum(forms.get(form, 0) for form in ("limit", "unit", "comma", "grouped"))
     if not like or 2 * like <= telling:
@@ -208,7 +209,7 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
     few = different + len(marks) <= _FEW
     codes = forms.get("code", 0) + (forms.get("pair", 0) if few else 0)
     if numbers and codes == recorded - numbers:
-        return "category"  # such as ICD-9: 250.00, V45.81
+        return "category"  # for example ICD-9: 250.00, V45.81
     # Without a plain number, limits and units may be levels: <18, >65; 5 mg, 10 mg.
     told = forms.get("comma") or forms.get("grouped")
     if not numbers and not told and (few or not forms.get("unit")):
@@ -217,10 +218,10 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
 
 
 def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
-    """The first and last day of a column of numbers ``[N]`` that are probably dates; None where they are not.
+    """Return the first and last day of a column of numbers ``[N]`` that are probably dates; None for other numbers.
 
-    Such are whole numbers of year, month and day (``20200131``), and in a column that is called like a date days as
-    spreadsheets count them (``43861``).
+    Such numbers are whole numbers of year, month and day (``20200131``). In a column whose name suggests dates, they
+    are also days as spreadsheets count them (``43861``).
     """
     recorded = np.unique(values[~np.isnan(values)])
     if not len(recorded):
@@ -237,9 +238,9 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
 
 
 def described(name: str, found: Finding, row: int | None, categories: bool = True) -> str:
-    """What is wrong with a column ``name`` that is ``mixed`` or of dates, and what settles it; ``row``: of the file.
+    """Describe what is wrong with a ``mixed`` column or a column of dates called ``name``, and how to resolve it.
 
-    ``categories``: whether it may be one of categories, too.
+    ``row`` is the row in the file of its first mark. ``categories``: whether the column may also be read as categories.
     """
     if found.kind == "date":
         return (

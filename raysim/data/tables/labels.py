@@ -28,19 +28,20 @@ EVENT = re.compile(
     r"décédé|décédée|deces|décès|fallecido|readmitted",
     re.IGNORECASE,
 )
-"""What the event is called, of two classes."""
+"""The names of an event among two classes."""
 
 _ANSWERS = frozenset(("0", "1", "no", "yes", "n", "y", "false", "true", "f", "t", "nein", "ja", "non", "oui"))
-_SINGLE = 3  # classes of one row that are named
-_ENOUGH = 20  # rows: in a smaller table a class of one row is no surprise
+_SINGLE = 3  # classes of one row that warnings name
+_ENOUGH = 20  # fewest rows of a table in which a class of one row is warned of
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
     """The label of ``N`` rows.
 
-    - ``y [N]``: indices into ``classes``, or numbers where there are none.
-    - ``described``: the classes, or the range of the numbers; ``warnings``: what is to be said of them.
+    - ``y [N]``: indices into ``classes``, or numbers where there are no classes.
+    - ``described``: the classes, or the range of the numbers.
+    - ``warnings``: doubts about the event, and classes of a single row.
     """
 
     y: NDArray[Any]
@@ -50,7 +51,10 @@ class Labels:
 
 
 def number_labels(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> Labels:
-    """Real labels from the column ``name``; ``rows [N]``: the position of each row in the file, None: all of it."""
+    """Read real labels from the column ``name``.
+
+    ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
+    """
     _check_filled(table, name, rows)
     values = numbers(table, name, "data.label", remedy="correct it or remove the row", rows=rows)
     if (empty := np.isnan(values)).any():
@@ -74,7 +78,7 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
-    """Classes from the column ``name``, of which ``positive`` is the event; ``rows`` as in :func:`number_labels`."""
+    """Read classes from the column ``name``, with ``positive`` as the event; ``rows`` as in :func:`number_labels`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -114,7 +118,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
     counts = dict(zip(labels, np.bincount(indices).tolist(), strict=True))
     check_twins("data.label", "classes", counts)
     if len(labels) > 2 and {each.strip().casefold() for each in labels} <= _ANSWERS:
-        raise DataError(f"data.label: {written(labels, counts)} are two answers in several words; write them alike")
+        raise DataError(f"data.label: {written(labels, counts)} are two answers in several spellings; write them alike")
     classes = natural(labels)
     if positive is not None:
         if positive not in classes:
@@ -136,7 +140,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
 
 
 def event_of(classes: Sequence[str]) -> str | None:
-    """Of two classes the event, where that is not the last one by its name.
+    """Return the event of two classes where its name suggests that it is the first; None otherwise.
 
     >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
     ('died', None, None)
@@ -148,11 +152,13 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """A warning where the last of two classes is taken as the event and may not be meant."""
+    """Return a warning where the last of two classes becomes the event and another class may be meant."""
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', as the later of 1 and 2"
     elif (first := event_of(classes)) is not None:
-        doubt = f"the event of label '{name}' is '{classes[1]}', as the last class, and '{first}' is called like one"
+        doubt = (
+            f"the event of label '{name}' is '{classes[1]}', as the last class, and '{first}' is named like an event"
+        )
     else:
         return ()
     return (f"{doubt}; name the event that is meant (data.positive: {scalar(classes[0])})",)

@@ -1,4 +1,4 @@
-"""The marks that stand for a missing value in a user's table, taken out of it."""
+"""Replace the marks of missing values in a user's table by nulls."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def without_marks(
     table: pa.Table, reading: Reading, kept: Mapping[str, str], skipped: Collection[str]
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """The table with nulls for marks of missing values, and a warning for each mark that stands in no row.
+    """Return the table with nulls for marks of missing values, and a warning for each mark that occurs in no row.
 
-    Marks of all columns are not taken out of the columns ``skipped``. Raises ``DataError`` where they stand in one of
-    the columns ``kept``, which says what each of these is.
+    Marks of all columns are not replaced in the columns ``skipped``. Raises ``DataError`` where they occur in one of
+    the columns ``kept``, which maps each name to its role in messages.
     """
     import pyarrow as pa
 
@@ -32,8 +32,8 @@ def without_marks(
             if found and name in kept and not by_column:
                 n = counted(column.null_count - table.column(name).null_count, "row")
                 raise DataError(
-                    f"data.na_values: '{min(found)}' stands in the {kept[name]} '{name}' too, in {n}; name the columns "
-                    f"that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
+                    f"data.na_values: '{min(found)}' also occurs in the {kept[name]} '{name}', in {n}; name the "
+                    f"columns that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
                 )
             met |= {(name, mark) for mark in found}
         columns[name] = column
@@ -41,13 +41,14 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """A warning for each mark that was not met; ``met`` are columns with the marks that stand in them."""
+    """Return a warning for each mark that does not occur; ``met`` are pairs of a column and a mark that occurs
+    in it."""
     if isinstance(na_values, Mapping):
         return [
-            f"data.na_values: '{mark}' stands in no row of column '{name}'"
+            f"data.na_values: '{mark}' occurs in no row of column '{name}'"
             for name, marks in na_values.items()
             for mark in marks
             if not {(name, mark), (name, pointed(mark))} & {*met}
         ]
     marks = {mark for _, mark in met}
-    return [f"data.na_values: '{mark}' stands in no row" for mark in na_values if not {mark, pointed(mark)} & marks]
+    return [f"data.na_values: '{mark}' occurs in no row" for mark in na_values if not {mark, pointed(mark)} & marks]

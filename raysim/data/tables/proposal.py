@@ -1,7 +1,7 @@
-"""What the columns of a table probably are: hospital, label, patient, sex and age, and those that are no features.
+"""Propose the roles of a table's columns: hospital, label, patient, sex and age, and columns that are no features.
 
-Names and values are looked at, and each proposal says by which of them it was made and what else could have been meant.
-Without evidence for a column none is proposed: a person has to name it.
+Proposals are based on names and values. Each proposal gives its reason and the other columns that could be meant.
+Without evidence for a role no column is proposed: a person has to name it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 ROWS = 250_000
-"""The rows that are looked at."""
+"""Largest number of rows that are examined."""
 
 _OF = r"(id|name|no|nr|num|number|code|key|hash)?"  # "of it", as in hospital_id
 _HOSPITAL = re.compile(
@@ -53,14 +53,14 @@ _FOLLOWED = re.compile(
 )
 _READMITTED, _EVENT = re.compile("readm|relapse|recurr"), re.compile(r"e|event|status|death|dead|died", re.IGNORECASE)
 _BLANK = re.compile(r"[?.*#_-]+")
-"""Marks that stand for no value in a column of texts, too."""
+"""Marks that mean no value in a column of texts, too."""
 
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A column, why it was chosen, and the others that could have been; None where nothing speaks for one."""
+    """A column, why it was chosen, and the other columns that could be meant; the column is None without evidence."""
 
     column: str | None
     why: str
@@ -69,15 +69,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the columns of a table of ``rows`` rows probably are.
+    """The proposed roles of the columns of a table of ``rows`` rows.
 
     - ``attributes``: the columns of the patient's sex, age and ethnicity, by key.
-    - ``drop``: why each column is to be no feature; ``numbers``, ``categories``: how many of the others are of a kind.
-    - ``event``: of two classes, the one to be named as ``positive``; None: the last one, as without the key.
-    - ``classes``: the classes of the label with their rows; a number has none.
-    - ``censored``, ``na_values``, ``units``: of columns of numbers with other marks, what values beyond a limit of each
-      sign are taken as, and by column the marks that stand for a missing value and the units; ``marks`` shows the marks
-      of each.
+    - ``drop``: the columns that should be no features, each with the reason.
+    - ``numbers``, ``categories``: how many of the remaining columns are of each kind.
+    - ``event``: the class of two to be named as ``positive``; None: the last class, which is the event without the key.
+    - ``classes``: the classes of the label with their rows; empty for a number.
+    - ``censored``: for columns of numbers with other marks, the rule for values beyond a limit, by sign.
+    - ``na_values``, ``units``: by column, the marks of missing values, and the units.
+    - ``marks``: by column, its marks as text.
     """
 
     rows: int
@@ -99,10 +100,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, what its texts hold, how many rows each of its few values has, and how many values there are.
+    """A column, the finding on its texts, the rows of each of its values if they are few, and the number of values.
 
-    ``whole``: whether they are whole numbers; ``dense``: and fill at least half of their range; ``dates``: the first
-    and last day of numbers that are probably dates.
+    ``whole``: whether the values are whole numbers; ``dense``: whether they also fill at least half of their range;
+    ``dates``: the first and last day of numbers that are probably dates.
     """
 
     name: str
@@ -127,7 +128,7 @@ class _Column:
 
 
 def propose(table: pa.Table, named_after: bool = False) -> Proposal:
-    """What the columns of ``table`` probably are; ``named_after``: the hospitals are named by its files."""
+    """Propose the roles of the columns of ``table``; ``named_after``: whether the hospitals are named by its files."""
     columns = _columns(table)
     attributes = _attributes(columns)
     patient = _patient(columns)
@@ -165,7 +166,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column is numbers with limits, one unit, and marks that say that there is no value, and no other."""
+    """Whether a column is numbers whose only other marks are limits, one unit, and marks of missing values."""
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -174,7 +175,7 @@ def _settled(found: Finding) -> bool:
 
 
 def _absent(found: Finding) -> list[str]:
-    """The marks of a column that stand for a missing value."""
+    """Return the marks of a column that mean a missing value."""
     if found.kind == "category":
         return [mark for mark in found.marks if _BLANK.fullmatch(mark.strip())]
     return found.of("absent") if _settled(found) else []
@@ -212,11 +213,11 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """The column of the hospitals: one that is called so; else the only one that may be a place."""
+    """Choose the column of the hospitals: a column whose name says so; else the only column that may be a place."""
     able = [column for column in columns if _may_be_hospitals(column)]
     called = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if called:
-        return _first(called, "it is called so")
+        return _first(called, "its name says so")
     places = [column for column in able if _PLACE.fullmatch(column.squashed)]
     if len(places) == 1:
         return _first(places, "no column is called hospital, site, centre or the like, and this one may name them")
@@ -231,14 +232,16 @@ def _may_be_hospitals(column: _Column) -> bool:
 def _patient(columns: Sequence[_Column]) -> Choice:
     many = [column for column in columns if column.distinct > column.found.rows / 20 and column.found.kind != "date"]
     called = [column for column in many if _PATIENT.fullmatch(column.squashed)]
-    if not called:  # rows of one stay belong together, too
+    if not called:  # rows of one stay also belong together
         called = [column for column in many if _STAY.fullmatch(column.squashed) and not column.every_row]
     if not called:
-        return Choice(None, "no column is called so")
-    first = min(called, key=lambda column: column.distinct)  # a person has several stays
+        return Choice(None, "no column has such a name")
+    first = min(
+        called, key=lambda column: column.distinct
+    )  # the coarser column is the person: a person has several stays
     rest = tuple(column.name for column in called if column is not first)
     several = first.found.rows - first.distinct
-    why = "it is called so" + ("; each has one row" if not several else "; some have several rows")
+    why = "its name says so" + ("; each has one row" if not several else "; some have several rows")
     return Choice(first.name, why, rest)
 
 
@@ -253,7 +256,7 @@ def _attributes(columns: Sequence[_Column]) -> dict[str, str]:
 
 
 def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
-    """The column to predict, and the others that tell the outcome."""
+    """Choose the column to predict; also return all columns that contain an outcome."""
     few = [column for column in columns if 2 <= column.distinct <= _MOST_CLASSES and column.found.kind != "date"]
     named = [column for column in few if _OUTCOME.search(column.squashed)]
     others = tuple(column.name for column in columns if _OUTCOME.search(column.squashed) and column.distinct > 1)
@@ -262,10 +265,10 @@ def _label(columns: Sequence[_Column]) -> tuple[Choice, tuple[str, ...]]:
         ranked = [column for column in few if _RESULT.fullmatch(column.squashed)]
         ranked.sort(key=lambda column: (not column.complete, column.distinct != 2))
     if ranked:
-        return _first(ranked, "it is called like an outcome"), others
+        return _first(ranked, "its name suggests an outcome"), others
     amounts = [column for column in columns if _AMOUNT.fullmatch(column.squashed) and column.found.kind == "number"]
     if amounts:
-        return _first(amounts, "it is called like an amount to predict"), others
+        return _first(amounts, "its name suggests an amount to predict"), others
     two = tuple(column.name for column in few if column.distinct == 2)
     return Choice(None, "", two), others
 
@@ -277,9 +280,9 @@ def _first(columns: Sequence[_Column], why: str) -> Choice:
 
 
 def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
-    """Why a column is to be no feature; empty where it may be one."""
+    """Return why a column should be no feature; empty where it may be a feature."""
     if column.name in outcomes:
-        return "it is called like an outcome, too"
+        return "its name suggests an outcome, too"
     if column.found.kind == "date":
         return "dates or times"
     if column.dates:
@@ -289,9 +292,9 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     if column.distinct == 1:
         return "one value everywhere"
     if _LATER.search(column.name.casefold()) and not _READMITTED.search(label.casefold()):
-        return "it is called like what is known at discharge"
+        return "its name suggests what is known at discharge"
     if _FOLLOWED.fullmatch(column.name) and _EVENT.fullmatch(label):
-        return "it is called like the time of the outcome"
+        return "its name suggests the time of the outcome"
     if UNNAMED.fullmatch(column.name.strip()):
         return "no name of its own"
     if column.every_row and (
@@ -299,7 +302,7 @@ def _no_feature(column: _Column, outcomes: Sequence[str], label: str) -> str:
     ):
         return "another value in every row"
     if column.whole and _is_key(column.name) and column.distinct > _MOST_CATEGORIES:
-        return f"{column.distinct:,} different numbers, called like a key"
+        return f"{column.distinct:,} different numbers, named like a key"
     if column.found.kind == "category" and column.distinct > _MOST_CATEGORIES:
         return f"{column.distinct:,} different texts"
     return ""

@@ -1,6 +1,6 @@
-"""How the texts of a table are read: which stand for a missing value, and what a value beyond a limit is.
+"""The rules by which the texts of a table are read: which mean a missing value, and how a value beyond a limit is read.
 
-Training, ``raysim predict`` and an exported ``prepare.py`` read a table alike, since they read it by the same rules.
+Training, ``raysim predict`` and an exported ``prepare.py`` read a table in the same way, since they use the same rules.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RULES = ("half", "limit", "missing")
-"""What a value beyond a limit may be taken as: half of the limit, the limit, or a missing value."""
+"""The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
 
 _EXACT = 2.0**53
-"""Up to here every whole number is a float."""
+"""The limit up to which every whole number is exact as a float."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """The rules by which a table's feature columns are read.
 
-    - ``na_values``: texts that stand for a missing value beside :data:`raysim.data.tables.kinds.MISSING`, in all
+    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.kinds.MISSING`, in all
       columns or by column.
-    - ``censored``: what a value beyond a limit is, one of :data:`RULES`, for ``<`` and for ``>``.
+    - ``censored``: the rule for a value beyond a limit, one of :data:`RULES`, for ``<`` and for ``>``.
     - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
-    - ``separator``, ``encoding``: how the file was written, for who reads another one without raysim.
-    - ``units``: by column, how a unit is written behind its numbers.
+    - ``separator``, ``encoding``: the form of the file, for reading another file without raysim.
+    - ``units``: by column, the spellings of the unit behind its numbers.
     """
 
     na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
@@ -43,12 +43,13 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """The texts that stand for a missing value in a column, as they are written and as they are read."""
+        """Return the texts that mean a missing value in a column, both as configured and with a decimal point for a
+        comma."""
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
     def tree(self) -> dict[str, Any]:
-        """JSON values, which hold all that reads another table alike."""
+        """Return JSON values that contain all rules needed to read another table in the same way."""
         na = self.na_values
         by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
         form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
@@ -57,7 +58,7 @@ class Reading:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
-        """The inverse of :meth:`tree`; a tree that was written before there were limits has none."""
+        """Read the values of :meth:`tree`; a tree of an earlier version without limits or units has none."""
         na = tree["na_values"]
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))
@@ -72,7 +73,7 @@ class Reading:
 
 
 def pointed(text: str) -> str:
-    """A number with a point for its decimal comma; any other text as it is.
+    """Replace the decimal comma of a number by a point; other texts are returned unchanged.
 
     >>> pointed("-99,9"), pointed("1,2,3")
     ('-99.9', '1,2,3')
@@ -81,7 +82,8 @@ def pointed(text: str) -> str:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """A table whose columns of texts have nulls where a text stands for a missing value: in ``names`` an empty one."""
+    """Replace texts that mean a missing value by nulls in all text columns; in the columns ``names`` only empty
+    texts."""
     import pyarrow as pa
 
     return pa.table(
@@ -90,9 +92,9 @@ def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
 
 
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
-    """A column with nulls for texts of ``marks``, blanks around them or not.
+    """Replace texts of ``marks`` by nulls, with or without blanks around them.
 
-    Of texts that all begin with a blank, as some programs write them, it is left out.
+    Where all texts begin with a blank, as some programs write them, this blank is removed.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -109,20 +111,20 @@ def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.Chunke
 
 
 def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of texts without the blank that some programs write before each of them."""
+    """Remove the blank that some programs write before each text of a column."""
     import pyarrow.compute as pc
 
-    if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # which is far quicker
+    if not len(column) or not (column[0].as_py() or " ").startswith(" "):  # this check is far quicker
         return column
     spaced = pc.or_(pc.starts_with(column, " "), pc.equal(column, ""))
     return pc.utf8_ltrim_whitespace(column) if pc.all(spaced).as_py() else column
 
 
 def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:
-    """A column of texts or numbers with nulls for ``marks``, and which of these stand in it.
+    """Replace ``marks`` by nulls in a column of texts or numbers; also return which of these occur in it.
 
-    Texts are compared as they are written. A mark that is a number stands for its value too (``-999`` for ``-999.0``),
-    unless zeros are written before it: ``00`` is not 0.
+    Texts must equal a mark exactly. A mark that is a number also matches its value (``-999`` matches ``-999.0``),
+    unless it has leading zeros: ``00`` is not 0.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -151,9 +153,9 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
 
 
 def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> tuple[pa.ChunkedArray, int]:
-    """A column of texts with numbers, or limits, alone where one of the ``units`` stands behind them, and how many.
+    """Remove the ``units`` behind numbers and limits in a column of texts; also return how many values had a unit.
 
-    ``comma``: the numbers have a decimal comma.
+    ``comma``: whether the numbers have a decimal comma.
     """
     import pyarrow.compute as pc
 
@@ -166,7 +168,7 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
-    """A column of texts with numbers, or nulls, for values beyond a limit, and how many there are of each sign."""
+    """Replace values beyond a limit in a column of texts by numbers or nulls; also return their number by sign."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -184,7 +186,7 @@ def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.Ch
 
 
 def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
-    """The column ``name`` alone, with numbers for those with units and for values beyond a limit."""
+    """Return the column ``name`` alone, with numbers for values with a unit and values beyond a limit."""
     import pyarrow as pa
 
     column = table.column(name)
@@ -196,7 +198,8 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """A column of texts as numbers or truth values where all its values are, and what it holds where they are not."""
+    """Convert a column of texts to numbers or truth values where all values are such; otherwise also return the
+    finding."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -220,21 +223,21 @@ def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
 
 
 def with_zeros(column: pa.ChunkedArray) -> bool:
-    """Whether a column of texts has numbers with zeros written before them, as codes have."""
+    """Whether a column of texts has numbers with leading zeros, as codes have."""
     import pyarrow.compute as pc
 
     return bool(pc.any(pc.match_substring_regex(column, r"^\s*[+-]?0[0-9]")).as_py())
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column holds texts and is no dictionary of them."""
+    """Whether a column contains texts and is no dictionary."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
-    """The column as another type; None where a value is none."""
+    """Convert the column to another type; None where a value cannot be converted."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -245,7 +248,7 @@ def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
 
 
 def _is_counted(type: pa.DataType) -> bool:
-    """Whether a column holds numbers other than truth values."""
+    """Whether a column contains numbers other than truth values."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type))

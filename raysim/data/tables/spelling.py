@@ -1,4 +1,4 @@
-"""Names that are probably one name, written in several ways: ``north`` and ``north ``, ``dead`` and ``Dead``."""
+"""Find names that are probably one name, written in several ways: ``north`` and ``north ``, ``dead`` and ``Dead``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError
 
 TOTALS = frozenset(("total", "totals", "grand total", "sum", "all", "overall", "gesamt", "summe"))
-"""What the line of totals of a spreadsheet is called, in lower case."""
+"""The names of a spreadsheet's line of totals, in lower case."""
 
-_LETTERS = frozenset("ynjostfmwvu01")  # of answers (yes, no; true, false) and of sexes, in several languages
-_ANSWERS = 6  # so many different answers are few
-_CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # as spreadsheets write them
+_LETTERS = frozenset("ynjostfmwvu01")  # letters of answers (yes, no; true, false) and sexes, in several languages
+_ANSWERS = 6  # largest number of different answers
+_CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheets write them
 
 
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """The names that differ in blanks, case or how an accent is composed alone, in groups.
+    """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters are codes, in which case counts, but for those of a few answers: ``Y``, ``y`` and ``N``.
+    Single letters are codes whose case counts, except letters of a few answers: ``Y``, ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])
@@ -39,24 +39,23 @@ def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def written(group: Iterable[str], rows: Mapping[str, int]) -> str:
-    """The names of a group with their rows: ``'dead' (500), 'dead ' (2)``."""
+    """List the names of a group with their rows: ``'dead' (500), 'dead ' (2)``."""
     return ", ".join(f"'{name}' ({rows[name]:,})" for name in sorted(group, key=lambda name: -rows[name]))
 
 
 def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
-    """Raise ``DataError`` where two names are one, written in two ways; ``rows``: how many rows have each name."""
+    """Raise ``DataError`` where two names are one, written in two ways; ``rows`` is the number of rows of each name."""
     if groups := twins(rows):
         raise DataError(
-            f"{field}: {written(groups[0], rows)} differ in blanks or capitals alone and would be {len(groups[0])} "
+            f"{field}: {written(groups[0], rows)} differ only in blanks or capitals and would be {len(groups[0])} "
             f"{what}; write them alike"
         )
 
 
 def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
-    """A warning for groups that are probably one, written in several ways; ``rows``: how many rows have each name."""
+    """Return a warning for each set of groups that are probably one; ``rows`` is the number of rows of each name."""
     return [
-        f"{field}: {written(group, rows)} differ in blanks or capitals alone: each is a group of its own; write them "
-        "alike"
+        f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)
     ]
 
@@ -64,7 +63,8 @@ def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
 def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
     """Raise ``DataError`` where one of the rows looks like the line of totals of a spreadsheet.
 
-    ``names [N]``: the hospital or patient of each row; ``rows [N]``: the position of each row in the file, None: all.
+    ``names [N]`` is the hospital or patient of each row; ``rows [N]`` is the position of each row in the file; None:
+    the rows are the whole file.
     """
     for name in set(names.tolist()):
         if name.strip(" :").casefold() in TOTALS and np.count_nonzero(at_name := names == name) == 1:
@@ -76,13 +76,14 @@ def check_totals(field: str, names: NDArray[Any], rows: NDArray[np.int64] | None
 
 
 def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int64] | None) -> None:
-    """Raise ``DataError`` for long numbers that a spreadsheet has cut, such as 1.23E+10: others are cut to it, too.
+    """Raise ``DataError`` for long numbers that a spreadsheet has rounded, such as 1.23E+10.
 
-    ``values [N]``: those of the column ``name``; ``rows``: as in :func:`check_totals`.
+    Different numbers may have been rounded to the same one. ``values [N]`` are the values of the column ``name``;
+    ``rows`` as in :func:`check_totals`.
     """
     if cut := {each for each in set(values.tolist()) if _CUT.fullmatch(each)}:
         at = next(k for k, each in enumerate(values) if each in cut)
         raise DataError(
             f"{field}: column '{name}' holds '{values[at]}' in row {(at if rows is None else int(rows[at])) + 1}, a "
-            "long number that a spreadsheet has cut; write whole numbers, as text"
+            "long number that a spreadsheet has rounded; write whole numbers, as text"
         )

@@ -1,4 +1,4 @@
-"""Reads a table from a text or Parquet file whole, or says which line is wrong."""
+"""Read a whole table from a text or Parquet file, or report which line is wrong."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The name that pandas gives an unnamed index in a Parquet file; it holds row labels and is no column of the data."""
+"""The name that pandas gives an unnamed index in a Parquet file; it contains row labels and is no column of the
+data."""
 
 
 MOST_COLUMNS = 30_000
-"""Columns that a table may have. With this number and 100 rows a run takes about a minute and a gigabyte."""
+"""Largest number of columns of a table. With this number and 100 rows a run takes about a minute and a gigabyte."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A table, and how its file is written.
+    """A table, and the form of its file.
 
-    - ``form``: the form of a text; None: Parquet. ``decimal``: the decimal mark of its numbers.
-    - ``thousands``: whether numbers had marks between thousands, which also tell the decimal mark.
-    - ``remarks``: what was recognised and is not usual, a sentence each, of which the file is the subject.
+    - ``form``: the form of a text file; None: Parquet.
+    - ``decimal``: the decimal mark of its numbers.
+    - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
+    - ``remarks``: what was recognised and is unusual, as sentences without their subject, the file.
     """
 
     table: pa.Table
@@ -48,7 +50,7 @@ class Read:
 
 
 def check_table(path: Path, field: str) -> None:
-    """Raise ``DataError`` naming ``field`` where there is no file, or one that is no table."""
+    """Raise ``DataError`` naming ``field`` where there is no file, or where the file is no table."""
     if not path.exists():
         files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
@@ -71,12 +73,13 @@ def read_table(
     numeric: Sequence[str] = (),
     names: Sequence[str] = (),
 ) -> Read:
-    """The table at ``path``: the columns of a text are texts as they are written, those of Parquet have its types.
+    """Read the table at ``path``: columns of a text file are unconverted texts, columns of Parquet have its types.
 
-    Texts that stand for a missing value (:data:`raysim.data.tables.kinds.MISSING`) are nulls, in the columns ``names``
-    empty ones alone. Numbers have a decimal point, but for those of the columns ``as_text``; ``numeric`` columns are
-    numbers throughout. ``keys`` say how a text is written, as far as it is not to be recognised; ``usual`` decides in
-    doubt, and what is usual is not said.
+    Texts that mean a missing value (:data:`raysim.data.tables.kinds.MISSING`) become nulls; in the columns ``names``
+    only empty texts do. Numbers get a decimal point, except in the columns ``as_text``; ``numeric`` columns contain
+    numbers throughout. ``keys`` name the form of a text file; a key that is None is recognised. ``usual`` is the form
+    that decides where two readings are possible, and that is not reported in remarks.
+
     Raises ``DataError`` naming ``field``.
     """
     kind = kind_of(path, field)
@@ -111,7 +114,7 @@ def read_table(
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """The table without columns that have neither a name nor a value, as spreadsheets leave them, and their number."""
+    """Remove columns with neither a name nor a value, as spreadsheets leave them; also return their number."""
     kept = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
@@ -119,7 +122,7 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """The first row, from 1, that repeats the column names, as joined exports have it; 0: none does."""
+    """Return the first row, from 1, that repeats the column names, as joined exports have it; 0 without such a row."""
     import pyarrow.compute as pc
 
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
@@ -128,7 +131,7 @@ def _names_again(table: pa.Table) -> int:
 
 
 def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
-    """What was recognised of a file and is not usual."""
+    """Return remarks on what was recognised in a file and is unusual."""
     said = []
     plain_name = path.name.lower().removesuffix(".gz")
     if form is None and not plain_name.endswith((".parquet", ".pq")):
@@ -144,7 +147,7 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Ke
         if recognised:
             named = listed([f"data.{key}" for key in recognised])
             verb = "names" if len(recognised) == 1 else "name"
-            another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # a key of new rows there is none
+            another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # there is no key for new rows
             said.append(f"is read with {listed(list(recognised.values()))}{another}")
         if form.above:
             said.append(f"is read without {counted(form.above, 'line')} above its column names")
@@ -169,7 +172,7 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
-    """The table with a dictionary for each column that was ``written`` as one: Parquet keeps those of texts alone."""
+    """Restore a dictionary for each column that was ``written`` as one: Parquet stores only dictionaries of texts."""
     import pyarrow as pa
 
     for k, column in enumerate(table.schema):
@@ -216,7 +219,7 @@ def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataErro
 
 
 def _wrong_line(path: Path, form: Form) -> str | None:
-    """What is wrong with the first line that has more or fewer fields than that of the column names."""
+    """Describe what is wrong with the first line whose number of fields differs from the line of column names."""
     try:
         with form.lines(path) as file:
             for _ in range(form.above):
@@ -229,7 +232,7 @@ def _wrong_line(path: Path, form: Form) -> str | None:
                     first = "the first line" if not form.above else f"line {form.above + 1}"
                     remedy = "correct that line"
                     if not row[-1] and len(row) == fields + 1:
-                        remedy = "take the separator off the ends of lines, or add one to that of the column names"
+                        remedy = "remove the separator at the ends of lines, or add one to the line of column names"
                     elif line > begun:
                         remedy = f"it begins in line {begun}: is a quotation mark not closed there?"
                     elif form.separator == "," and len(row) > fields:

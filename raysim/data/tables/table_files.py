@@ -1,4 +1,4 @@
-"""The files of a table: one, or one for each hospital, which a pattern such as ``sites/*.csv`` names."""
+"""The files of a table: one file, or a file for each hospital, named by a pattern such as ``sites/*.csv``."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _NAMED = 6  # columns and files that a sentence names
 class Files:
     """The rows of all files together.
 
-    ``form`` and ``decimal`` are those of the first file; ``remarks`` say what was recognised and is not usual.
-    ``files`` are the files with their rows. ``thousands``: whether numbers of the first had marks between thousands.
+    ``form`` and ``decimal`` are from the first file, and ``thousands``: whether its numbers had thousands separators.
+    ``remarks`` report what was recognised and is unusual. ``files`` are the files with their numbers of rows.
     """
 
     table: pa.Table
@@ -45,16 +45,16 @@ class Files:
     thousands: bool = False
 
     def with_hospitals(self, column: str) -> pa.Table:
-        """The rows with a ``column`` of the hospitals that their files are named after.
+        """Return the rows with a ``column`` of hospitals, named after their files.
 
-        Raises ``DataError`` where there is such a column, and for two files of one name.
+        Raises ``DataError`` where there already is such a column, and for two files of one name.
         """
         import pyarrow as pa
 
         if column in self.table.column_names:
             raise DataError(
-                f"data.silo: '{self.files[0][0]}' has a column '{column}'; name it as data.silo, or the files' names "
-                "stand for the hospitals and it needs another name"
+                f"data.silo: '{self.files[0][0]}' has a column '{column}'; set data.silo to it, or rename it so that "
+                "the files' names are the hospitals"
             )
         homes: dict[str, Path] = {}
         for file, _ in self.files:
@@ -66,7 +66,8 @@ class Files:
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """A sentence on ``row N`` of all files together, counted from 1, as one on a row of the file that has it."""
+        """Replace ``row N`` of all files together, counted from 1, by the row and the name of its file in a
+        sentence."""
 
         def of_file(found: re.Match[str]) -> str:
             row = int(found[1])
@@ -85,8 +86,10 @@ def is_pattern(path: Path) -> bool:
 
 
 def table_files(path: Path, field: str) -> list[Path]:
-    """The file at ``path``, or all that the pattern names. Raises ``DataError`` naming ``field`` for none, and for what
-    is no table."""
+    """Return the file at ``path``, or all files that match the pattern.
+
+    Raises ``DataError`` naming ``field`` where no file matches, and for a file that is no table.
+    """
     path = path.expanduser()
     if not is_pattern(path):
         check_table(path, field)
@@ -100,7 +103,7 @@ def table_files(path: Path, field: str) -> list[Path]:
 
 
 def hospital_of(file: Path) -> str:
-    """The name of the hospital that a file is named after."""
+    """Return the name of the hospital after which a file is named."""
     return _ENDINGS.sub("", file.name)
 
 
@@ -115,12 +118,12 @@ def read_files(
     dropped: Collection[str] = (),
     named_after: bool = False,
 ) -> Files:
-    """The tables of ``files`` below each other.
+    """Read the tables of ``files`` and append their rows.
 
-    A column that a file does not have is missing there, which a remark says; ``dropped`` columns may be anywhere.
-    ``keys``, ``usual`` and ``numeric`` are those of :func:`raysim.data.tables.table_file.read_table`. With
-    ``named_after`` a column :data:`HOSPITAL` has the name of each row's file. Raises ``DataError`` naming ``field``
-    for what cannot be read, and for columns whose names differ by how they are written alone.
+    A column that a file lacks is missing in its rows, and a remark reports it unless the column is in ``dropped``.
+    ``keys``, ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With ``named_after``
+    a column :data:`HOSPITAL` contains the name of each row's file. Raises ``DataError`` naming ``field`` for files that
+    cannot be read, and for column names that differ only in spelling.
     """
     import pyarrow as pa
 
@@ -136,7 +139,8 @@ def read_files(
         whole = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
     except pa.ArrowException as error:
         raise DataError(
-            f"{field}: a column has other types in other files ({' '.join(str(error).split())[:160]}); write it alike"
+            f"{field}: a column has different types in different files ({' '.join(str(error).split())[:160]}); "
+            "write it in one type"
         ) from None
     rows = tuple((file, table.num_rows) for file, table in zip(files, tables, strict=True))
     made = Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows, read[0].thousands)
@@ -144,7 +148,7 @@ def read_files(
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
-    """The columns that hold texts in one file, and numbers or truth values in another."""
+    """Return the columns that contain texts in one file, and numbers or truth values in another."""
     import pyarrow as pa
 
     kinds: dict[str, set[str]] = {}
@@ -158,14 +162,14 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
 
 
 def _as_texts(table: pa.Table, names: Collection[str]) -> pa.Table:
-    """The table with those of the columns ``names`` that it has as texts."""
+    """Convert the columns ``names`` to texts, as far as the table has them."""
     for name in set(names) & set(table.column_names):
         table = table.set_column(table.column_names.index(name), name, plain_text(table, name, "data.path"))
     return table
 
 
 def _check_last(file: Path, table: pa.Table, field: str) -> None:
-    """Raise ``DataError`` where the last row of a file, and no other, has a name for totals in its first column."""
+    """Raise ``DataError`` where only the last row of a file has a name for totals in its first column."""
     column = table.column(0) if table.num_rows > 1 and is_text(table.schema.types[0]) else None
     last = None if column is None else column[-1].as_py()
     if column is None or last is None or last.strip(" :").casefold() not in TOTALS:
@@ -180,7 +184,7 @@ def _check_last(file: Path, table: pa.Table, field: str) -> None:
 
 
 def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
-    """The remarks on the files, each once for all files that it is true of."""
+    """Return the remarks on the files, each once with all files that it applies to."""
     true_of: dict[str, list[Path]] = {}
     for file, each in zip(files, read, strict=True):
         for remark in each.remarks:
@@ -193,7 +197,8 @@ def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
 
 
 def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Collection[str], field: str) -> list[str]:
-    """A remark on columns that some files do not have. Raises ``DataError`` for names that are nearly the same."""
+    """Return a remark on columns that some files do not have. Raises ``DataError`` for names that are nearly
+    the same."""
     have = [[name for name in table.column_names if name not in dropped] for table in tables]
     partial = [name for name in dict.fromkeys(chain(*have)) if not all(name in names for names in have)]
     written: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""How a table is written as text: its encoding, what separates columns, its decimal mark, and lines above its names.
+"""The form of a table as text: its encoding, its separator, its decimal mark, and lines above its column names.
 
-A configuration may name encoding, separator and decimal mark; what it leaves out is recognised from the whole file
-(the encoding) or from its first lines (the separator). Where two readings fit equally well, the file is refused with
-the key that settles it.
+A configuration may name encoding, separator and decimal mark. What it leaves out is recognised: the encoding from the
+whole file, the separator from its first lines. Where two readings fit equally well, the file is refused, and the error
+names the key that decides.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import IO, Literal, cast
 from raysim.core.errors import DataError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""What may separate columns, and what it is called."""
+"""The separators of columns, each with its name."""
 
 WESTERN = "cp1252"
-"""The encoding of Western European texts that are no UTF-8: Latin-1, with what Windows adds to it."""
+"""The encoding of Western European texts that are no UTF-8: Latin-1 with the additions of Windows."""
 
 LINES = 1000
-"""The lines from which the separator is recognised."""
+"""Number of lines from which the separator is recognised."""
 
 _BYTES = 1 << 20
 _BOMS = (
@@ -40,8 +40,8 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _NAMED = re.compile(r'\ufeff?"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
-# In Western European text no word has three accented letters in a row, none has a capital one inside small letters,
-# and few signs stand between two letters.
+# Signs that hardly occur in Western European words: three accented letters in a row, an accented capital inside small
+# letters, and most signs between two letters.
 _FOREIGN = re.compile(
     r"[\x7f-\x9f]|[À-ÖØ-öø-ÿ]{3}|(?<=[^\W\d_])[À-ÖØ-ÞŒŠŽŸ](?=[a-zß-öø-ÿ])|(?<=[^\W\d_])[¡-©«-¯±²³¶¸¹»-¿×÷](?=[^\W\d_])"
 )
@@ -49,7 +49,7 @@ _FOREIGN = re.compile(
 
 @dataclass(frozen=True)
 class Keys:
-    """What is known of how a text is written; None is recognised."""
+    """The known parts of a text file's form; a part that is None is recognised."""
 
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
@@ -57,15 +57,16 @@ class Keys:
 
 
 NO_KEYS = Keys()
-"""Nothing is known."""
+"""Keys that name no part of the form."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a file is written.
+    """The form of a text file.
 
-    - ``above``: how many lines stand above the column names; ``names``: the column names as they are written.
-    - ``zipped``: whether it is compressed by gzip.
+    - ``above``: number of lines above the column names.
+    - ``names``: the column names as they are in the file.
+    - ``zipped``: whether the file is compressed by gzip.
     """
 
     encoding: str
@@ -75,12 +76,12 @@ class Form:
     zipped: bool
 
     def lines(self, path: Path) -> IO[str]:
-        """The file at ``path`` as text."""
+        """Open the file at ``path`` as text."""
         return _text(path, self.zipped, self.encoding)
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """How the text at ``path`` is written, as ``keys`` name it or as it is recognised; ``usual`` decides in doubt.
+    """Return the form of the text at ``path``, as ``keys`` name it or as it is recognised; ``usual`` decides in doubt.
 
     Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
     """
@@ -112,7 +113,7 @@ def _check_named(path: Path, zipped: bool, encoding: str) -> None:
 
 
 def _decode(file: IO[bytes], encoding: str) -> None:
-    """Raise ``UnicodeError`` where what is left of ``file`` is not in ``encoding``."""
+    """Raise ``UnicodeError`` where the rest of ``file`` is not in ``encoding``."""
     decoder = codecs.getincrementaldecoder(encoding)()
     while piece := file.read(_BYTES):
         decoder.decode(piece)
@@ -129,9 +130,10 @@ def _opened(path: Path, zipped: bool) -> IO[bytes]:
 
 
 def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
-    """The encoding of the whole file; ``usual`` where it is no UTF-8, and the file may be in it.
+    """Recognise the encoding of the whole file; a file that is no UTF-8 is read in the encoding ``usual`` where it
+    fits.
 
-    Raises ``DataError`` where none fits, or several in one file.
+    Raises ``DataError`` where no encoding fits, or where a file has several encodings.
     """
     with _opened(path, zipped) as file:
         head = file.read(1 << 16)
@@ -158,9 +160,9 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """``WESTERN`` where the file looks like it. Raises ``DataError`` where some lines are UTF-8, and where it does not.
+    """Return ``WESTERN`` where the file looks like it. Raises ``DataError`` otherwise, and where some lines are UTF-8.
 
-    Signs in other encodings of one byte would only be shown as other signs: equal texts stay equal.
+    A file in another encoding of one byte per sign would only get other signs: equal texts stay equal.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):
@@ -186,17 +188,17 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of ``lines``, each with the number of its last line."""
+    """Yield the rows of ``lines``, each with the number of its last line."""
     reader = csv.reader(lines, delimiter=separator)
     try:
         for row in reader:
             yield reader.line_num, row
-    except csv.Error:  # a field that is too long: what came before says enough
+    except csv.Error:  # a field is too long: the rows before it are enough
         return
 
 
 def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
-    """How many fields most rows have, and the share of rows that have as many."""
+    """Return the most frequent number of fields of a row, and the share of rows with this number."""
     widths = Counter(len(row) for _, row in rows if row)
     if not widths:
         return 0, 0.0
@@ -205,16 +207,17 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """What separates the columns: what most lines have equally often; ``usual`` where several fit alike.
+    """Recognise the separator: the sign that most lines contain equally often; ``usual`` where several fit equally
+    well.
 
-    Raises ``DataError`` for several of which none is usual.
+    Raises ``DataError`` where several fit and none of them is ``usual``.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}
     if not several:
         if _usual([(0, line.split()) for line in lines if line.strip()])[0] > 1 and _aligned(lines):
             raise DataError(
-                f"{field}: '{path}' has columns between spaces; write it with commas: python -c \"import pandas; "
+                f"{field}: '{path}' has columns separated by spaces; write it with commas: python -c \"import pandas; "
                 f"pandas.read_csv({str(path)!r}, sep=r'\\s+').to_csv({str(path.with_suffix('.commas.csv'))!r}, "
                 'index=False)"'
             )
@@ -230,13 +233,15 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether lines are fields with spaces between: all have as many, and more than one space somewhere."""
+    """Whether lines are fields separated by spaces: all have the same number of fields, and several spaces
+    somewhere."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 
 
 def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
-    """How many rows stand above the column names: titles, which have far fewer fields than the rows below, or none."""
+    """Count the rows above the column names: titles, which have far fewer fields than the rows below; 0 without
+    titles."""
     width = _usual(rows)[0]
     for at, (_, row) in enumerate(rows):
         filled = [cell for cell in row if cell.strip()]
@@ -246,7 +251,7 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line of column names holds values instead: several numbers that are no row of years or positions.
+    """Whether a line of column names contains values instead: several numbers that are no row of years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

@@ -1,8 +1,8 @@
 """The server's side of attacks and of robust rules, which need single updates.
 
-Where a rule or an attack needs them, hospitals send their updates one by one. Bad hospitals that collude replace
-theirs. Then the rule replaces the average in each of the problem's sums: a sum is its total weight times the rule's
-aggregate. Without a rule the sums are those that hospitals' processes would have made, to the last bit.
+If a rule or an attack needs them, hospitals send their updates one by one. Byzantine hospitals that collude replace
+their updates. Then the rule replaces the average in each of the problem's sums: a sum is its total weight times the
+rule's aggregate. Without a rule, the sums equal those of hospitals' processes to the last bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Byzantine(Step):
-    """Attack and rule of one job on ``federation``; the parameters ``private [P]`` never leave a hospital."""
+    """The attack and the rule of one job on ``federation``; the parameters ``private [P]`` never leave a hospital."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Byzantine(Step):
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """What bad hospitals do on their own in a round, or None."""
+        """Return the attack that bad hospitals make without colluding in a round, or None."""
         return self._own_attack(round)
 
     def called(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
@@ -79,7 +79,7 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with single updates where these are needed."""
+        """Return the cohort; hospitals send single updates if the rule or the attack needs them."""
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
@@ -94,7 +94,7 @@ class Byzantine(Step):
         return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """The update as the strategy receives it; ``problem`` is the strategy's own."""
+        """Return the update as the strategy receives it; ``problem`` is the strategy's own."""
         sent = problem.sent
         if sent is None:
             return update
@@ -121,9 +121,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Sequence[Floats], ids: Ids, target: Ids) -> list[Floats]:
-        """The ``answers`` of hospitals ``ids``, those of bad ones replaced by the mean over the honest ones in
-        ``target``.
-        """
+        """Return the ``answers`` of hospitals ``ids``; bad hospitals answer the mean of the honest hospitals in
+        ``target``."""
         of_target = np.isin(ids, target)
         honest = [answer for answer, counts in zip(answers, of_target, strict=True) if counts]
         if not honest or any(answer.shape != honest[0].shape for answer in honest):
@@ -135,20 +134,20 @@ class Byzantine(Step):
         ]
 
     def facts(self) -> dict[str, float]:
-        """Figures on bad updates; NaN where undefined."""
+        """Return figures on bad updates; NaN where undefined."""
         of_rule = {} if self._robust_rule is None else self._robust_rule.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
 
     @property
     def memory(self) -> dict[str, Any]:
-        """What is carried from round to round, in plain values."""
+        """The state carried from round to round, in plain values."""
         return {
             "tally": {name: float(value) for name, value in vars(self._tally).items()},
             "centres": {} if self._robust_rule is None else self._robust_rule.memory,
         } | ({} if self._colluders is None else self._colluders.memory)
 
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
-        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
+        """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
         if memory is None:
             raise ValueError("it holds nothing of attacks and rules, which the run has")
         self._tally.resume(memory["tally"])
@@ -158,7 +157,8 @@ class Byzantine(Step):
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """The server's aggregate of the ``updates [m, P]`` of sum ``g``: the rule's, or their mean."""
+        """Return the server's aggregate of the ``updates [m, P]`` of sum ``g``: the rule's aggregate or, without one,
+        the mean."""
         return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:

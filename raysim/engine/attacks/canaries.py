@@ -1,8 +1,7 @@
-"""Canaries in a run that is audited: where they are, what they send, and what the server sees of each of them.
+"""Canaries of a privacy audit: where they are, what they send, and what the server observes of each of them.
 
-Each canary has parameters of its own, those of a feature that is 0 in all other rows: in them, updates of others are
-nothing but noise. What the server receives in these parameters, round by round, is all that the run reveals of the
-canary.
+Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters other
+updates are only noise. What the server receives in them, round by round, is all that the run reveals of the canary.
 """
 
 from __future__ import annotations
@@ -20,23 +19,25 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 @dataclass(frozen=True, eq=False)
 class Canaries(Tampering):
-    """``M`` canaries, hospitals or patients, each of them in the data or not."""
+    """``M`` canaries, which are hospitals or patients; each is in the data or left out."""
 
     hospital: Ids
-    """The hospital that each one is, or is a patient of, ``[M]``."""
+    """The hospital of each canary: the canary itself, or where the canary is a patient, ``[M]``."""
     inside: Mask
-    """Which of them are in the data, ``[M]``."""
+    """Whether each canary is in the data, ``[M]``."""
     parameters: Ids
     """The parameters of each canary's own feature, ``[M, k]``."""
     length: float | None
-    """The 2-norm of the update that a canary hospital sends; None: canaries are patients, and their rows are there."""
+    """The 2-norm of the update that a canary hospital sends; None: canaries are patients, whose rows are in the
+    data."""
     single: bool
-    """Whether the server sees each hospital's update by itself; else it sees sums."""
+    """Whether the server receives each hospital's update separately; else it receives sums."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """What ``hospital`` sends in place of ``delta [P]``, before clipping: zeros for a canary that is left out.
+        """Return what ``hospital`` sends in place of ``delta [P]``, before clipping: zeros for a canary that is left
+        out.
 
-        All entries are below the ``limit`` of what sums can hold.
+        All entries are below ``limit``, the largest value that sums can store.
         """
         which = np.flatnonzero(self.hospital == hospital)
         if self.length is None or not len(which):
@@ -48,7 +49,7 @@ class Canaries(Tampering):
         return crafted
 
     def seen(self, update: Update) -> Floats:
-        """The component of a round's ``update`` along each canary, ``[M]``; 0 where its hospital sent nothing."""
+        """Return the component of a round's ``update`` along each canary, ``[M]``; 0 if its hospital sent nothing."""
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
             along: Floats = update.sums[:, self.parameters].sum(axis=(0, 2)) / root
@@ -61,11 +62,11 @@ class Canaries(Tampering):
 
 @dataclass
 class Watch(Step):
-    """The server's half: what it has seen of ``canaries``."""
+    """The server's half: the record of what the server observed of ``canaries``."""
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """By round, ``[M]`` each; see :meth:`Canaries.seen`."""
+    """The components of each round's update along the canaries, ``[M]``; see :meth:`Canaries.seen`."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:

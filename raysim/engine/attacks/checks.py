@@ -50,7 +50,7 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """A line for each share of bad hospitals that is more than the rule tolerates."""
+    """Return a warning for each share of bad hospitals that is more than the rule tolerates."""
     if aggregation is None:
         return []
     lines = []

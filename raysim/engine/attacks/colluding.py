@@ -1,4 +1,4 @@
-"""What colluding bad hospitals send in place of their updates."""
+"""The updates that colluding Byzantine hospitals send in place of their own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from raysim.engine.attacks.own_attacks import within
 from raysim.strategies.base import Floats, Ids, Mask
 
 IPM = 0.5
-"""The factor of inner product manipulation where none is given."""
+"""Default factor of inner product manipulation."""
 
 Server = Callable[[int, Floats], Floats]
-"""The server's aggregate ``[P]`` of the updates ``[m, P]`` of a sum, given its number and these."""
+"""A function of a sum's number and its updates ``[m, P]`` that returns the server's aggregate ``[P]``."""
 
 
 class Colluders:
-    """The attack of one job on ``federation``, in each of a problem's sums by itself."""
+    """The attack of one job on ``federation``, made separately in each of a problem's sums."""
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:
         self._section, self._federation = section, federation
@@ -72,8 +72,10 @@ class Colluders:
         return collusion.adaptive(updates, lambda sent: server(np.where(liars[:, None], sent, assumed)))
 
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
-        """The position of the update that is copied: that of the configured hospital, if it is among ``ids``, else of
-        the one that stands out most along the principal direction of all rounds so far.
+        """Return the position of the update that ``mimic`` copies.
+
+        That is the update of the configured hospital, if it is among ``ids``. Otherwise it is the update that stands
+        out most along the principal direction of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:
@@ -84,11 +86,11 @@ class Colluders:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """What is carried from round to round, in plain values."""
+        """The state carried from round to round, in plain values."""
         return {"direction": self._direction, "directions": self._directions}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
+        """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
         self._direction = memory["direction"]
         self._directions = whole_number(memory["directions"], "number of directions", 2**53)
         check_vectors(() if self._direction is None else (self._direction,), size, "direction of updates")

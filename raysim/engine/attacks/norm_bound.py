@@ -1,4 +1,4 @@
-"""The rule ``norm_bound`` where the server receives sums alone: each hospital clips its own update."""
+"""The rule ``norm_bound`` if the server receives only sums: each hospital clips its own update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 @dataclass(frozen=True)
 class Clip(HospitalStep):
-    """A hospital's half: its update is clipped to the norm ``bound``."""
+    """The hospital's half: clip the update to the norm ``bound``."""
 
     bound: float
 
@@ -27,14 +27,14 @@ class Clip(HospitalStep):
 
 @dataclass(frozen=True)
 class NormBound(Step):
-    """The server's half: in a sum all updates have one weight, as under any rule."""
+    """The server's half: give all updates in a sum the same weight, as under any rule."""
 
     bound: float
     """The norm to which each hospital clips its update."""
     name: str
-    """What errors call the strategy."""
+    """The strategy's name in errors."""
     weights_fixed: bool
-    """Whether a guarantee of privacy has fixed the weights, which then stay."""
+    """Whether a privacy guarantee has fixed the weights, which are then left unchanged."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         problem = cohort.problem

@@ -1,4 +1,4 @@
-"""What a bad hospital does by itself: to the rows that it trains on, and to the update that it sends."""
+"""Attacks of single Byzantine hospitals: on the rows they train on, and on the update they send."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeatureScale:
-    """How preprocessing scaled a feature's values."""
+    """The scaling of a feature's values in preprocessing."""
 
     mean: float = 0.0
     """The mean that was subtracted, divided by the scale."""
     gap: float | None = None
     """The scaled value that replaces missing ones; None: no value is missing."""
     flag: int | None = None
-    """The column that is 1 where a value is missing; None: there is none, and what equals ``gap`` is missing."""
+    """The column that is 1 where a value is missing; None: no such column, and values equal to ``gap`` are missing."""
 
     @staticmethod
     def of(federation: Federation, feature: int) -> FeatureScale:
-        """The column ``feature`` of a federation's rows."""
+        """Return the scaling of the column ``feature`` of a federation's rows."""
         fitted, name = federation.preprocessing, federation.features[feature]
         column = next((each for each in fitted.columns if each.name == name), None)
         if not isinstance(column, Numeric) or fitted.method == "none":
@@ -44,7 +44,7 @@ class FeatureScale:
         return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
     def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
-        """Which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all."""
+        """Return which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all rows."""
         if self.flag is not None:
             present: NDArray[np.bool_] = X[:, self.flag] == 0
             return present
@@ -52,14 +52,14 @@ class FeatureScale:
 
 
 UNITS = 88.4
-"""Creatinine in micromoles a litre for one milligram a decilitre: the mistaken unit of the attack ``units``."""
+"""Factor of the attack ``units``: creatinine of one milligram a decilitre, in micromoles a litre."""
 
 
 class Tampering(HospitalStep):
-    """A hospital's half of an attack, or of the canaries of an audit: it comes before all other steps."""
+    """The hospital's half of an attack, or of an audit with canaries; it runs before all other steps."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """What a hospital sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
+        """Return what a hospital sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
         raise NotImplementedError
 
     def forward(self, leaving: Leaving) -> None:
@@ -69,33 +69,33 @@ class Tampering(HospitalStep):
 
 @dataclass(frozen=True, eq=False)
 class OwnAttack(Tampering):
-    """An attack of each bad hospital on its own; it travels with the plan of a round."""
+    """An attack that each bad hospital makes on its own; it is sent with the plan of a round."""
 
     section: AdversarySection
-    """Which attack."""
+    """The configuration of the attack."""
     bad: frozenset[int]
     """The ids of the bad hospitals."""
     seed: int
     """The seed of the run."""
     round: int
-    """The round."""
+    """The number of the round."""
     hospitals: int
-    """How many hospitals there are."""
+    """The number of hospitals."""
     classes: int
     """The number of classes of the label."""
     feature: int | None
-    """The column that is changed."""
+    """The column that the attack changes; None: no column."""
     measured: FeatureScale = FeatureScale()
-    """How its values were scaled."""
+    """The scaling of that column's values."""
 
     @property
     def _kind(self) -> str:
-        # A liar that has entered a cluster turns it the wrong way.
+        # A lying hospital that has entered a cluster flips the sign of its updates.
         return "sign_flip" if self.section.attack == "signature_lie" else self.section.attack
 
     @property
     def changes_rows(self) -> bool:  # type: ignore[override]
-        """Whether bad hospitals train on other rows."""
+        """Whether bad hospitals train on changed rows."""
         return self._kind in ON_ROWS
 
     @property
@@ -104,11 +104,11 @@ class OwnAttack(Tampering):
         return not self.changes_rows
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:
-        """What ``hospital`` trains on in place of ``X [n, d]`` and ``y [n]``."""
+        """Return the rows that ``hospital`` trains on in place of ``X [n, d]`` and ``y [n]``."""
         if hospital not in self.bad or self._kind not in ON_ROWS:
             return X, y
         section = self.section
-        # The same rows in all rounds.
+        # The attack changes the same rows in all rounds.
         rng = stream(self.seed, "attacked rows", hospital)
         if self._kind == "label_flip":
             return rows.label_flip(X, y, self.classes, section.rows, rng)
@@ -124,7 +124,7 @@ class OwnAttack(Tampering):
         return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of sums."""
+        """Return what ``hospital`` sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
         if hospital not in self.bad or self._kind not in ON_UPDATES:
             return delta
         section, sent = self.section, delta
@@ -141,7 +141,7 @@ class OwnAttack(Tampering):
 
 
 def within(vector: Floats, limit: float) -> Floats:
-    """``vector`` with entries that sums can hold, all below ``limit``."""
+    """Clip the entries of ``vector`` below ``limit``, so that sums can store them."""
     if not np.isfinite(limit):
         return vector
     most = np.nextafter(limit, 0.0)

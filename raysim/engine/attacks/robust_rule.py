@@ -24,24 +24,24 @@ class Tally:
     """Counts of bad and honest updates over the rounds."""
 
     rejected: int = 0
-    """Updates that a rule gave no share."""
+    """Number of updates that a selecting rule gave no weight."""
     rejected_bad: int = 0
-    """Those of them that were bad."""
+    """Number of rejected updates that were bad."""
     bad: int = 0
-    """Bad updates that a selecting rule was given."""
+    """Number of bad updates that a selecting rule received."""
     admitted: float = 0.0
     """The share of bad updates in the aggregates, added up over sums and rounds."""
     sums: int = 0
-    """In how many sums that share is known."""
+    """The number of sums for which that share is known."""
     largest: float = 0.0
-    """The largest share of bad ones among the hospitals of a sum, with and without a rule."""
+    """The largest share of bad hospitals in a sum, with or without a rule."""
     heaviest: float = 0.0
-    """The largest share of a sum's weight that one hospital had under a rule with weights."""
+    """The largest share of a sum's weight that one hospital had, under a rule with weights."""
     kappa: float = 0.0
-    """The largest coefficient of robustness that the rule had in a sum; 0 where none is known."""
+    """The rule's largest coefficient of robustness in any sum; 0 if unknown."""
 
     def resume(self, memory: dict[str, Any]) -> None:
-        """Go on counting from ``memory``. Raises ``ValueError`` for impossible counts."""
+        """Resume counting from ``memory``. Raises ``ValueError`` for impossible counts."""
         shares = ("admitted", "largest", "heaviest", "kappa")
         counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
@@ -55,7 +55,7 @@ class Tally:
 
 
 class RobustRule:
-    """The rule of one job on ``federation``; ``travels [P]``, or None for all, are the parameters that are sent."""
+    """The rule of one job on ``federation``; ``travels [P]``: the parameters that are sent, or None for all."""
 
     def __init__(
         self, section: AggregationSection, federation: Federation, seed: int, travels: Mask | None, tally: Tally
@@ -69,7 +69,7 @@ class RobustRule:
     def made(
         self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
     ) -> Aggregate:
-        """The rule's aggregate of the ``updates [m, P]`` of sum ``g``."""
+        """Return the rule's aggregate of the ``updates [m, P]`` of sum ``g``."""
         order = stream(self._seed, "buckets", round, g).permutation(len(updates))
         travelling = updates if self._travels is None else updates[:, self._travels]
         centre = self._centres.get(g)
@@ -84,7 +84,7 @@ class RobustRule:
         groups: Sequence[Ids],
         weight: Floats,
     ) -> Floats:
-        """The sums ``[G, P]``: each is its total weight times the rule's aggregate of its updates."""
+        """Return the sums ``[G, P]``: each is its total weight times the rule's aggregate of its updates."""
         sums = np.zeros((weight.shape[1], deltas.shape[1]))
         travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels
         for g, members in enumerate(groups):
@@ -112,7 +112,7 @@ class RobustRule:
         return sums
 
     def facts(self) -> dict[str, float]:
-        """Figures on bad updates; NaN where undefined."""
+        """Return figures on bad updates; NaN where undefined."""
         tally, nan = self._tally, float("nan")
         return {
             "rejecting_precision": tally.rejected_bad / tally.rejected if tally.rejected else nan,
@@ -124,11 +124,11 @@ class RobustRule:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The aggregate of each sum, where the rule starts from it in the next round."""
+        """The aggregate of each sum, for rules that start from it in the next round."""
         return {str(g): centre for g, centre in self._centres.items()}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
+        """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
         self._centres = {int(g): centre for g, centre in memory.items()}
         travels = size if self._travels is None else int(self._travels.sum())
         check_vectors(self._centres.values(), travels, "centre of updates")
@@ -148,7 +148,7 @@ class RobustRule:
 
 
 def check_ruled(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` where no rule can take the place of what the strategy called ``name`` makes of updates."""
+    """Raise ``ConfigError`` if no rule can replace the aggregation of the strategy called ``name``."""
     sent = problem.sent
     if sent is None:
         return

@@ -23,27 +23,27 @@ from raysim.strategies.base import Floats, Ids, LocalProblem, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 PASSES = 3
-"""How many passes there are."""
+"""Number of passes in a round."""
 
 NU = 1e-6
-"""The distance below which an update pulls no more strongly."""
+"""Smoothing distance ``nu``: closer updates get no larger weight."""
 
 SCALE = 0.01
-"""By which all pulls are multiplied, so that the strongest fits the integers that sums are held in."""
+"""Factor of all weights, so that the largest one fits the integers that store sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pass(HospitalStep):
-    """A hospital's half: it trains in the first pass alone, and holds its update until the last.
+    """The hospital's half: train in the first pass only, and store the update until the last pass.
 
-    It sends its update times its weight ``b_i``, and beside it the weights ``[G]``: ``b_i`` for its sum, 0 elsewhere.
+    A hospital sends its update times its weight ``b_i``, and a vector ``[G]``: ``b_i`` for its sum, 0 elsewhere.
     """
 
     centres: Floats
     """The points ``[G, P]`` of all sums."""
     trains: bool = True
     last: bool = False
-    """Whether hospitals forget the update afterwards."""
+    """Whether hospitals delete the stored update afterwards."""
     remembers = True
 
     def forward(self, leaving: Leaving) -> None:
@@ -59,7 +59,7 @@ class Pass(HospitalStep):
 
 
 class SecureGeometricMedian(Step):
-    """The server's half: the passes of one job, whose strategy is called ``name`` in errors.
+    """The server's half: the passes of one job; errors call its strategy ``name``.
 
     Hospitals have ``sizes [N]`` training rows.
     """
@@ -69,13 +69,13 @@ class SecureGeometricMedian(Step):
         self._problem: LocalProblem | None = None
         self._centres: Floats = np.zeros((0, 0))
         self.number = 0
-        """Which pass of its round it is, from 0 on."""
+        """The number of the pass in its round, from 0."""
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with the problem of a first pass."""
+        """Return the cohort with the problem of a first pass."""
         problem, ids, size = cohort.problem, cohort.ids, cohort.state.models.shape[1]
         if problem is None or problem.sent is None:
             return cohort
@@ -104,7 +104,7 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """The update as the strategy receives it: the medians, times the total weights of its ``problem``."""
+        """Return the update as the strategy receives it: the medians, times the total weights of its ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update
@@ -113,7 +113,7 @@ class SecureGeometricMedian(Step):
 
 
 def points(update: Update) -> Floats:
-    """The points ``[G, P]`` after a pass; 0 for a sum that was given up."""
+    """Return the points ``[G, P]`` after a pass; 0 for a sum that was given up."""
     if update.numbers is None:
         raise ValueError("the update has no pulls")
     pulls = update.numbers[:, None]
@@ -122,7 +122,7 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """The problem whose hospitals send a number for each sum beside their updates."""
+    """Return the problem in which hospitals also send one number for each sum."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, beside=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

@@ -11,20 +11,20 @@ from raysim.engine.messages.plan import Inquiry
 from raysim.strategies.base import Floats
 
 MOST_SCALARS = 2**20
-"""The most scalars of the answers to one question that are kept."""
+"""Largest number of scalars of a question's answers that are cached."""
 
 MOST_QUESTIONS = 8
-"""The most questions whose answers are kept."""
+"""Largest number of questions whose answers are cached."""
 
 
 class AnswerCache:
-    """Answers before the first round, which follow from rows alone and are the same in all runs of one seed."""
+    """Answers before the first round, which depend only on rows and are the same in all runs of one seed."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, list[Floats]] = {}
 
     def to(self, inquiry: Inquiry, ask: Callable[[], list[Floats]]) -> list[Floats]:
-        """The result of ``ask()``, or the kept one for an equal inquiry."""
+        """Return the result of ``ask()``, or the cached result of an equal inquiry."""
         if inquiry.round or inquiry.ids is not None or inquiry.models is not None or inquiry.noise is not None:
             return ask()
         key = (inquiry.work.federation, inquiry.work.seed, type(inquiry.question), inquiry.question)

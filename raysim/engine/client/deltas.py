@@ -1,7 +1,7 @@
-"""Adds deltas that are sent unchanged to their sums: of small models many at once, and large ones in pieces.
+"""Adds deltas that are sent unchanged to their sums: of small models many at once, and large models in pieces.
 
-A model of a few hundred thousand scalars no longer fits a core's cache beside its sum. All hospitals' deltas of a piece
-of it are therefore added up before those of the next piece.
+A model of a few hundred thousand scalars no longer fits a core's cache together with its sum. Therefore all hospitals'
+deltas of one piece are added up before the next piece.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raysim.engine.client.initial_model import Parameters
 from raysim.strategies.base import Floats
 
 TOGETHER = 2**15
-"""Scalars of deltas that are added up at a time, so that their sums and what they come from fit the cache."""
+"""Number of scalars of deltas added up at a time, so that their sums and operands fit the cache."""
 
 
 def add_deltas(
@@ -29,11 +29,11 @@ def add_deltas(
     limit: float,
     check: Callable[[], None],
 ) -> None:
-    """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``, with the bits of adding
-    one after the other.
+    """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``.
 
-    ``check()`` is called once where a delta's entries may not be below ``limit``, and raises where they are not.
-    Raises ``ValueError`` for vectors of other lengths than the sums.
+    The result has the same bits as adding one delta after the other. ``check()`` is called once if a delta's entries
+    may not be below ``limit``, and raises if they are not. Raises ``ValueError`` for vectors of other lengths than the
+    sums.
     """
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):
@@ -57,5 +57,5 @@ def add_deltas(
 
 
 def _most(values: NDArray[Any]) -> float:
-    """The largest magnitude among ``values``; NaN where one is."""
+    """Return the largest magnitude among ``values``; NaN if one of them is NaN."""
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))

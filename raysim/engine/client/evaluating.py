@@ -1,4 +1,5 @@
-"""What the hospitals of one process measure of models: outputs for their rows, and the figures and losses of these."""
+"""Evaluation of models at the hospitals of one process: outputs for their rows, and figures and losses of these
+outputs."""
 
 from __future__ import annotations
 
@@ -34,10 +35,11 @@ VALIDATION = "validation"
 
 
 class Evaluating:
-    """Measures models at the hospitals ``served [h]``.
+    """Evaluates models at the hospitals ``served [h]``.
 
-    ``federation(folder, pooled)`` and ``model(work)`` give what is mapped and built. ``groups`` knows which rows are in
-    which group of patients, ``contributions`` which rows stand for which patient.
+    - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
+    - ``groups`` knows which rows are in which group of patients.
+    - ``contributions`` knows which rows count for which patient.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, kept: HospitalStates, result: Measured) -> None:
-        """Enter what the plan asks for into the ``result``; hospitals remember ``kept``."""
+        """Enter the measurements that the plan requests into the ``result``; ``kept``: the hospitals' memory."""
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
             result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
@@ -70,7 +72,7 @@ class Evaluating:
             ranked, lost, held = outputs, self._untrained(plan, rows_of, kept), None
             if asked.recalibrating is not None:
                 held = self._held_back(plan, rows_of, kept)
-                # Where nobody trained the model there is nothing to recalibrate.
+                # A model that nobody has trained is not recalibrated.
                 result.own_shifts = OwnShifts.fitted(asked.recalibrating, *held.of(~lost), lost)
                 outputs = result.own_shifts.applied(ranked, rows.offsets)
             model = ServedModel(name, self.served, rows, outputs, ranked, lost)
@@ -89,8 +91,9 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """The outputs of the models that serve for all rows of all hospitals here, one hospital after the other; NaN
-        where they are ``lost [h]``, untrained.
+        """Return the outputs of the models in use for all rows of all hospitals here, one hospital after the other.
+
+        Outputs are NaN at hospitals ``lost [h]``, whose model is untrained.
         """
         federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
         return np.concatenate(
@@ -103,12 +106,12 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Rows:
-        """The outputs of the models that serve, and the labels, of the validation rows of all hospitals here."""
+        """Return the outputs of the models in use, and the labels, for the validation rows of all hospitals here."""
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Mask:
-        """At which of this process's hospitals the model that serves was trained by nobody, ``[h]``."""
+        """Return which of this process's hospitals use a model that nobody has trained, ``[h]``."""
         federation = self._federation(plan.work.federation, False)
 
         def initial() -> NDArray[Any]:
@@ -120,16 +123,15 @@ class Evaluating:
         return untrained(plan, rows_of, self.served, kept, initial, has_rows)
 
     def _initial(self, work: Work) -> Floats:
-        """The parameters ``[P]`` that every model of a run begins with; made once."""
+        """Return the initial parameters ``[P]`` of all models of a run; computed once."""
         key = repr((work.federation, work.model, work.precision, work.seed))
         if key not in self._initials:
             self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
-        """The outputs of the models that serve for a part's rows of all hospitals here, one hospital after the
-        other.
-        """
+        """Return the outputs of the models in use for a part's rows of all hospitals here, one hospital after the
+        other."""
         together = self._scored_together(plan, part, rows_of, kept)
         if together is not None:
             return together
@@ -140,7 +142,7 @@ class Evaluating:
         return np.concatenate(scores)
 
     def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
-        """The sum of the losses that training minimises, and the number of rows, by hospital."""
+        """Return for each hospital the sum of the losses that training minimises, and the number of rows."""
         work, part = plan.work, plan.measured.loss_part
         federation, model = self._federation(work.federation, False), self.model(work)
         sums = np.zeros((len(self.served), 2))
@@ -168,10 +170,10 @@ class Evaluating:
         return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
-        """The outputs ``[n]`` of the server's models for a part's rows of all hospitals here, many in a call.
+        """Return the outputs ``[n]`` of the server's models for a part's rows of all hospitals here, with few calls.
 
-        None where hospitals have to be scored one at a time: models that a hospital keeps itself, models that serve
-        groups of rows, and models without ``logits_of_many``.
+        None if hospitals have to be scored one at a time: if hospitals store models or parts of models themselves, if
+        groups of rows have their own models, or if the model has no ``logits_of_many``.
         """
         logits = getattr(self.model(plan.work), "logits_of_many", None)
         if logits is None or plan.private is not None or rows_of.ndim != 1:
@@ -191,9 +193,8 @@ class Evaluating:
         served: Any,
         kept: HospitalStates,
     ) -> NDArray[Any]:
-        """The outputs for a hospital's rows of a part ``[n]``, of the model that serves it, or of one per group
-        ``[G]``.
-        """
+        """Return the outputs ``[n]`` for a hospital's rows of a part. ``served``: one model row, or one for each group
+        ``[G]``."""
         rows = federation.rows(hospital, part)
         if np.ndim(served) == 0:
             return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])
@@ -214,11 +215,11 @@ def untrained(
     initial: Callable[[], Parameters],
     has_rows: Callable[[int, int], bool],
 ) -> Mask:
-    """Which of ``hospitals [h]`` are served an untrained model, ``[h]``.
+    """Return which of ``hospitals [h]`` use an untrained model, ``[h]``.
 
-    ``rows_of [N]``, or ``[N, G]``, are the model rows that serve; ``initial()`` are the parameters ``[P]`` that all
-    models began with. Where groups of rows have models of their own, a hospital counts as soon as one that serves a
-    row of it is untrained: ``has_rows(hospital, group)`` tells whether there is one.
+    ``rows_of [N]``, or ``[N, G]``, are the model rows in use; ``initial()`` returns the parameters ``[P]`` that all
+    models began with. If groups of rows have their own models, a hospital counts as soon as the model of a group that
+    has rows is untrained: ``has_rows(hospital, group)`` says whether the group has any.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)
@@ -229,7 +230,7 @@ def untrained(
     def is_fresh(hospital: int, row: int) -> bool:
         own = kept.get(hospital, {}).get(MODEL)
         if plan.private is not None and row >= 0:
-            # Until a hospital has kept a part of its own, that part is the served model's.
+            # Until a hospital has stored its private part, that part comes from the served model.
             part = (plan.models[row] if own is None else own)[plan.private]
             return np.array_equal(part, initial()[plan.private].astype(part.dtype))
         if row == OWN and own is not None:

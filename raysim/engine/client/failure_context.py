@@ -1,4 +1,4 @@
-"""Errors in what a hospital does, with the hospital's name."""
+"""Errors at a hospital, with the hospital's name added."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.training.base import DeviceFull
 class named:
     """Context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``.
 
-    Where a GPU's memory is full, it is a :class:`ResourceError`.
+    If a GPU's memory is full, the error becomes a :class:`ResourceError`.
     """
 
     def __init__(self, federation: Federation, hospital: int, doing: str) -> None:
@@ -43,6 +43,6 @@ class named:
 
 
 def of_full_memory(error: Exception) -> bool:
-    """Whether a GPU's memory is full."""
+    """Return whether the error means that a GPU's memory is full."""
     torch = sys.modules.get("torch")  # a process that has not imported it has no GPU
     return isinstance(error, DeviceFull) or (torch is not None and isinstance(error, torch.OutOfMemoryError))

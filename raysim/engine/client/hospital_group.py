@@ -1,8 +1,8 @@
-"""The hospitals that one process serves: they train, evaluate and answer questions on their own rows.
+"""The hospitals that one process runs: they train, evaluate and answer questions on their own rows.
 
-A :class:`HospitalGroup` is pure: it holds nothing but mapped data and compiled models, which can be loaded again. A
-call that is repeated after a crash gives the same result, and several runs can share the group. What hospitals remember
-between rounds comes with each call and is returned with its result.
+A :class:`HospitalGroup` is pure: it stores only mapped data and compiled models, which can be loaded again. A call that
+is repeated after a crash gives the same result, and several runs can share the group. Hospitals' memory between rounds
+comes with each call and is returned with its result.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ Open = Callable[[str, bool], Federation]
 
 
 def mapped(folder: str, pooled: bool) -> Federation:
-    """The federation of a folder that this process can read. It is mapped: rows that are not touched use no memory."""
+    """Open the federation in a folder that this process can read. It is mapped: rows that are not accessed use no
+    memory."""
     return Federation.open(folder)
 
 
 class HospitalGroup:
-    """``served [h]``: ids of the hospitals of this process. The group with ``pools`` also trains on pooled rows.
+    """The hospitals of this process, with ids ``served [h]``. The group with ``pools`` also trains on pooled rows.
 
-    ``open(folder, pooled)`` gives a federation that has at least the rows of ``served``, or all that is trained on.
+    ``open(folder, pooled)`` opens a federation that has at least the rows of ``served``, or all training rows.
     """
 
     def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:
         self.served = served
         self._pools = pools
         self._device = device
-        # By id: a set of a million ids is slow to look into.
+        # A mask by id, because look-ups in a set of a million ids are slow.
         self._serves = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
         self._serves[served] = True
         self._models: dict[str, Model] = {}
@@ -67,11 +68,10 @@ class HospitalGroup:
         self._evaluating = Evaluating(*arguments)
 
     def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
-        """Evaluate the server's models, then train the cohort's hospitals from them.
+        """Evaluate the server's models, then train the sampled hospitals from them.
 
-        Returns the partial result and what these hospitals remember; nothing where the plan lets them only read that.
-
-        Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
+        Returns the partial result and the hospitals' new memory, which is empty if the plan does not change it. Raises
+        :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
         began = time.perf_counter()
         kept = kept or {}
@@ -98,9 +98,9 @@ class HospitalGroup:
         return result, {} if plan.only_reads else kept
 
     def ask(self, inquiry: Inquiry, kept: HospitalStates | None = None) -> list[Floats]:
-        """The answers of this process's hospitals that are asked, in the order of ``served``.
+        """Return the answers of this process's hospitals that are asked, in the order of ``served``.
 
-        In the models of the inquiry, a hospital's private parameters are those that it has ``kept``, if any.
+        In the models of the inquiry, a hospital's private parameters are taken from its memory ``kept``, if it has any.
         """
         return self._answers.to(inquiry, partial(self._answer, inquiry, kept))
 
@@ -141,7 +141,7 @@ class HospitalGroup:
         return answers
 
     def model(self, work: Work) -> Model:
-        """The model of a run, built once."""
+        """Return the model of a run, built once."""
         key = repr((work.federation, work.model, work.precision))
         if key not in self._models:
             federation = self._federation(work.federation, False)
@@ -157,19 +157,19 @@ class HospitalGroup:
         return self._models[key]
 
     def _chunk(self, plan: RoundPlan, mine: Sequence[int]) -> int:
-        """How many of the entries ``mine`` are trained in one call of a kernel."""
+        """Return how many of the entries ``mine`` are trained in one call of a kernel."""
         if self._device != "cpu":
             return len(mine)
         chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
         if plan.problem is not None and plan.problem.groups is not None:
-            # The rows of a group are copied while they are trained on.
+            # The rows of a group are copied for training.
             federation = self._federation(plan.work.federation, False)
             rows = int(federation.sizes("train")[plan.ids[mine]].max())
             chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))
         return chunk
 
     def _mine(self, ids: Ids) -> list[int]:
-        """Which of the entries ``ids [H]`` of a cohort are trained here."""
+        """Return which of the entries ``ids [H]`` of a cohort are trained here."""
         mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._serves))
         mine[mine] = self._serves[ids[mine]]
         if self._pools:
@@ -179,6 +179,6 @@ class HospitalGroup:
 
 
 def _patients(federation: Federation, rows: slice, contributed: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
-    """The patients' attributes of a hospital's ``rows``, or of those among them that are ``contributed``."""
+    """Return the patients' attributes of a hospital's ``rows``; with ``contributed``, only of these rows."""
     theirs = {name: values[rows] for name, values in federation.patients.items()}
     return theirs if contributed is None else {name: values[contributed] for name, values in theirs.items()}

@@ -1,4 +1,5 @@
-"""The model that a hospital starts from or is served by: a row of the models, its own, or a mixture."""
+"""The parameters behind a model row at a hospital: a row of the server's models, the hospital's own model, or a
+mixture."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Models(Protocol):
 
 
 def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
-    """The parameters that a model row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
+    """Return the parameters that a model row, ``OWN`` or ``MIXTURE`` means at a hospital, including its private
+    ones."""
     model = kept.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
         return model
@@ -38,5 +40,6 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
 
 
 def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
-    """``theta [P]`` with the ``private [P]`` parameters of the model that a hospital has ``kept``, if it has."""
+    """Return ``theta [P]`` with the ``private [P]`` parameters replaced by those of the hospital's own model ``kept``,
+    if any."""
     return theta if private is None or kept is None else np.where(private, kept, theta)

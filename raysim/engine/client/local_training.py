@@ -1,6 +1,6 @@
-"""A round's training at the hospitals of one process: each local update's chain of problems, and what it sends.
+"""A round's training at the hospitals of one process: each local update's chain of problems, and its message.
 
-The problem has been checked (:mod:`raysim.strategies.checks`): its rows are those of the server's models, and its
+The problem has been checked (:mod:`raysim.strategies.checks`): its rows are rows of the server's models, and its
 entries fit the cohort.
 """
 
@@ -36,11 +36,13 @@ from raysim.training.base import DeviceFull, Model, Moments, Optimizer, Task
 
 
 class CohortTraining:
-    """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
+    """The training of the entries ``mine`` of ``plan``'s cohort with ``model``.
 
-    ``open(pooled)`` gives the federation. ``kept`` is what hospitals remember, and is not changed. ``groups`` knows
-    which rows are in which group of patients, ``contributions`` which rows stand for which patient, ``made`` what
-    programs have made of rows.
+    - ``open(pooled)`` returns the federation.
+    - ``kept`` is the hospitals' memory, which is not changed.
+    - ``groups`` knows which rows are in which group of patients.
+    - ``contributions`` knows which rows count for which patient.
+    - ``made`` caches what client programs have computed from rows.
     """
 
     def __init__(
@@ -65,8 +67,8 @@ class CohortTraining:
         self._losses: list[float] = []
 
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
-        """Make all local updates, ``chunk`` of them in a call of the kernel, and enter what is sent into the
-        ``result``. Returns what hospitals now remember.
+        """Make all local updates, ``chunk`` of them per kernel call, enter the messages into ``result`` and return the
+        new memory.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
@@ -100,7 +102,7 @@ class CohortTraining:
         return self._kept
 
     def _send_again(self, first: int) -> None:
-        """Walk the steps from the ``first`` on again, from the updates that hospitals hold."""
+        """Run the steps from the ``first`` on again, with the updates that hospitals have stored."""
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -114,7 +116,7 @@ class CohortTraining:
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
-        """Have entry ``j`` run the program that trains, send what it makes and remember what it keeps."""
+        """Let entry ``j`` run the program that replaces training, send its result and store its memory."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
@@ -130,10 +132,12 @@ class CohortTraining:
         if extras:
             leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
-        # A hospital that is hidden makes no error of what is no number: it goes on with what it had.
+        # A hidden hospital raises no error for values that are not finite: its memory keeps the earlier
+        # values.
         memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
         if hidden and extras:
-            # What the server has received, so that what it knows of all of them stays their sum.
+            # Hospitals store the noisy change that was sent, so that the server's total stays the sum
+            # over hospitals.
             ends = np.cumsum([sent[name].size for name in extras])[:-1]
             for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
                 if name in reply.memory:
@@ -145,7 +149,7 @@ class CohortTraining:
         return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
-        """The ``tasks`` of the entries ``some`` with noisy steps, where a guarantee asks for these."""
+        """Return the ``tasks`` of the entries ``some``, with noisy steps if a privacy guarantee requires them."""
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
             return tasks
@@ -159,9 +163,10 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """What the kernel makes of ``tasks``, the entries ``some``; an error names the hospital that it comes from.
+        """Return the kernel's results for ``tasks``, the entries ``some``; an error names the hospital that it comes
+        from.
 
-        Where gradients are pooled, hospitals stay at their starts.
+        If gradients are pooled, hospitals do not train: the results are the start models.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is not None and release.pooled and optimizer is None:
@@ -181,7 +186,7 @@ class CohortTraining:
             raise
 
     def _sized(self, trained: NDArray[Any], tasks: int) -> NDArray[Any]:
-        """``trained``, which is ``[tasks, P]``. Raises ``ValueError`` where a user's own model gives something else."""
+        """Return ``trained``. Raises ``ValueError`` if a user's own model returns another shape than ``[tasks, P]``."""
         wanted = tasks, self._plan.models.shape[1]
         if trained.shape != wanted:
             raise ValueError(f"the model has trained an array {trained.shape}, not {wanted}")
@@ -195,7 +200,7 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _is_plain(self, phase: LocalProblem) -> bool:
-        """Whether a delta is added to one sum unchanged, and the hospital remembers nothing of it."""
+        """Return whether deltas are added to one sum each, unchanged, and hospitals store nothing of them."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
@@ -203,11 +208,11 @@ class CohortTraining:
         return as_it_is and not phase.training.keep and not phase.training.carry and not self._problem.beside
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
-        """Send what entry ``j`` sends after its local update, and note what its hospital remembers."""
+        """Send the message of entry ``j`` after its local update, and store its hospital's memory."""
         private, upload, release = self._plan.private, phase.upload, self._release
         delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
         if private is not None:
-            # Nobody else receives it. Where a guarantee hides the hospital, there are no errors about its updates.
+            # This part is not sent. If a guarantee hides the hospital, its updates raise no errors.
             if release is None or not release.hides:
                 self._sending.check(delta[private], np.inf, j, rate)
             delta[private] = 0.0
@@ -224,7 +229,8 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """What entry ``j`` sends in the place of an update: clipped gradients at its start, and its share of noise."""
+        """Return what entry ``j`` sends in place of an update: clipped gradients at its start, and its share of
+        noise."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

@@ -1,4 +1,4 @@
-"""What a client program sees at a hospital, and what processes keep of what programs have made of rows."""
+"""The view of a client program at a hospital, and each process's cache of what programs compute from rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from raysim.training.base import Model
 from raysim.training.class_weights import row_weights
 
 MADE_BYTES = 2**30
-"""Bytes of what programs have made of rows that a process keeps."""
+"""Size in bytes of a process's cache of what programs have computed from rows."""
 
 
 class ProgramRun:
-    """What is alike at all hospitals of a process that run a program."""
+    """Everything that is the same at all hospitals of a process that run a program."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class ProgramRun:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """How many training rows each entry of the plan has, ``[H]``; those of pooled rows are 0."""
+        """The number of training rows of each entry of the plan, ``[H]``; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes
 
 
 class HospitalContext:
-    """What a program sees at one hospital; see :class:`raysim.strategies.programs.Context`."""
+    """A program's view of one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(self, run: ProgramRun, j: int, hospital: int, kept: Mapping[str, NDArray[Any]]) -> None:
-        """``j``: which of the plan's entries. ``kept``: what the hospital remembers, by the program's names."""
+        """``j``: the entry of the plan. ``kept``: the hospital's memory, by the program's names."""
         self._run, self._j, self.hospital = run, j, hospital
         self.memory = kept
         self.received: Mapping[str, NDArray[Any]] = run.received
@@ -75,7 +75,7 @@ class HospitalContext:
 
     @property
     def count(self) -> int:
-        """How many rows it has."""
+        """The number of the hospital's rows."""
         if self._run.release is not None and (some := self._contribution) is not None:
             return len(some.rows)
         if self.hospital == POOLED:
@@ -88,7 +88,8 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """Its rows that stand for its units, where these are hidden; else None, and all rows take part."""
+        """The rows that count for the hospital's units under a guarantee for patients; else None, and all rows
+        count."""
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None
@@ -101,7 +102,7 @@ class HospitalContext:
         return rows if some is None else rows.start + some.rows
 
     def people(self) -> NDArray[Any]:
-        """The patient of each row, ``[n]``; where rows are hidden, each is one."""
+        """Return the patient of each row, ``[n]``; if rows are the protected unit, each row is its own patient."""
         if self._contribution is not None:
             return self._contribution.patient
         people: NDArray[Any] = self._federation.people[self._taken]
@@ -109,7 +110,7 @@ class HospitalContext:
 
     @cached_property
     def rows(self) -> Rows:
-        """Its training rows; under a guarantee for patients those that stand for them."""
+        """The hospital's training rows; under a guarantee for patients, only the rows that count for them."""
         federation, rows = self._federation, self._taken
         X, y = federation.X[rows], federation.y[rows]
         for step in self._run.plan.steps:
@@ -135,7 +136,7 @@ class HospitalContext:
     def cache(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
         run, release = self._run, self._run.release
-        # Rows that a step has changed may be others than those of the same hospital in another run.
+        # Rows changed by a step may differ between runs, so results from them are not cached.
         if any(step.changes_rows for step in run.plan.steps):
             return _read_only(np.asarray(make()))
         drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
@@ -144,16 +145,16 @@ class HospitalContext:
 
 
 class MadeOfRows:
-    """What client programs have made of rows, as long as there is room: at least what was used last."""
+    """A cache of what client programs have computed from rows; the entries least recently used are dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
-        """Which rows stand for hospitals' units."""
+        """The rows that count for hospitals' units."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """What is kept under the ``key``, if it is ``of`` that, or else is made now and takes its place."""
+        """Return the cached array for ``key`` if it was computed ``of`` the same input; else compute and cache it."""
         known = self._kept.get(key)
         if known is None or known[0] != of:
             made = np.asarray(make())
@@ -166,8 +167,8 @@ class MadeOfRows:
 
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
-    """What the program sees at the plan's entries ``mine``."""
-    # This runs at every hospital in every call: what is alike at all of them is made once.
+    """Return the program's view at each of the plan's entries ``mine``."""
+    # This runs at every hospital in every call, so everything that hospitals share is made once.
     names = {kept_name(name): name for name in here.call.program.keeps}
     hospitals, nothing = here.plan.ids.tolist(), dict[str, NDArray[Any]]()
     contexts = []
@@ -182,7 +183,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> 
 
 
 def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
-    """Run a ``check``; its error also says whose program it is about, and where that ran."""
+    """Run a ``check``, and add the program's name and the hospital to its error."""
     try:
         check()
     except Invalid as error:

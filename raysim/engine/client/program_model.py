@@ -1,4 +1,4 @@
-"""A run's model on one hospital's rows, as a client program uses it: :class:`raysim.strategies.programs.LocalModel`."""
+"""A run's model on one hospital's rows, for client programs: :class:`raysim.strategies.programs.LocalModel`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from raysim.strategies.programs import Trained
 from raysim.training.base import Model, Optimizer, Task
 
 GREAT_STEP = 2.0**20
-"""The learning rate of the step of gradient descent by which gradients are found. As the parameters are tiny beside
-such a step, almost no digit of the gradient is lost, and a power of two loses none."""
+"""Learning rate of the gradient descent step from which gradients are computed. The parameters are tiny compared with
+such a step, so almost no digit of the gradient is lost; dividing by a power of two loses none."""
 
 
 class HospitalModel:
@@ -30,7 +30,7 @@ class HospitalModel:
         self.trained: int = model.layout.trained
         self.batch_size, self.epochs = work.optimizer.batch_size, work.epochs
         self.learning_rate = work.optimizer.learning_rate
-        # The first call of a round has the batches of the built-in training.
+        # The first call of a round uses the same batches as the built-in training.
         purpose = "batch" + (f" of call {turn}" if turn else "")
         self._stream = partial(Streams(work.seed, purpose, round).at, hospital)
 
@@ -91,7 +91,7 @@ class HospitalModel:
         return Task(X, y, self._sized(theta), (), epochs, rate, self._stream, weights=weights)
 
     def _descended(self, tasks: Sequence[Task], optimizer: Optimizer) -> Floats:
-        """The gradients that one great step of each task has taken, ``[len(tasks), P]``."""
+        """Return the gradients ``[len(tasks), P]``, computed from one great step of each task."""
         ends = self._model.train(tasks, optimizer)
         steps = np.stack([task.start for task in tasks]).astype(np.float64) - ends
         steps[:, self._model.layout.trained :] = 0.0
@@ -105,7 +105,7 @@ class HospitalModel:
         return y[rows], None if weights is None else weights[rows]
 
     def _sized(self, theta: Floats) -> NDArray[Any]:
-        """``theta`` in the run's precision. Raises ``ValueError`` where it has not the model's size."""
+        """Return ``theta`` in the run's precision. Raises ``ValueError`` if it does not have the model's size."""
         size = self._model.layout.size
         if np.shape(theta) != (size,):
             raise ValueError(f"parameters of shape {list(np.shape(theta))} for a model of {size}")

@@ -1,4 +1,4 @@
-"""A client program at the hospitals of one process: what it reads, what leaves, what is remembered."""
+"""Client programs at the hospitals of one process: what they read, send and remember."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raysim.strategies.checks.calls import check_added, check_kept, check_reply
 from raysim.training.base import Model
 
 TOGETHER = 64
-"""Hospitals in one call of a program that computes for many at once."""
+"""Number of hospitals in one call of a program that computes for many at once."""
 
 
 def run(
@@ -34,14 +34,14 @@ def run(
     result: PartialResult,
     made: MadeOfRows,
 ) -> HospitalStates:
-    """Run ``call``'s program at the entries ``mine`` of the ``plan``; enters the ``result`` and returns what hospitals
-    now remember.
+    """Run ``call``'s program at the entries ``mine`` of the ``plan``, fill the ``result`` and return the hospitals' new
+    memory.
 
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
     """
     program, layout, later = call.program, SumLayout(call.program), dict(kept)
-    # A hospital that is lost in this round neither sends nor remembers anything of it, and nobody does whose sum is
-    # given up.
+    # A hospital lost in this round neither sends nor remembers anything of it. The same holds for all hospitals
+    # of a sum that is given up.
     adding = plan.steps[-1] if plan.steps else None
     if isinstance(adding, Adding):
         mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]
@@ -77,7 +77,8 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Whether hospitals' sums are added as they are made: nothing hides, bounds or keeps apart those of one."""
+    """Return whether the program itself may add up hospitals' sums: no step hides or bounds any, or sends them one by
+    one."""
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
@@ -90,12 +91,13 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Add to ``sums`` what a program that adds comes to, and to what hospitals remember ``later``."""
+    """Run a program that adds up hospitals' sums itself; add its totals to ``sums``, and hospitals' memory to
+    ``later``."""
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     try:
         added, memories = program.run_added(contexts)
     except Exception:
-        for context in contexts:  # one of them says whose rows it fails at
+        for context in contexts:  # one of these calls raises the error with its hospital's name
             with named(here.open(context.hospital == POOLED), context.hospital, f"running {call.name}"):
                 program.run(context)
         raise
@@ -111,7 +113,7 @@ def _run_added(
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
-    """What a hospital remembers, by the engine's names."""
+    """Return a hospital's memory of a program by the engine's names."""
     kept = {}
     for name, value in memory.items():
         kept[kept_name(name)] = array = np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)

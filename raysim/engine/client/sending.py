@@ -1,4 +1,4 @@
-"""What a hospital sends after its local update: vectors that the steps of a plan change, and that join the sums."""
+"""A hospital's message after its local update: vectors, which the steps of a plan change before they join the sums."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from raysim.training.base import Task
 
 
 class Sending:
-    """What the entries of ``plan``'s cohort that are in this process send of ``problem``.
+    """The messages of those entries of ``plan``'s cohort that are in this process, for ``problem``.
 
-    ``tasks`` makes their tasks. ``kept`` is what hospitals remember, and is written to. ``open(pooled)`` gives the
-    federation.
+    ``tasks`` makes the entries' tasks. ``kept`` is the hospitals' memory, which is written to. ``open(pooled)`` returns
+    the federation.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class Sending:
 
     @property
     def units(self) -> NDArray[np.int64] | None:
-        """The sums, in units of the exact grid; None where nothing is added up."""
+        """The sums, in units of the exact grid; None without sums."""
         return None if self._sums is None else self._sums.units
 
     @property
     def deltas(self) -> NDArray[Any] | None:
-        """Single updates, a row each, where the problem asks for them."""
+        """Single updates, one in each row, if the problem needs them; else None."""
         return np.stack(self._deltas) if self._deltas else None
 
     @property
     def bits(self) -> NDArray[np.int64] | None:
-        """Bits that each compressed update has taken."""
+        """The bits of each compressed update; None without compression."""
         return np.array(self._bits) if self._bits else None
 
     def send_together(
@@ -88,7 +88,7 @@ class Sending:
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """What entry ``j`` is about to send of its ``update``, trained with the learning ``rate``."""
+        """Return the message of entry ``j`` before any step; its ``update`` was trained with learning rate ``rate``."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -105,7 +105,7 @@ class Sending:
         )
 
     def send(self, leaving: Leaving, steps: Sequence[HospitalStep], theta: Parameters | None = None) -> None:
-        """Walk the ``steps`` and add what they leave to the sums; ``theta [P]``: the model after training."""
+        """Apply the ``steps`` to a message and add the result to the sums; ``theta [P]``: the model after training."""
         for step in steps:
             step.forward(leaving)
         if leaving.bit is not None and self._sums is not None:
@@ -115,7 +115,7 @@ class Sending:
             self._send_beside(leaving)
 
     def _send_beside(self, leaving: Leaving) -> None:
-        """Add the numbers that go beside an update to the sums behind those of updates."""
+        """Add the numbers sent together with an update to the last sums, after the sums of updates."""
         numbers, sent = leaving.vectors[BESIDE], leaving.upload
         leaving.check(numbers, self._largest)
         size, weight = self._plan.models.shape[1], float(beside_weight(sent)[leaving.entry])
@@ -126,7 +126,7 @@ class Sending:
             self._add(leaving, sent.sums + k // size, weight, row)
 
     def _send_update(self, leaving: Leaving, theta: Parameters | None) -> None:
-        """Add an update to its sum or sums, and keep it where single updates are asked for."""
+        """Add an update to its sum or sums, and store it if the problem needs single updates."""
         upload, vector, j = leaving.upload, leaving.update, leaving.entry
         leaving.check(vector, leaving.limit)
         if leaving.bits is not None:
@@ -150,7 +150,8 @@ class Sending:
             self._add(leaving, leaving.sum_index, float(upload.weight[j]), vector)
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
-        """Raise :class:`TrainingDiverged` unless all entries are below ``limit``, and finite where that is infinite."""
+        """Raise :class:`TrainingDiverged` unless all entries are below ``limit``; an infinite limit requires finite
+        entries."""
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return
         hospital = int(self._plan.ids[j])
@@ -161,11 +162,11 @@ class Sending:
         )
 
     def remember(self, j: int, what: str, vector: Any) -> None:
-        """Have entry ``j``'s hospital remember a copy of ``vector`` under the name ``what``."""
+        """Store a copy of ``vector`` in the memory of entry ``j``'s hospital, under the name ``what``."""
         self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:
-        """Add a vector to a sum. Raises :class:`TrainingDiverged` for one that no sum can hold."""
+        """Add a vector to a sum. Raises :class:`TrainingDiverged` for a vector that sums cannot store."""
         if self._sums is None:
             return
         if leaving.upload.what == "parameters":

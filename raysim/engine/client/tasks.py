@@ -1,4 +1,4 @@
-"""The tasks of a round's visits: rows, start, terms of the objective, optimiser."""
+"""The tasks of a round's local updates: rows, start, terms of the objective, optimiser."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The tasks of ``plan``'s cohort, by entry; ``kept`` is what hospitals remember now, and may change meanwhile.
+    """The tasks of ``plan``'s cohort, by entry; ``kept`` is the hospitals' memory, which may change meanwhile.
 
-    ``open(pooled)`` gives the federation, ``groups`` knows which rows are in which group of patients.
+    ``open(pooled)`` returns the federation. ``groups`` knows which rows are in which group of patients.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class Tasks:
         self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        """Entry ``j``'s task in ``phase``, the ``step``-th of its chain; ``last [P]``: where the one before ended."""
+        """Return entry ``j``'s task in ``phase``, problem number ``step`` of the chain; ``last [P]``: the previous
+        problem's result."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
-        row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
+        row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower
         if row == LAST and last is not None:
             start = last
         elif row >= 0 and plan.private is None:
@@ -71,13 +72,13 @@ class Tasks:
         )
 
     def _moments(self, hospital: int) -> Moments:
-        """The state of the hospital's optimiser; a kernel may write on it."""
+        """Return the state of the hospital's optimiser, which a kernel may overwrite."""
         memory = self._kept.get(hospital, {})
         steps = memory.get(STEPS)
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Features and labels that the entry trains on; an attack changes those of a bad hospital."""
+        """Return the features and labels that the entry trains on; an attack changes those of a bad hospital."""
         X, y = self._true_rows(hospital, j)
         for step in self._plan.steps:
             X, y = step.rows(hospital, X, y)
@@ -96,30 +97,28 @@ class Tasks:
         return federation.X[training], federation.y[training]
 
     def _shared(self, row: int) -> Parameters:
-        """A row of the models, the same object for all entries that start there: adding deltas relies on it."""
+        """Return a row of the models: the same object for all entries that start from it, as adding deltas requires."""
         if row not in self._models:
             self._models[row] = self._plan.models[row]
         return self._models[row]
 
     def _stream(self, purpose: str) -> Streams:
-        """What the round's batches are drawn from, by hospital and epoch."""
+        """Return the random streams of the round's batches, by hospital and epoch."""
         if purpose not in self._streams:
             self._streams[purpose] = Streams(self._plan.work.seed, purpose, self._plan.round)
         return self._streams[purpose]
 
     def _purpose(self, step: int, j: int) -> str:
-        """The purpose of a stream of batches: phases and groups have different ones; the first are those without
-        groups.
-        """
+        """Return the purpose of a stream of batches, which differs between phases and groups."""
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
     def rate(self, training: LocalTraining) -> float:
-        """The learning rate of a local update."""
+        """Return the learning rate of a local update."""
         return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
     def optimizer(self, training: LocalTraining) -> Optimizer:
-        """The optimiser of a local update: the run's, as far as the strategy does not ask for another."""
+        """Return the optimiser of a local update: the run's, changed where the strategy requires."""
         usual = self._plan.work.optimizer
         return replace(
             usual,

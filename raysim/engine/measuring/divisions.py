@@ -1,4 +1,4 @@
-"""Which rows of a hospital are in which group of patients: computed where the rows are, once for each division."""
+"""The rows of each group of patients at a hospital: computed where the rows are, once for each division."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Division
 
 HELD = 4
-"""Divisions whose groups are held at once: those of runs that share the process, mostly."""
+"""Number of divisions cached at once, for the runs that share the process."""
 
 
 class Groups:
-    """The groups of a process's hospitals: a cache, which can be computed again."""
+    """A cache of the groups of a process's hospitals, which can be computed again."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
         self._last: tuple[Division | None, str] = None, ""
 
     def of(self, federation: Federation, division: Division | None, hospital: int) -> NDArray[np.int64]:
-        """The group of each row of a hospital ``[n]``: training, validation and test rows, in the federation's order.
+        """Return the group of each row of a hospital ``[n]``: training, validation and test rows, in the federation's
+        order.
 
-        Raises ``ValueError`` where there is no division, or where it names a group that there is not.
+        Raises ``ValueError`` if there is no division, or if the division returns a group that does not exist.
         """
         if division is None:
             raise ValueError("the strategy names groups of rows, but its division is None")
@@ -46,7 +47,7 @@ class Groups:
     def rows(
         self, federation: Federation, division: Division | None, hospital: int, part: str, group: int
     ) -> NDArray[np.int64]:
-        """Indices into the federation's rows: those of ``part`` of a hospital that are in ``group``, in order."""
+        """Return the federation's row indices of a hospital's ``part`` that are in ``group``, in order."""
         theirs = federation.rows(hospital, part)
         first = int(federation.bounds[hospital, 0])
         groups = self.of(federation, division, hospital)[theirs.start - first : theirs.stop - first]

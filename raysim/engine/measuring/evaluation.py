@@ -1,4 +1,4 @@
-"""Evaluation: which models are measured when, and what hospitals' figures and losses come to for the federation."""
+"""Evaluation: which models are measured when, and the federation's metrics from hospitals' figures and losses."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class Recorded(Protocol):
-    """What has a ledger, which it may replace."""
+    """An object with a ledger, which it may replace."""
 
     ledger: Ledger
 
 
 class Row(Protocol):
-    """A round as far as it is measured."""
+    """The parts of a round that evaluation fills in."""
 
     round: int
     metrics: dict[str, dict[str, float]]
@@ -46,16 +46,16 @@ class Row(Protocol):
 
 
 PAIR_SUMS = 8
-"""Numbers of 4 bytes that a hospital's sums over pairs take."""
+"""Size of a hospital's sums over pairs, in numbers of 4 bytes."""
 
 
 class Evaluation:
-    """Evaluates one job's models. ``order [N]`` brings the actors' hospitals, joined, into the order of ids."""
+    """Evaluates one job's models. ``order [N]`` sorts the actors' concatenated hospitals by id."""
 
     gathered: Gathered
-    """What is known of the models so far; most of it is measured at the end."""
+    """All measurements of the models so far; most are made at the end."""
     rearranging: group_gaps.Rearranging | None
-    """The arrangements of groups under which gaps are asked for at the end; None: no gaps."""
+    """The permutations of groups for testing gaps at the end; None: no tests of gaps."""
 
     def __init__(
         self,
@@ -68,11 +68,13 @@ class Evaluation:
         sizes: Ids | None = None,
         tests_groups: bool = False,
     ) -> None:
-        """``rounds``: how many are played for certain, which decides how often training losses are measured.
+        """Set up the evaluation of a job.
 
-        With ``noise``, figures are those of the headline model alone, from noisy sums, and nothing else is asked for.
-        ``sizes [N]`` are the numbers of training rows that hospitals have released with noise; None: they are public.
-        ``tests_groups``: whether gaps between groups of patients are tested at the end.
+        - ``rounds``: the number of rounds run for certain, which decides how often training losses are measured.
+        - ``noise``: if given, only figures of the headline model are computed, from noisy sums, and nothing else.
+        - ``sizes [N]``: the numbers of training rows that hospitals have released with noise; None: exact numbers are
+          public.
+        - ``tests_groups``: whether gaps between groups of patients are tested at the end.
         """
         self._noise, self._sizes = noise, sizes
         grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
@@ -87,7 +89,7 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """The noise of the next figures, drawn again for each evaluation; None: figures are exact."""
+        """The noise of the next figures, which is fresh for each evaluation; None: figures are exact."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -99,18 +101,19 @@ class Evaluation:
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """The models among ``serve`` whose figures are asked for: all, or where figures cost privacy, the last of those
-        that the server has.
+        """Return the models of ``serve`` to evaluate: all or, if figures cost privacy, only the last of the server's
+        models.
 
-        A model that stays at a hospital is trained without noise, so noisy figures of it would hide no patient.
+        A model that stays at a hospital is trained without noise, so noisy figures of it would not hide any patient.
         """
         if self._noise is None:
             return serve
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` where noise on figures would hide nobody, because models of the strategy called
-        ``name``, or a ``private`` part of each, stay at hospitals.
+        """Raise ``ConfigError`` if noise on figures would hide nobody.
+
+        This is so if models of the strategy called ``name``, or a ``private`` part of each model, stay at hospitals.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -119,22 +122,23 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Whether anything is measured after a ``round`` that is not the last."""
+        """Return whether anything is measured after ``round``, if it is not the last one."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """What is measured of the models that ``serve`` after a ``round`` in which something is due."""
+        """Return what is measured of the models in ``serve`` after a ``round`` with measurements."""
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """What is measured of the final models that ``serve``; the server needs the counts of the ``counted`` one.
+        """Return what is measured of the final models in ``serve``; the server needs the score counts of the
+        ``counted`` one.
 
-        Models that each hospital is ``recalibrating`` first are measured after all others.
+        Models that each hospital first recalibrates (``recalibrating``) are measured after all other models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -160,11 +164,10 @@ class Evaluation:
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, as far as these were asked for.
+        """Enter a round's metrics and training loss, as far as they were measured.
 
-        The ledger has them in round ``ledger_round``; None: in that of ``row``.
-
-        Returns hospitals' figures per model served, in id order ``[N, len(task.figures)]``.
+        The ledger books them under round ``ledger_round``; None: under the round of ``row``. Returns hospitals' figures
+        for each model served, in id order ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -193,7 +196,8 @@ class Evaluation:
             row.metrics[model] |= self._by_group(model, measured)
             row.metrics[model] |= self._within(model, figures[model], measured, ledger_round)
         if figures:
-            # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
+            # Sums over pairs, which exist only at the end, are four numbers of 8 bytes; sketches are
+            # numbers of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.gathered.pairs)
             self._enter_measured(ledger_round, scalars if self._noise is None else self._noise.sums.width)
         for loss in self.mean_losses(measured).values():
@@ -202,10 +206,10 @@ class Evaluation:
         return figures
 
     def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Per model served its outputs for all rows of the federation, in order; empty where they are not asked for."""
+        """Return for each model served its outputs for all rows of the federation, in order; empty if not requested."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
-            # Actors' hospitals one after the other; within an actor, hospitals are in the order of ids.
+            # The hospitals of each actor are consecutive, in the order of ids.
             stacked = np.concatenate([each.predictions[model] for each in measured])
             served = np.argsort(self._order)
             outputs[model] = np.empty_like(stacked)
@@ -213,26 +217,25 @@ class Evaluation:
         return outputs
 
     def counts(self, model: str, measured: Sequence[Measured]) -> ScoreCounts:
-        """What hospitals have counted of their validation rows under a ``model``, in the order of ids."""
+        """Return hospitals' score counts of their validation rows under a ``model``, in the order of ids."""
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
-        """How hospitals have recalibrated the model ``of``, in the order of ids."""
+        """Return hospitals' recalibrations of the model ``of``, in the order of ids."""
         return gathered(of, [part.own_shifts for part in measured if part.own_shifts is not None], self._order, prior)
 
     def _evaluated(self, round: int) -> bool:
         return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """The model among ``serve`` whose training loss is measured; none if losses were not measured before
-        training.
-        """
+        """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before
+        training."""
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}
 
     def mean_losses(self, measured: Sequence[Measured]) -> dict[str, float]:
-        """Per model whose losses were asked for, its mean loss over the rows of all hospitals; NaN without rows."""
+        """Return the mean loss of each measured model over the rows of all hospitals; NaN without rows."""
         means = {}
         for model in measured[0].loss_sums:
             # In the order of ids, so that the order of processes does not matter.
@@ -242,13 +245,11 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Enter into the ledger that hospitals have sent ``scalars`` numbers of measurements each (``[N]``, or one)."""
+        """Enter into the ledger that each hospital has sent ``scalars`` measured numbers (``[N]``, or one for all)."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Enter the counts of scores, where they were asked for, and the metrics of calibration that follow from
-        them.
-        """
+        """Enter the counts of scores, if any were sent, and the calibration metrics computed from them."""
         for kept, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
@@ -257,12 +258,12 @@ class Evaluation:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
-                # What the server itself needs is traffic, and has its own entry.
+                # Counts that the server itself needs are traffic, and have a separate entry.
                 if kept is not self.gathered.validation_scores or model != self._counted:
                     self._enter_measured(ledger_round, counts.scalars)
                 kept[model] = counts
         if model in self.gathered.scores:
-            # Only now: it takes a fifth of a second to import.
+            # Imported only here: the import takes a fifth of a second.
             from raysim.statistics.clinical.clinical_figures import calibration_metrics
 
             clinical = self._section.clinical
@@ -271,7 +272,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Enter the figures of groups of patients, where they were asked for; returns the gaps between groups."""
+        """Enter the figures of groups of patients, if any were measured, and return the gaps between groups."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps
@@ -284,7 +285,7 @@ class Evaluation:
         return gaps
 
     def _within(self, model: str, figures: Floats, measured: Sequence[Measured], ledger_round: int) -> dict[str, float]:
-        """Enter the gaps between groups of patients within hospitals, where they were asked for; returns metrics."""
+        """Enter the gaps between groups of patients within hospitals, if measured, and return them as metrics."""
         parts = [each.gaps[model] for each in measured if model in each.gaps]
         found, arrangements = self.gathered, self.rearranging
         if not parts or found.grouping is None or arrangements is None:

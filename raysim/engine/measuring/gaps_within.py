@@ -1,4 +1,4 @@
-"""The gaps between groups of patients within hospitals, which the server puts together from hospitals' sums."""
+"""The gaps between groups of patients within hospitals, which the server computes from hospitals' sums."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def gaps(
     figures: Floats,
     task: TaskKind,
 ) -> dict[str, WithinGap]:
-    """The gaps within hospitals by attribute, from the sums over all hospitals.
+    """Return the gaps within hospitals by attribute, from the sums over all hospitals.
 
-    ``groups`` are the figures of groups as :func:`raysim.engine.measuring.subgroups.merged` gives them, ``figures``
-    those of hospitals, ``[N, columns]``.
+    ``groups`` are the figures of groups from :func:`raysim.engine.measuring.subgroups.merged`; ``figures [N, columns]``
+    are the figures of hospitals.
     """
     headline, found = task.figures.index(task.headline), []
     for attribute, levels in grouping.levels:

@@ -1,7 +1,7 @@
-"""Gaps between groups of patients within hospitals: what hospitals compute, what they send, and what comes of it.
+"""Gaps between groups of patients within hospitals: hospitals' computations and messages, and the resulting sums.
 
-A hospital permutes the labels of its own patients. What it sends of an arrangement is its part of two sums over
-hospitals for each pair of groups; the sums are of whole numbers, so that any placement gives the same bits.
+A hospital permutes the labels of its own patients. For each permutation and pair of groups it sends its part of two
+sums over hospitals. The sums are of whole numbers, so that any placement gives the same bits.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
-"""Rows of a federation up to which it is looked at whether all arrangements can be taken."""
+"""Largest number of rows of a federation for which exact permutation tests are considered."""
 
 KEPT = 1 << 24
-"""Labels that are kept of what was drawn for an attribute: 16 MB."""
+"""Largest number of permuted labels cached for an attribute: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rearranging:
-    """Which arrangements of patients' groups hospitals look at."""
+    """The permutations of patients' groups that hospitals evaluate."""
 
     draws: int
-    """How many each draws beside the observed one."""
+    """Number of random permutations at each hospital, without the observed arrangement."""
     strides: Mapping[str, tuple[int, Ids]]
-    """By attribute whose arrangements are all taken: how many there are, and over how many of them each hospital keeps
-    one of its own, ``[N]``."""
+    """For each attribute whose arrangements are all enumerated: how many there are, and each hospital's stride ``[N]``,
+    the number of consecutive arrangements that share one arrangement of that hospital."""
 
     def exact(self, attribute: str) -> bool:
-        """Whether all arrangements of an attribute are taken."""
+        """Return whether all arrangements of an attribute are enumerated."""
         return attribute in self.strides
 
     def number(self, attribute: str) -> int:
-        """How many arrangements are looked at, the observed one among them."""
+        """Return the number of arrangements, including the observed one."""
         return self.strides[attribute][0] if self.exact(attribute) else self.draws + 1
 
     def numbers(self, attribute: str, groups: int) -> int:
-        """Numbers of four bytes that a hospital sends of an attribute with so many known ``groups``.
+        """Return how many numbers of four bytes a hospital sends for an attribute with ``groups`` known groups.
 
-        Per pair of groups two sums of eight bytes for each arrangement; per group two counts, a figure with its
-        variance, and four sums of its risks, of eight bytes the last six.
+        For each pair of groups it sends two sums of eight bytes for each arrangement. For each group it sends two
+        counts of four bytes, and a figure, its variance and four sums of risks of eight bytes each.
         """
         return 4 * len(pairs(groups)) * self.number(attribute) + 14 * groups
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """The arrangements for the patients of ``part``: all of them where there are few, else drawn ones."""
+    """Return the arrangements for the patients of ``part``: all arrangements if there are few, else random ones."""
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
         hospitals = range(len(federation.hospitals))
@@ -73,7 +73,8 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """How many arrangements ``counts [N, G, outcomes]`` have, and each hospital's stride; None for too many."""
+    """Return the number of arrangements of ``counts [N, G, outcomes]``, and each hospital's stride; None if too
+    many."""
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
         strides[h] = total
@@ -94,10 +95,10 @@ def measure(
     y: NDArray[Any],
     seed: int,
 ) -> dict[str, AttributeSums]:
-    """What ``hospitals`` send by attribute; their rows of ``part`` have ``outputs [n]`` and labels ``y [n]``.
+    """Return what ``hospitals`` send by attribute; their rows of ``part`` have ``outputs [n]`` and labels ``y [n]``.
 
-    ``ranked_by [n]`` orders the rows of a hospital: outputs before they were shifted, which can make ties. ``seed``
-    decides what is drawn, for each hospital apart.
+    ``ranked_by [n]`` orders the rows of a hospital: outputs before any shift, because shifts can create ties. ``seed``
+    decides the random permutations, independently for each hospital.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -111,20 +112,21 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class _Patients:
-    """The rows of some hospitals whose group is known, by hospital and group."""
+    """The rows with a known group at some hospitals, sorted by hospital and group."""
 
     attribute: str
     hospitals: tuple[int, ...]
     groups: int
-    """How many groups are known, ``G``."""
+    """Number of known groups, ``G``."""
     order: Ids
-    """Their places among all rows of these hospitals, ``[n]``."""
+    """The positions of these rows among all rows of the hospitals, ``[n]``."""
     offsets: Ids
-    """Where each hospital's begin, and where the last one's end, ``[h + 1]``."""
+    """Where each hospital's rows begin, and where the last hospital's rows end, ``[h + 1]``."""
     labels: NDArray[np.int8]
-    """The group of each, ``[n]``."""
+    """The group of each row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
-    """Whether each has the event, ``[n]``; None: the label is a number, and permuted are all rows of a hospital."""
+    """Whether each row has the event, ``[n]``. None: the label is a number, and all rows of a hospital are permuted
+    together."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -151,25 +153,25 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """The rows of each hospital and group, those with the event first ``[h, G, 2]``; all ``[h, G, 1]``."""
+        """Number of rows by hospital, group and outcome, event first, ``[h, G, 2]``; ``[h, G, 1]`` for a real label."""
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
         counts = np.bincount(cell, minlength=2 * self.groups * len(self.hospitals)).reshape(-1, self.groups, 2)
         return counts[:, :, : 1 if self.outcome is None else 2]
 
     def strata(self, h: int) -> list[NDArray[np.int8]]:
-        """The labels of its ``h``-th hospital, apart by outcome."""
+        """Return the group labels of hospital number ``h``, split by outcome."""
         mine = self.of_hospital(h)
         if self.outcome is None:
             return [self.labels[mine]]
         return [self.labels[mine][rows] for rows in (self.outcome[mine], ~self.outcome[mine])]
 
     def of_hospital(self, h: int) -> slice:
-        """The place of its ``h``-th hospital's rows."""
+        """Return the positions of the rows of hospital number ``h``."""
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:
-        """The hospitals where some of ``values [n]`` are not finite, ``[h]``."""
+        """Return the hospitals where some of ``values [n]`` are not finite, ``[h]``."""
         return Segments(self.offsets, np.diff(self.offsets)).counts(~np.isfinite(values)) > 0
 
 
@@ -196,7 +198,7 @@ def _of_errors(
 
 
 class _Total:
-    """Adds up what hospitals contribute."""
+    """Adds up the contributions of hospitals."""
 
     def __init__(self, patients: _Patients, arrangements: Rearranging, broken: NDArray[np.bool_]) -> None:
         counts = patients.counts
@@ -206,14 +208,14 @@ class _Total:
         self._value, self._variance = np.full((2, *counts.shape[:2]), np.nan)
         self._units = {0: self._none()}
         self.judged: list[int] = np.flatnonzero((self._weight > 0).any(axis=1)).tolist()
-        """The hospitals that have something to contribute."""
+        """The positions of the hospitals that can contribute."""
 
     def _none(self) -> NDArray[np.int64]:
         number = self._arrangements.number(self._patients.attribute)
         return np.zeros((2, len(pairs(self._patients.groups)), number), dtype=np.int64)
 
     def add(self, h: int, figures: Figures, scale: int = 0) -> None:
-        """Add the ``figures`` of the ``h``-th hospital, in units of 2 to the power of ``scale``."""
+        """Add the ``figures`` of hospital number ``h``, in units of 2 to the power of ``scale``."""
         self._value[h] = np.ldexp(figures.value[:, 0], scale)
         self._variance[h] = np.ldexp(figures.variance[:, 0], 2 * scale)
         units, attribute = contribution(figures, self._weight[h]), self._patients.attribute
@@ -225,14 +227,14 @@ class _Total:
         self._units[scale] += units
 
     def sums(self, risks: Floats | None) -> AttributeSums:
-        """What the hospitals send, with their groups' ``risks``."""
+        """Return the message of the hospitals, with their groups' ``risks``."""
         return AttributeSums(self._counts, self._value, self._variance, risks, self._units)
 
 
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Each ``judged`` hospital with the arrangements of its labels, within each outcome."""
+    """Yield each ``judged`` hospital with the arrangements of its labels, within each outcome."""
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
     elif patients.offsets[-1] * arrangements.draws <= KEPT:
@@ -247,7 +249,8 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """What was drawn for each hospital, for the next model on the same rows: half of the time of a test."""
+    """Return a cache of each hospital's random permutations, for the next model on the same rows: half a test's
+    time."""
     return {}
 
 
@@ -257,7 +260,8 @@ def _drawn(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """All arrangements of a hospital: those of the last outcome come one after the other for each of the first."""
+    """Return all arrangements of a hospital: for each arrangement of the first outcome, all arrangements of the last
+    one."""
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()
     for order in reversed(orders):

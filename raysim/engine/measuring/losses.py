@@ -1,7 +1,7 @@
-"""Training losses of a run: means over the training rows of all hospitals of the loss, without penalties.
+"""Training losses of a run: mean losses over the training rows of all hospitals, without penalties.
 
-They are measurements for the experimenter: hospitals send a sum and a number of rows beside the figures of an
-evaluation, and no method uses them.
+They are measurements for the experimenter: at an evaluation, hospitals also send a sum of losses and a number of rows.
+No method uses them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from raysim.training.class_weights import ClassWeights, row_weights
 
 @dataclass(frozen=True)
 class TrainingLosses:
-    """A run's training losses beside those of its rounds."""
+    """A run's training losses that are not stored in its rounds."""
 
     before: Mapping[str, float] = field(default_factory=dict)
     """The losses before training, by model served."""
     model: str | None = None
-    """The model whose losses the rounds report: the last that was served when losses were first measured."""
+    """The model whose losses the rounds report: the last one served when losses were first measured."""
     constant: float = float("nan")
-    """The loss of the best constant prediction; NaN where the label is a number."""
+    """The loss of the best constant prediction; NaN if the label is a number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
-        """The losses by round, 0: before training; empty where none were measured (None in ``by_round``)."""
+        """Return the losses by round, 0 being before training; empty if none was measured (None in ``by_round``)."""
         if self.model is None or self.model not in self.before:
             return {}
         taken = {round: loss for round, loss in by_round.items() if loss is not None}
@@ -37,9 +37,10 @@ class TrainingLosses:
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
-    """The mean loss over labels ``y [n]`` of the best constant prediction; NaN for real labels.
+    """Return the mean loss over labels ``y [n]`` of the best constant prediction; NaN for real labels.
 
-    With weights ``w`` of classes whose shares are ``p`` that is ``-sum_c w_c p_c log q_c`` with ``q_c`` as ``w_c p_c``.
+    With weights ``w`` of classes whose shares are ``p`` it is ``-sum_c w_c p_c log q_c``, where ``q_c`` is proportional
+    to ``w_c p_c``.
     """
     if not classes or not len(y):
         return float("nan")
@@ -52,6 +53,6 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
 def weighted_losses(
     model: Model, class_weights: ClassWeights, outputs: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """The loss of each row ``[n]`` times the weight of its class; training minimises their mean."""
+    """Return the loss of each row ``[n]`` times the weight of its class; training minimises the mean of these."""
     losses, weights = model.row_losses(outputs, y), row_weights(class_weights, y)
     return losses if weights is None else losses * weights

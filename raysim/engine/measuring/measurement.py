@@ -1,4 +1,4 @@
-"""What hospitals are asked to measure in a message, and what those of one process answer."""
+"""Measurements: what a message asks hospitals to measure, and the answers of one process's hospitals."""
 
 from __future__ import annotations
 
@@ -28,105 +28,106 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticNoise:
-    """How hospitals hide a unit (a row or a patient) in answers about their rows."""
+    """The noise that hides a unit (a row or a patient) in hospitals' answers about their rows."""
 
     unit: RowUnit
-    """Who is hidden."""
+    """The protected unit."""
     rows: int
-    """The most rows of a unit that are used."""
+    """The largest number of rows used of a unit."""
     mechanism: Mechanism
-    """Which noise the sums over units get."""
+    """The noise mechanism for sums over units."""
     turn: int = 0
-    """How often the same kind was sent before in this round: each time has noise of its own."""
+    """How often the same kind was sent before in this round; each time has fresh noise."""
 
 
 @dataclass(frozen=True)
 class FigureNoise:
-    """How hospitals hide a unit in their figures."""
+    """The noise that hides a unit in hospitals' figures."""
 
     noise: StatisticNoise
     """The noise on the sums."""
     sums: SummedFigures
-    """Which sums, and the figures that follow from them."""
+    """The sums, and the figures computed from them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What hospitals measure in a message, beside training: nothing by default."""
+    """The measurements of hospitals in a message, in addition to training; none by default."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: model rows or OWN, [N] or [N, G]}``."""
     untrained: tuple[int, ...] = ()
-    """The rows of the models that nobody has trained yet: hospitals that they serve have no figures."""
+    """The model rows that nobody has trained yet: hospitals that use them have no figures."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
-    """The models whose losses are asked for, likewise."""
+    """The models whose losses are measured, in the same form as ``serve``."""
     loss_part: str = "train"
-    """The part of the rows that they are asked for on."""
+    """The part of the rows on which losses are measured."""
     part: str = "test"
-    """The rows that models are evaluated on."""
+    """The part of the rows on which models are evaluated."""
     noise: FigureNoise | None = None
-    """The noise on the sums that all figures then come from; None: figures are exact."""
+    """The noise on the sums from which all figures are then computed; None: figures are exact."""
     last: bool = False
-    """Whether these are the final models, of which histograms of scores and sums over pairs of rows are asked for too,
-    or of a real label histograms of errors."""
+    """Whether these are the final models. Hospitals then also send histograms of scores and sums over pairs of rows, or
+    for a real label histograms of errors."""
     thresholds: tuple[float, ...] | None = None
-    """The probabilities at which counts of scores per hospital are asked for too; None: no counts."""
+    """The probabilities at which each hospital also counts scores; None: no counts."""
     counted: str | None = None
-    """The model of which counts of validation rows are asked for in any case; None: none."""
+    """The model whose scores on validation rows are counted even without ``thresholds``; None: no such model."""
     recalibrating: Recalibrating | None = None
-    """How each hospital recalibrates the models that it evaluates; None: it takes them as they are."""
+    """How each hospital recalibrates the models before evaluating them; None: no recalibration."""
     groups: Grouping | None = None
-    """The groups of patients whose figures are asked for too."""
+    """The groups of patients whose figures are also measured; None: no groups."""
     rearranging: Rearranging | None = None
-    """The arrangements of these groups under which the headline model's gaps are asked for too; None: no gaps."""
+    """The permutations of these groups for testing the headline model's gaps; None: no tests."""
     predictions: bool = False
-    """Whether the models' outputs for all rows of all parts are asked for too."""
+    """Whether hospitals also send the models' outputs for all rows of all parts."""
 
     @property
     def headline(self) -> str:
-        """The headline model of those to evaluate, the last one."""
+        """The headline model: the last of the models to evaluate."""
         return list(self.serve)[-1]
 
 
 NOTHING = Measurement()
-"""What hospitals measure where they only train."""
+"""No measurements: hospitals only train."""
 
 
 @dataclass(eq=False)
 class Measured:
-    """What the hospitals of one process have measured, by model served."""
+    """The measurements of one process's hospitals, by model served."""
 
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The figures of the hospitals in the order of the process, ``[h, columns]``."""
     untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """At which of these hospitals nobody has trained the model, ``[h]``: it has no figures there."""
+    """The hospitals at which nobody has trained the model, ``[h]``; it has no figures there."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Where losses are asked for, the sum of rows' losses and their number, by hospital: ``[h, 2]``."""
+    """The sum of rows' losses and the number of rows, by hospital, ``[h, 2]``; empty if not requested."""
     histograms: dict[str, Any] = field(default_factory=dict)
-    """The histogram of its scores."""
+    """The histogram of scores."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """The sums over pairs of rows of the hospitals, ``[h]`` each."""
+    """The hospitals' sums over pairs of rows, ``[h]`` each."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Sketches for the covariance of its AUROC with other models' at the hospitals, ``[h, SUMS]``."""
+    """Sketches for the covariance of the model's AUROC with other models' AUROC at the hospitals, ``[h, SUMS]``."""
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Where figures are noisy, the sums that they come from, ``[h, width]``."""
+    """The noisy sums from which figures are computed, ``[h, width]``; empty if figures are exact."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of scores of the hospitals."""
+    """The counts of scores at the hospitals."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """Of a real label, the counts of absolute errors of the hospitals."""
+    """The counts of absolute errors at the hospitals, for a real label."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """As ``scores``, of validation rows, on which thresholds are chosen, where figures are of other rows."""
+    """The counts of scores of validation rows, on which thresholds are chosen, if figures are measured on other
+    rows."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
-    """By attribute, the figures of groups of patients."""
+    """The figures of groups of patients, by attribute."""
     gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
-    """Of the headline model, by attribute, sums for the gaps between groups within hospitals."""
+    """The headline model's sums for the gaps between groups within hospitals, by attribute."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Its outputs for all rows of the hospitals, ``[n]`` or ``[n, C]``."""
+    """The outputs for all rows of the hospitals, ``[n]`` or ``[n, C]``."""
     own_shifts: OwnShifts | None = None
-    """How the hospitals recalibrate, where they do."""
+    """The hospitals' recalibration; None without one."""
 
     def join(self, other: Measured) -> None:
-        """Take over what ``other`` has of further models; both come from one process."""
+        """Take over the measurements of further models from ``other``; both come from one process."""
         for name, further in vars(other).items():
             if isinstance(further, dict):
                 getattr(self, name).update(further)
@@ -134,35 +135,39 @@ class Measured:
 
 @dataclass(eq=False, kw_only=True)
 class Gathered:
-    """What the server has put together of all hospitals' measurements; hospitals are in the order of their ids."""
+    """The server's merged measurements of all hospitals, in the order of their ids."""
 
     grouping: Grouping | None = None
-    """The groups of patients whose figures were asked for, or None."""
+    """The groups of patients whose figures were measured, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
-    """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
+    """The figures of these groups by model served and attribute, from :func:`subgroups.merged`."""
     gaps: dict[str, WithinGap] = field(default_factory=dict)
-    """By attribute, the gap within hospitals of the model served last; empty where it was not asked for."""
+    """The last served model's gap within hospitals, by attribute; empty if not requested."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
-    """Training losses, beside those of the rounds."""
+    """Training losses that are not stored in the rounds."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """Per model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two classes."""
+    """For each model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two
+    classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Per model served, sketches for the covariance of a hospital's AUROC with other models', ``[N, SUMS]``; see
-    :mod:`raysim.statistics.discrimination.sketches`."""
+    """For each model served, sketches for the covariance of a hospital's AUROC with other models' AUROC, ``[N, SUMS]``;
+    see :mod:`raysim.statistics.discrimination.sketches`."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
+    """For each model served, the histogram of all hospitals' errors on test rows; only for a real label."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """Per model served, the hospitals ``[N]`` whose model nobody has trained: all its figures are undefined there."""
+    """For each model served, the hospitals ``[N]`` whose model nobody has trained: all its figures are
+    undefined there."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
+    """For each model served, each hospital's counts of scores ``[N]``; empty if not requested."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """As ``scores``, of validation rows, on which thresholds are chosen; empty where there are none, or where figures
-    are of validation rows themselves."""
+    """The counts of scores of validation rows, on which thresholds are chosen. Empty without validation rows, or if
+    figures are measured on validation rows themselves."""
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
-    plus the rows behind ``figures [N, len(task.figures)]``.
+    """Return how many rows each hospital has, ``[N]``.
+
+    If training rows are known only with noise, as ``sizes [N]``, this is ``sizes`` plus the number of rows behind
+    ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

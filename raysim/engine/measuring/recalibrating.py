@@ -1,7 +1,7 @@
-"""Recalibration after the last round: what hospitals are asked for, what they fit on their own rows, and what it costs.
+"""Recalibration after the last round: the request to hospitals, what they fit on their own rows, and the merged result.
 
-Shifts are in double precision, and figures of ranks come from the margins that were there before: a shift changes no
-order within a hospital, but adding it in single precision could make ties.
+Shifts are in double precision, and rank figures are computed from the margins before the shift: a shift changes no
+order within a hospital, but adding it in single precision could create ties.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recalibrating:
-    """What each hospital does to the model that serves it before it measures it."""
+    """How each hospital recalibrates its model before evaluating it."""
 
     method: Method
-    """How it fits its shift."""
+    """The method of fitting the shift."""
     prior: Prior | None
-    """What shifts are drawn to under ``eb``: two numbers that travel to every hospital."""
+    """The prior of the shifts under ``eb``: two numbers, sent to every hospital."""
 
 
 @dataclass(eq=False)
 class OwnShifts:
-    """What the hospitals of one process have fitted, in its order."""
+    """The recalibrations fitted by one process's hospitals, in its order."""
 
     shifts: Shifts
-    """Their shifts, ``[h]``."""
+    """The hospitals' shifts, ``[h]``."""
     rows: Ids
-    """Their labelled rows, ``[h]``."""
+    """The number of labelled rows at each hospital, ``[h]``."""
     events: Ids
-    """The events among them, ``[h]``."""
+    """The number of events among these rows, ``[h]``."""
 
     @staticmethod
     def fitted(
@@ -49,11 +49,11 @@ class OwnShifts:
         offsets: NDArray[np.int64],
         untrained: NDArray[np.bool_],
     ) -> OwnShifts:
-        """The shifts by ``margins [n]`` and labels ``y [n]`` of the rows ``offsets[h]:offsets[h + 1]`` held back.
+        """Fit the shifts on ``margins [n]`` and labels ``y [n]`` of validation rows ``offsets[h]:offsets[h + 1]``.
 
-        Models that are ``untrained [h]`` are left as they are.
+        Models that are ``untrained [h]`` are left unchanged.
         """
-        # Only now: it takes a fifth of a second to import.
+        # Imported only here: the import takes a fifth of a second.
         from raysim.statistics.clinical.recalibration import UNTRAINED, fit, rows_of
 
         rows = np.diff(offsets)
@@ -63,36 +63,36 @@ class OwnShifts:
         return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-        """Each hospital's ``a + b margin``, ``[n]``; the rows of hospital ``h`` are ``offsets[h]:offsets[h + 1]``."""
+        """Return each hospital's ``a + b margin``, ``[n]``; hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``."""
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Recalibrated:
-    """The model served that hospitals made of another, by their validation rows, as ``logit p' = a + b logit p``."""
+    """A model recalibrated by each hospital on its validation rows: ``logit p' = a + b logit p``."""
 
     of: str
-    """The model that it was made of."""
+    """The name of the model that was recalibrated."""
     shifts: Shifts
-    """Each hospital's ``a`` and ``b``, ``[N]``; they stay there."""
+    """Each hospital's ``a`` and ``b``, ``[N]``, which stay at the hospital."""
     rows: Ids
-    """The labelled rows that each hospital spent, ``[N]``."""
+    """The number of labelled rows that each hospital used, ``[N]``."""
     events: Ids
-    """The events among them, ``[N]``."""
+    """The number of events among these rows, ``[N]``."""
     prior: Prior | None = None
-    """What all hospitals' shifts are drawn to, under ``eb``; its mean is that of a hospital without rows."""
+    """The prior of all hospitals' shifts under ``eb``; a hospital without rows gets the prior mean."""
 
     @property
     def facts(self) -> dict[str, float]:
-        """Figures of a finished run beside its models."""
+        """Figures of the recalibration for a finished run."""
         known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
         figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
         return {f"recalibration_{name}": value for name, value in figures.items()}
 
 
 def estimated(counts: ScoreCounts) -> Prior:
-    """What hospitals' shifts have in common, by their ``counts`` of validation rows."""
+    """Estimate the prior of hospitals' shifts from their ``counts`` of validation rows."""
     from raysim.statistics.clinical.recalibration import estimated_prior
     from raysim.statistics.clinical.recalibration_benefit import from_counts
 
@@ -100,7 +100,7 @@ def estimated(counts: ScoreCounts) -> Prior:
 
 
 def gathered(of: str, parts: Sequence[OwnShifts], order: Ids, prior: Prior | None) -> Recalibrated:
-    """What all hospitals have fitted for the model ``of``, those of the processes brought into ``order [N]``."""
+    """Join the processes' recalibrations of the model ``of``, with hospitals sorted by ``order [N]``."""
     from raysim.statistics.clinical.recalibration import Shifts
 
     def joined(each: Sequence[NDArray[Any]]) -> NDArray[Any]:

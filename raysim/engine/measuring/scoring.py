@@ -1,4 +1,4 @@
-"""Outputs of models for the rows of one process's hospitals, many hospitals in a call where that changes no bit."""
+"""Outputs of models for the rows of one process's hospitals, many hospitals in a call if that changes no bit."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 
 KEPT_BYTES = 64 * 2**20
-"""The most bytes of a part's features that a process keeps in one array; larger parts are gathered for each call."""
+"""Largest size in bytes of a part's features cached in one array; larger parts are gathered for each call."""
 
 CHUNK_BYTES = 8 * 2**20
-"""Bytes of features that are gathered at a time, where they are not kept."""
+"""Number of bytes of features gathered at a time if they are not cached."""
 
 ARRANGED_BYTES = 16 * 2**20
-"""The most bytes of a part's features that a process keeps a second time, ordered by the models that serve."""
+"""Largest size in bytes of a part's features cached a second time, ordered by model."""
 
 MAPPED_BYTES = 2**30
-"""Bytes of a federation's features above which gathered rows are dropped from the process's memory again."""
+"""Size in bytes of a federation's features above which gathered rows are released from memory again."""
 
 
 @dataclass(eq=False)
 class Arranged:
-    """Features of a part's rows ordered by the models that serve them: one call for each model, not for each hospital.
+    """Features of a part's rows ordered by the models in use: one call for each model, not for each hospital.
 
-    They are only copied when the same models serve the same hospitals a second time: for a strategy that chooses models
-    in every round the copies would cost more than they save.
+    They are copied only when the same hospitals use the same models a second time. For a strategy that chooses models
+    in every round, the copies would cost more than they save.
     """
 
     served: Ids | None = None
@@ -45,7 +45,7 @@ class Arranged:
     def again(
         self, served: Ids, offsets: NDArray[np.int64], kept: NDArray[Any]
     ) -> list[tuple[int, NDArray[np.int64], NDArray[Any]]]:
-        """The ``parts`` for models at model rows ``served [h]``; empty at the first call with these.
+        """Return the ``parts`` for model rows ``served [h]``; empty at the first call with these rows.
 
         ``kept [n, F]`` are the features in the order of hospitals, whose rows begin at ``offsets [h + 1]``.
         """
@@ -64,21 +64,21 @@ class PartRows:
     """One part (train, validation or test) of the rows of ``h`` hospitals, back to back in their order."""
 
     federation: Federation
-    """Whose rows these are."""
+    """The federation of these rows."""
     index: NDArray[np.int64]
-    """Where each of the ``n`` rows stands in the federation, ``[n]``."""
+    """The position of each of the ``n`` rows in the federation, ``[n]``."""
     offsets: NDArray[np.int64]
-    """Where each hospital's rows begin among these, and the end, ``[h + 1]``."""
+    """Where each hospital's rows begin in this array, and the end, ``[h + 1]``."""
     y: NDArray[Any]
-    """Their labels, ``[n]``."""
+    """The labels of the rows, ``[n]``."""
     kept: NDArray[Any] | None
-    """Their features ``[n, F]``, or None where these are more than ``KEPT_BYTES``."""
+    """The features of the rows ``[n, F]``, or None if they are larger than ``KEPT_BYTES``."""
     arranged: Arranged = field(default_factory=Arranged)
-    """The same rows in another order, for models that serve hospitals that lie apart."""
+    """The same rows ordered by model, for models used by hospitals that are not neighbours."""
 
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
-        """The ``part`` of ``hospitals``, in their order."""
+        """Return the ``part`` of ``hospitals``, in their order."""
         k, ids = PARTS.index(part), np.asarray(hospitals, dtype=np.int64)
         starts = federation.bounds[ids, k]
         lengths = federation.bounds[ids, k + 1] - starts
@@ -92,7 +92,7 @@ class PartRows:
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Rows ``low`` to ``high`` in pieces: where a piece stands among these rows, and its features."""
+        """Yield rows ``low`` to ``high`` in pieces: the piece's position in this array, and its features."""
         if self.kept is not None:
             yield slice(low, high), self.kept[low:high]
             return
@@ -107,11 +107,11 @@ class PartRows:
 def joined(
     logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
-    """The outputs ``[n]`` for each hospital's rows of the models at model rows ``served [h]``.
+    """Return the outputs ``[n]`` for each hospital's rows, of the models at model rows ``served [h]``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
-    any placement. Neighbouring hospitals with one model are scored in one call, and so are all hospitals of a model
-    where the same models serve again (:class:`Arranged`).
+    any placement. Neighbouring hospitals with one model are scored in one call. If the same hospitals use the same
+    models again, all hospitals of a model are scored in one call (:class:`Arranged`).
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)

@@ -1,4 +1,4 @@
-"""What hospitals measure of one model that serves them, from its outputs for their rows."""
+"""The measurements of one served model at hospitals, from its outputs for their rows."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ class ServedModel:
     """A model served, at the hospitals of one process."""
 
     name: str
-    """What it is called."""
+    """The name of the model."""
     hospitals: Ids
     """The ids of the hospitals, ``[h]``."""
     rows: PartRows
-    """Their rows, back to back."""
+    """The rows of these hospitals, one hospital after the other."""
     outputs: NDArray[Any]
-    """Its outputs for these rows, ``[n]`` or ``[n, C]``."""
+    """The model's outputs for these rows, ``[n]`` or ``[n, C]``."""
     ranked: NDArray[Any]
-    """The outputs that order the rows of a hospital: those before it was recalibrated, without ties made by shifts."""
+    """The outputs that rank the rows of a hospital: the outputs before recalibration, in which shifts create no
+    ties."""
     untrained: Mask
-    """At which hospitals nobody has trained it, ``[h]``."""
+    """The hospitals at which nobody has trained the model, ``[h]``."""
 
     @property
     def scores_rows(self) -> bool:
-        """Whether it gives each row one score, of two classes."""
+        """Whether the model gives each row one score, for two classes."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Enter what is ``asked`` for of these rows into the ``result``; ``seed`` is that of the run."""
+        """Enter the requested measurements (``asked``) of these rows into the ``result``; ``seed`` is the run's
+        seed."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:
@@ -67,7 +69,7 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Enter the figures of groups of patients, and of the headline model the gaps between them."""
+        """Enter the figures of groups of patients and, for the headline model, the gaps between groups."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)
@@ -89,9 +91,9 @@ class ServedModel:
             )
 
     def _all(self, values: NDArray[Any]) -> Rows:
-        """The ``values [n, ...]`` of all hospitals' rows."""
+        """Return the ``values [n, ...]`` of all hospitals' rows."""
         return Rows(values, self.rows.y, self.rows.offsets)
 
     def _trained(self, values: NDArray[Any]) -> Rows:
-        """The ``values [n, ...]`` of the rows of hospitals whose model is trained."""
+        """Return the ``values [n, ...]`` of the rows of hospitals whose model is trained."""
         return self._all(values).of(~self.untrained)

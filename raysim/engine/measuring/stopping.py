@@ -1,10 +1,12 @@
 """Early stopping: checks of the loss on validation rows, and when they end a run.
 
-After each round there is a check: the loss of the headline model over the validation rows of all hospitals, every row
-counting once. It is the loss that training minimises, without penalties and without the strategy's own terms. The best
-check is the one with the least loss, of equals the earliest; its models are those that serve in the end. A run stops
-after ``patience`` checks in a row without a fall: none was lower than the last fall by more than ``tolerance`` times
-the loss before training. Small falls add up, so that a slow descent is a descent. A loss that is not finite is no fall.
+After each round the loss of the headline model is checked on the validation rows of all hospitals, every row counting
+once. It is the loss that training minimises, without penalties and without the strategy's own terms. The best check has
+the smallest loss (the earliest, if equal); its models are used in the end.
+
+A run stops after ``patience`` checks in a row without a fall. A fall is a loss below the loss at the last fall by more
+than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow descent
+counts. A loss that is not finite is no fall.
 """
 
 from __future__ import annotations
@@ -20,26 +22,26 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class Checks:
-    """``before``: the loss before training. ``rounds`` and ``losses``: of the checks, in order."""
+    """The checks so far, in order: their ``rounds`` and ``losses``. ``before``: the loss before training."""
 
     before: float
     rounds: tuple[int, ...] = ()
     losses: tuple[float, ...] = ()
 
     def after(self, round: int, loss: float) -> Checks:
-        """These checks and one more."""
+        """Return these checks and one more."""
         return Checks(self.before, (*self.rounds, round), (*self.losses, loss))
 
     @property
     def best(self) -> int | None:
-        """The position of the best check; None before the first, and where no loss is finite."""
+        """The position of the best check; None before the first check, or if no loss is finite."""
         finite = [at for at, loss in enumerate(self.losses) if math.isfinite(loss)]
         return min(finite, key=lambda at: self.losses[at], default=None)
 
     def waited(self, tolerance: float) -> int:
-        """How many checks have passed since the last fall.
+        """Return how many checks have passed since the last fall.
 
-        Where the loss before training is not finite, the first finite loss counts as a fall, and tolerance is relative
+        If the loss before training is not finite, the first finite loss counts as a fall, and the tolerance is relative
         to it.
         """
         last, scale, since = self.before, abs(self.before), 0
@@ -58,43 +60,43 @@ class Stopping:
     """The checks of a run so far."""
 
     section: StopSection
-    """When it ends."""
+    """The rule that ends the run."""
     before: Mapping[str, float] = field(default_factory=dict)
     """The loss before training, by model served."""
     model: str | None = None
-    """The model served that is checked: the last of those that existed at the first check."""
+    """The model served that is checked: the last of the models that existed at the first check."""
     rounds: tuple[int, ...] = ()
     """The rounds of the checks, in order."""
     losses: tuple[float, ...] = ()
     """The losses of the checks, in order."""
 
     def watched(self, serve: Mapping[str, Ids]) -> str:
-        """The model to check, out of those that ``serve`` now."""
+        """Return the model of ``serve`` to check."""
         return self.model or list(serve)[-1]
 
     def after(self, round: int, model: str, loss: float) -> Stopping:
-        """These checks followed by the check of ``model``."""
+        """Return these checks followed by the check of ``model``."""
         return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
 
     def packed(self) -> dict[str, Any]:
-        """As plain values for JSON."""
+        """Return the checks as plain values for JSON."""
         return {**asdict(self), "section": self.section.model_dump()}
 
     @staticmethod
     def unpacked(tree: Mapping[str, Any]) -> Stopping:
-        """What :meth:`packed` packed."""
+        """Return the checks that :meth:`packed` packed."""
         lists = {name: tuple(tree[name]) for name in ("rounds", "losses")}
         return Stopping(StopSection(**tree["section"]), tree["before"], tree["model"], **lists)
 
     @property
     def best(self) -> int | None:
-        """The round of the best check; None where there is none."""
+        """The round of the best check; None without one."""
         at = self._checks.best
         return None if at is None else self.rounds[at]
 
     @property
     def over(self) -> bool:
-        """Whether the run ends here."""
+        """Whether the run stops now."""
         return self._checks.waited(self.section.tolerance) >= self.section.patience
 
     @property
@@ -107,21 +109,21 @@ class Stopped:
     """How a run with checks ended."""
 
     before: float
-    """The loss on validation rows before training; NaN where it was not taken."""
+    """The loss on validation rows before training; NaN if not measured."""
     model: str
     """The model served that was checked."""
     early: bool
-    """Whether it ended because the loss no longer fell; else all rounds were played."""
+    """Whether the run ended because the loss no longer fell; else all rounds were run."""
     last: int
-    """The last round that was played."""
+    """The last round that was run."""
     served: int
-    """The round whose models serve."""
+    """The round whose models are used."""
     loss: float
     """The loss of these models on validation rows."""
 
     @staticmethod
     def of(stopping: Stopping) -> Stopped | None:
-        """The end of a run with these checks; None where there was none."""
+        """Return the end of a run with these checks; None if there were no checks."""
         if stopping.model is None:
             return None
         last = stopping.rounds[-1]

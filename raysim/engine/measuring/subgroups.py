@@ -1,7 +1,7 @@
 """Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
 
-Predictions stay where the data is. An actor returns the figures of each of its hospitals by group, and for each group a
-histogram of scores over all its hospitals, from which the AUROC of the group over all hospitals follows.
+Predictions stay where the data is. An actor returns the figures of each of its hospitals by group. For each group it
+also returns a histogram of scores over all its hospitals, which gives the group's AUROC over all hospitals.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 UNKNOWN = "unknown"
-"""The group of patients whose attribute is not known."""
+"""The group of patients whose attribute is unknown."""
 
 MOST_GROUPS = 100
-"""The most groups of an attribute, those not known among them."""
+"""Largest number of groups of an attribute, including the unknown group."""
 
 EVERYWHERE = ""
-"""Stands in a table where a hospital's name does: a group's patients at all hospitals together."""
+"""Entry in place of a hospital's name in a table, for a group's patients at all hospitals together."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """How patients are grouped: pairs of an attribute and its groups' names, and where age ``bands`` begin."""
+    """The groups of patients: pairs of an attribute and its groups' names, and the lower bounds of age ``bands``."""
 
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     bands: tuple[float, ...]
@@ -54,9 +54,9 @@ class GroupFigures:
 
 
 def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequence[float]) -> Grouping | None:
-    """The groups of ``federation``'s patients by the attributes ``wanted`` (None: all that the data knows).
+    """Return the groups of ``federation``'s patients by the attributes ``wanted`` (None: all attributes in the data).
 
-    Raises ``ConfigError`` for an attribute that the data does not know. None where there is nothing to group by.
+    Raises ``ConfigError`` for an attribute that the data does not have. None if there is no attribute to group by.
     """
     attributes = federation.patient_attributes
     for attribute in wanted or ():
@@ -93,7 +93,10 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Figures by attribute of ``hospitals``, whose rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``."""
+    """Return figures of ``hospitals`` by attribute.
+
+    The hospitals' rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``.
+    """
     measured = {}
     for attribute, levels in grouping.levels:
         order, offsets = cells(federation, tuple(hospitals), part, attribute, levels, grouping.bands)
@@ -117,7 +120,7 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The order ``[n]`` that brings rows of one hospital and group together, and where each such cell begins."""
+    """Return the order ``[n]`` that sorts rows by hospital and group, and where each such cell begins."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]
@@ -130,10 +133,10 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """An attribute's figures of all hospitals in id order ``[N, G, columns]``, and of all together ``[G, columns]``.
+    """Return an attribute's figures at each hospital ``[N, G, columns]``, and over all hospitals ``[G, columns]``.
 
     ``parts``: one result per actor; ``order`` sorts their concatenated hospitals by id. AUPRC, R2 and the recall of
-    more than two classes do not follow from those of hospitals: they are undefined for all together.
+    more than two classes cannot be computed from hospitals' figures: over all hospitals they are undefined.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
     together = np.full(figures.shape[1:], np.nan)
@@ -159,17 +162,18 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 
 
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
-    """What an attribute with groups ``levels [G]`` adds to the metrics of a federation; NaN where undefined.
+    """Return a federation's metrics for an attribute with groups ``levels [G]``; NaN where undefined.
 
-    ``figures [N, G, columns]`` and ``together [G, columns]`` as :func:`merged` gives them. Patients whose attribute is
-    not known are no group: they are in no gap, and are reported separately.
+    ``figures [N, G, columns]`` and ``together [G, columns]`` come from :func:`merged`. Patients whose attribute is
+    unknown are excluded from all gaps, and reported separately.
 
-    - ``<attribute>_gap``: the largest less the smallest headline figure of groups, each over all hospitals; and
-      ``<attribute>_<figure>_gap`` the same for accuracy and recall. Undefined for fewer than two groups that have it.
+    - ``<attribute>_gap``: the largest minus the smallest headline figure of groups, each over all hospitals.
+      ``<attribute>_<figure>_gap`` is the same for accuracy and recall. Undefined if fewer than two groups have the
+      figure.
     - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
-    - ``<attribute>_undefined``: groups of a hospital with patients to test on, but without the headline figure.
-    - ``<attribute>_unknown_rows``: rows of patients whose attribute is not known; ``<attribute>_unknown``: their
-      headline figure over all hospitals. Left out where it is known of everybody.
+    - ``<attribute>_undefined``: number of groups of a hospital with test patients but without the headline figure.
+    - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``:
+      their headline figure over all hospitals. Both are left out if the attribute of every patient is known.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
@@ -194,9 +198,10 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """``patients.csv``: a row a model, attribute, group and hospital with such patients, and one for all hospitals.
+    """Return ``patients.csv``: one row per model, attribute, group and hospital with such patients, and one for all
+    hospitals.
 
-    ``groups``: what :func:`merged` gives, by model and attribute.
+    ``groups``: the results of :func:`merged`, by model and attribute.
     """
     import pandas as pd
 
@@ -220,9 +225,8 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """The mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN where a hospital with rows has no
-    value.
-    """
+    """Return the mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN if a hospital with rows has no
+    value."""
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)
     summed = np.where(counted, values * weights, 0.0).sum(axis=0)
@@ -237,7 +241,8 @@ def _spread(values: Floats) -> float:
 
 
 def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], NDArray[np.int64]]:
-    """The names of the groups that occur, in any order and maybe twice, and the place of each patient's, ``[n]``."""
+    """Return the names of the groups that occur, unordered and maybe repeated, and the index of each patient's name,
+    ``[n]``."""
     if values.dtype.kind != "f":
         place: dict[str, int] = {}  # few differ: each is looked at once
         which = np.empty(len(values), np.int64)
@@ -259,7 +264,7 @@ def _band_names(bands: tuple[float, ...]) -> list[str]:
 
 
 def _ordered(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[str, ...]:
-    """The groups that occur: age bands from young to old, others by name; those not known at last."""
+    """Return the groups that occur: age bands from young to old, other groups by name, the unknown group last."""
     occurring = set(_groups(values, bands)[0])
     ordered = _band_names(bands) if values.dtype.kind == "f" else sorted(occurring - {UNKNOWN})
     return tuple(name for name in [*ordered, UNKNOWN] if name in occurring)

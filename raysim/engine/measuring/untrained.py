@@ -1,9 +1,9 @@
-"""Which hospitals are served a model that nobody has trained: they have no figures.
+"""Hospitals that use a model that nobody has trained: they have no figures.
 
-A model counts as trained once a parameter differs from those that the run began with; of a model in two parts, a
-parameter of the part that the hospital keeps to itself. The model of a hospital without training rows under training
-alone is an example, and so is a head that a hospital never trained. What such a model says of patients is the same for
-all, or random: its AUROC of .5 is a property of the start, not of the method, and enters no mean.
+A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
+the model itself, a parameter of that part must differ. An example is the model of a hospital without training rows
+under local-only training; another is a head that a hospital never trained. The predictions of such a model are random,
+or the same for all patients. Its AUROC of .5 is a property of the start, not of the method, and enters no mean.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     offsets: NDArray[np.int64]
 
     def of(self, hospitals: Mask) -> Rows:
-        """The same hospitals, those outside ``hospitals [h]`` without their rows."""
+        """Return the same hospitals, but without the rows of hospitals outside ``hospitals [h]``."""
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
         return Rows(self.outputs[kept], self.y[kept], offsets)
 
     def blank(self, hospitals: Mask) -> NDArray[Any]:
-        """The outputs, NaN at ``hospitals [h]``."""
+        """Return the outputs, NaN at ``hospitals [h]``."""
         if not hospitals.any():
             return self.outputs
         outputs = self.outputs.copy()
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 def same(models: Parameters, starts: Parameters) -> Mask:
-    """Which rows of ``models [M, P]`` are one of ``starts [K, P]``, ``[M]``."""
+    """Return which rows of ``models [M, P]`` equal one of ``starts [K, P]``, ``[M]``."""
     equal: Mask = np.zeros(len(models), dtype=np.bool_)
     for start in starts.astype(models.dtype):
         equal |= (models == start).all(axis=1)
@@ -54,16 +54,16 @@ def same(models: Parameters, starts: Parameters) -> Mask:
 
 
 def undefined(figures: Floats, hospitals: Mask, task: TaskKind) -> Floats:
-    """``figures [h, len(task.figures)]``, undefined at ``hospitals [h]`` but for what counts rows."""
+    """Return ``figures [h, len(task.figures)]`` with NaN at ``hospitals [h]``, except for counts of rows."""
     if not hospitals.any():
         return figures
     return np.where(hospitals[:, None] & ~_counts(task), np.nan, figures)
 
 
 def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
-    """``figures [h', ..., columns]`` of the hospitals ``trained [h]`` as those of all, ``[h, ..., columns]``.
+    """Expand ``figures [h', ..., columns]`` of the hospitals ``trained [h]`` to all hospitals, ``[h, ..., columns]``.
 
-    The others are as hospitals without rows: figures are NaN, and counts 0.
+    Other hospitals are treated like hospitals without rows: figures are NaN, and counts 0.
     """
     if trained.all():
         return figures
@@ -73,12 +73,12 @@ def padded(figures: Floats, trained: Mask, task: TaskKind) -> Floats:
 
 
 def _counts(task: TaskKind) -> Mask:
-    """Which of the task's figures count rows, ``[len(task.figures)]``."""
+    """Return which of the task's figures count rows, ``[len(task.figures)]``."""
     return np.isin(task.figures, ("n", *task.counts))
 
 
 def trained_on_one_class(federation: Federation) -> Mask:
-    """The hospitals whose training rows all have one class, ``[N]``; none for a label that is a number."""
+    """Return which hospitals' training rows all have one class, ``[N]``; no hospital for a label that is a number."""
     bounds = federation.bounds
     one: Mask = np.zeros(len(bounds), dtype=np.bool_)
     if not federation.classes:

@@ -1,4 +1,4 @@
-"""What hospitals remember between rounds, and under which names."""
+"""Hospitals' memory between rounds, and the names of its entries."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
-"""What hospitals remember between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
+"""The type of hospitals' memory between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
 
 MODEL = "model"
 """A hospital's own model."""
 
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
-"""The state of its optimiser; see :class:`raysim.training.base.Moments`."""
+"""The state of a hospital's optimiser; see :class:`raysim.training.base.Moments`."""
 
 KEPT = "kept "
-"""What the names begin with that client programs give to what a hospital remembers, all but :data:`MODEL`."""
+"""Prefix of the names of client programs' memory at a hospital, except :data:`MODEL`."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""Its update of this round and its loss before training, kept while the round makes further passes over updates."""
+"""A hospital's update of this round and its loss before training, stored while the round has further passes."""

@@ -1,4 +1,4 @@
-"""What travels between the coordinator and hospital actors: one plan down, one partial result up."""
+"""The messages between the coordinator and hospital actors: one plan down, one partial result up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Which model, by registered name or import path, with its options."""
+    """The model of a run: its registered name or import path, and its options."""
 
     name: str | None
     class_path: str | None
@@ -31,11 +31,12 @@ class ModelSpec:
 
     @staticmethod
     def of(section: ModelSection) -> ModelSpec:
-        """The model that a configuration names."""
+        """Return the model that a configuration names."""
         return ModelSpec(section.name, section.class_path, section.options(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
-        """The model for this federation's features and classes. Raises ``ConfigError`` for options that it refuses."""
+        """Build the model for this federation's features and classes. Raises ``ConfigError`` for options that it
+        rejects."""
         return build_model(
             self.class_path or self.name or "",
             federation.X.shape[1],
@@ -50,10 +51,10 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """What all rounds of a run have in common. Small: it travels with every plan, so that actors stay pure."""
+    """The settings shared by all rounds of a run. They are small: each plan contains them, so that actors stay pure."""
 
     federation: str
-    """Folder of the federation, mapped by each actor."""
+    """The folder of the federation, which each actor maps into memory."""
     model: ModelSpec
     """The model that is trained."""
     optimizer: Optimizer
@@ -65,7 +66,7 @@ class Work:
     precision: str
     """The type of hospitals' parameters: ``float32`` or ``float64``."""
     class_weights: ClassWeights = "none"
-    """The weight of the loss by class; the server replaces ``balanced`` by numbers before it sends any work."""
+    """The weight of the loss by class; the server replaces ``balanced`` by numbers before it sends any plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,50 +74,50 @@ class ProgramCall:
     """A client program that hospitals run."""
 
     program: Program
-    """What they compute."""
+    """The program that hospitals compute."""
     name: str
-    """What errors call it."""
+    """The name of the call in errors."""
     turn: int
-    """How many calls of a program of this name came before in the round."""
+    """The number of earlier calls of a program of this name in the round."""
     received: dict[str, NDArray[Any]]
-    """What each hospital receives."""
+    """The arrays that each hospital receives."""
     each_of: dict[str, NDArray[Any]]
     """Arrays ``[H, ...]`` of which each hospital receives its own row."""
     terms: dict[str, int]
-    """By name, how many terms the sum over all hospitals has."""
+    """The number of terms in the sum over all hospitals, by name."""
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember anything of it."""
+        """Whether hospitals remember anything of the program."""
         return self.program.remembers
 
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """One round for all hospitals: every actor takes from it what concerns the hospitals that it serves."""
+    """One round for all hospitals; every actor uses the parts for its own hospitals."""
 
     work: Work
-    """What all rounds have in common."""
+    """The settings shared by all rounds."""
     round: int
-    """Its number, which keys the streams of batches."""
+    """The number of the round, which keys the streams of batches."""
     models: NDArray[Any]
     """The server's models ``[M, P]``, in the run's precision."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
-    """What they minimise; None: nobody trains."""
+    """The problem that hospitals minimise; None: no training."""
     call: ProgramCall | None = None
-    """The client program that they run: by itself, or as the local training of the problem."""
+    """The client program that hospitals run, on its own or as local training of the problem; None: no program."""
     mixture: Floats | None = None
-    """The weights of model rows where ``MIXTURE`` is named, ``[N, M]``."""
+    """The weights of model rows for each hospital, used for the row ``MIXTURE``, ``[N, M]``."""
     private: Mask | None = None
     """The parameters that never leave a hospital, ``[P]``."""
     division: Division | None = None
-    """How rows are cut into groups."""
+    """The division of rows into groups; None: no groups."""
     losses: bool = False
     """Whether each hospital that trains sends its mean loss before training."""
     steps: tuple[HospitalStep, ...] = ()
-    """What becomes of rows, and of what leaves a hospital, in order."""
+    """The steps that change a hospital's rows and messages, in order."""
     measured: Measurement = NOTHING
     """What hospitals measure before they train."""
 
@@ -127,7 +128,7 @@ class RoundPlan:
 
     @property
     def only_reads(self) -> bool:
-        """Whether what hospitals remember stays as it is, so that it need not be returned."""
+        """Whether hospitals' memory stays unchanged, so that it need not be returned."""
         return self.call is not None and not self.call.remembers
 
     @property
@@ -141,43 +142,44 @@ class RoundPlan:
 
 @dataclass(frozen=True, eq=False)
 class Inquiry:
-    """A question to hospitals: every actor answers for those that it serves."""
+    """A question to hospitals; every actor answers for its own hospitals."""
 
     work: Work
-    """What all rounds have in common."""
+    """The settings shared by all rounds."""
     question: Question
-    """What is asked."""
+    """The question itself."""
     round: int
-    """The round in which it is asked; 0: before the first."""
+    """The round in which the question is asked; 0: before the first."""
     models: NDArray[Any] | None = None
-    """The models that travel with it, ``[M, P]``."""
+    """The models sent with the question, ``[M, P]``; None: no models."""
     ids: Ids | None = None
-    """Who is asked; None: all."""
+    """The hospitals asked; None: all."""
     private: Mask | None = None
-    """The parameters ``[P]`` of the models that a hospital replaces by those that it remembers."""
+    """The parameters ``[P]`` of these models that each hospital replaces by its own private ones."""
     noise: StatisticNoise | None = None
-    """The noise that is added to the answers; None: they are exact."""
+    """The noise added to the answers; None: exact answers."""
 
 
 @dataclass(eq=False)
 class PartialResult:
-    """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals."""
+    """The reply of one actor. Its parameters are sums: their size does not grow with the number of hospitals."""
 
     units: NDArray[np.int64] | None = None
-    """The sums of weighted deltas in fixed point, ``[G, P]``, and of what is sent beside behind them."""
+    """The sums of weighted deltas in fixed point, ``[G, P]``, followed by sums of further numbers."""
     ids: Ids | None = None
-    """The hospitals of the ``h`` entries that trained here, or that answered a call, ``[h]``."""
+    """The hospitals of the ``h`` entries that trained here or answered a call, ``[h]``."""
     sums: NDArray[np.int64] | None = None
-    """The sums of a client program one behind the other, and behind them how many answered in each group."""
+    """The sums of a client program one after the other, followed by the number of hospitals that answered in each
+    group."""
     each: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """By name, what each hospital has sent by itself to a client program's call, ``[h, ...]``."""
+    """The arrays that each hospital sent separately to a client program's call, by name, ``[h, ...]``."""
     deltas: Floats | None = None
-    """Their deltas one by one, ``[h, P]``, where these are asked for."""
+    """The entries' single deltas, ``[h, P]``; None if not requested."""
     losses: Floats | None = None
-    """Their mean losses before training, ``[h]``, where these are asked for."""
+    """The entries' mean losses before training, ``[h]``; None if not requested."""
     bits: NDArray[np.int64] | None = None
-    """The bits of their updates, ``[h]``, where these are compressed."""
+    """The bits of the entries' updates, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
-    """What the actor's hospitals have measured, in its order."""
+    """The measurements of the actor's hospitals, in its order."""
     seconds: float = 0.0
-    """How long the actor computed."""
+    """The actor's computing time in seconds."""

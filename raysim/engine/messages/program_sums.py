@@ -1,7 +1,7 @@
-"""The sums of a client program, one behind the other in one vector of integers.
+"""The sums of a client program, concatenated in one vector of integers.
 
-One vector is what is added over hospitals and processes, what one secure sum hides, and what has a size in bytes.
-Behind the sums it counts the hospitals of each group.
+This vector is added over hospitals and processes, is hidden by one secure sum, and has a size in bytes. After the sums
+it counts the hospitals of each group.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Program, Reply, Send
 
 SUM_BYTES = 8
-"""Bytes of an entry of a sum, and of a number that is sent each."""
+"""Bytes of an entry of a sum, and of a number that each hospital sends separately."""
 
 ROWS_BYTES = 2**24
 """Bytes of the rows of an array that are rounded at once."""
 
 
 class SumLayout:
-    """Where the sums of ``program`` are."""
+    """The positions of ``program``'s sums in the vector."""
 
     def __init__(self, program: Program) -> None:
         self.summed = {name: send for name, send in program.sends.items() if send.how == "summed"}
         self.each = {name: send for name, send in program.sends.items() if send.how == "each"}
         self.groups = max((send.groups for send in program.sends.values()), default=1)
         self.places: dict[str, slice] = {}
-        """Where each sum is in the vector."""
+        """The slice of each sum in the vector."""
         end = 0
         for name, send in self.summed.items():
             begin, end = end, end + math.prod(send.shape) * send.groups
             self.places[name] = slice(begin, end)
         self.size = end + self.groups
-        """Entries of the vector."""
+        """Number of entries of the vector."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
-        """The vector of one hospital's ``reply``, in steps of the grids."""
+        """Return the vector of one hospital's ``reply``, in steps of the grids."""
         vector = np.zeros(self.size, np.int64)
         for name, send in self.summed.items():
             into = vector[self.places[name]].reshape(send.groups, *send.shape)
@@ -47,7 +47,7 @@ class SumLayout:
         return vector
 
     def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-        """The sums by name, from the sum of all vectors, and how many hospitals there are in each group."""
+        """Return the sums by name, from the sum of all vectors, and the number of hospitals in each group."""
         sums = {}
         for name, send in self.summed.items():
             shape = send.shape if send.groups == 1 else (send.groups, *send.shape)
@@ -55,7 +55,7 @@ class SumLayout:
         return sums, vector[self.size - self.groups :]
 
     def kinds(self) -> dict[str, int]:
-        """By kind, how many bytes each hospital sends without masks."""
+        """Return how many bytes each hospital sends without masks, by kind of message."""
         sent: dict[str, int] = {}
         for send in [*self.summed.values(), *self.each.values()]:
             sent[send.kind] = sent.get(send.kind, 0) + SUM_BYTES * send.groups * math.prod(send.shape)

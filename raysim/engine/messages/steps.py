@@ -1,6 +1,6 @@
-"""A hospital's half of the steps between its training and the sums. Halves travel with the plan of a round, in order.
+"""The hospital's half of the steps between training and the sums. Halves are sent with the plan of a round, in order.
 
-The order, and the server's half of each step, stand in :mod:`raysim.engine.server.update_pipeline`.
+The order, and the server's half of each step, are in :mod:`raysim.engine.server.update_pipeline`.
 """
 
 from __future__ import annotations
@@ -19,52 +19,53 @@ from raysim.engine.messages.program_sums import SumLayout
 from raysim.strategies.base import Floats, Ids, Mask, Program, Reply, Upload
 
 UPDATE, BESIDE = "update", "beside"
-"""The names of vectors that leave a hospital: its update, which is ``[G P]`` where it has a part in every sum, and the
-numbers that it sends beside."""
+"""The names of vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G P``
+entries if the hospital has a part in every sum."""
 
 
 @dataclass(eq=False)
 class Leaving:
-    """What one entry of a round is about to send: named vectors, which each step changes in its turn."""
+    """The message of one entry of a round: named vectors, which each step changes in turn."""
 
     hospital: int
     """The hospital's id."""
     entry: int
-    """Which entry of the problem it is."""
+    """The entry of the problem."""
     upload: Upload
-    """What the problem asks for."""
+    """The upload that the problem requires."""
     vectors: dict[str, Floats]
-    """By name."""
+    """The vectors by name."""
     private: Mask | None
     """The parameters ``[P]`` that never leave a hospital."""
     limit: float
     """The magnitude that every entry must stay below."""
     loss: Callable[[], float]
-    """Its mean loss before training."""
+    """A function that returns the mean loss before training."""
     check: Callable[[Floats, float], None]
-    """Raises :class:`TrainingDiverged` where a vector reaches a limit."""
+    """A function that raises :class:`TrainingDiverged` if a vector reaches a limit."""
     kept: HospitalStates
-    """What hospitals remember; steps write to it."""
+    """The hospitals' memory, which steps write to."""
     hidden: bool
     """Whether a guarantee hides the hospital: then an update that is not finite is sent as zeros, without an error."""
     group: int = 0
-    """The group of patients that it trained on."""
+    """The group of patients that the entry was trained on."""
     bit: float | None = None
-    """Whether its vectors were short enough, for the sum behind all others."""
+    """The bit that says whether the vectors were within the clip, for the last sum; None: no bit."""
     grid: tuple[float, float] | None = None
-    """The step of the common grid that its update is a multiple of, and the weight of a step in the sum."""
+    """The step of the common grid on which the update lies, and the weight of one step in the sum; None without
+    a grid."""
     bits: int | None = None
-    """The bits of its compressed update."""
+    """The bits of the compressed update; None without compression."""
 
     @property
     def sum_index(self) -> int:
-        """The sum that its update is for."""
+        """The index of the sum that the update goes into."""
         into = self.upload.sum_index
         return 0 if into is None else int(into[self.entry])
 
     @property
     def update(self) -> Floats:
-        """The vector that training has made."""
+        """The vector that training has produced."""
         return self.vectors[UPDATE]
 
     @update.setter
@@ -72,7 +73,8 @@ class Leaving:
         self.vectors[UPDATE] = vector
 
     def checked(self) -> Floats:
-        """The update. Raises :class:`TrainingDiverged` for one beyond the limit, unless the hospital is hidden."""
+        """Return the update. Raises :class:`TrainingDiverged` for an update beyond the limit, unless the hospital is
+        hidden."""
         if not self.hidden:
             self.check(self.update, self.limit)
         return self.update
@@ -83,84 +85,85 @@ class Leaving:
             self.update[self.private] = 0.0
 
     def recall(self, what: str) -> NDArray[Any] | None:
-        """What the hospital remembers under a name."""
+        """Return the hospital's memory under a name; None if there is none."""
         return self.kept.get(self.hospital, {}).get(what)
 
     def forget(self, *names: str) -> None:
-        """Have the hospital forget what it remembers under these names."""
+        """Delete these names from the hospital's memory."""
         for name in names:
             del self.kept[self.hospital][name]
 
     def remember(self, what: str, vector: Any) -> None:
-        """Have the hospital remember a copy of ``vector`` under the name ``what``."""
+        """Store a copy of ``vector`` in the hospital's memory under the name ``what``."""
         self.kept.setdefault(self.hospital, {})[what] = vector.copy()
 
 
 @dataclass(eq=False)
 class LeavingSums:
-    """What one hospital is about to send to the call of a client program, which each step changes in its turn."""
+    """The reply of one hospital to a client program's call, which each step changes in turn."""
 
     hospital: int
     """The hospital's id."""
     program: Program
-    """What it has computed."""
+    """The program that the hospital has run."""
     layout: SumLayout
-    """Where the sums of the program are."""
+    """The positions of the program's sums."""
     reply: Reply
-    """What it sends, as named arrays."""
+    """The reply, as named arrays."""
     people: Callable[[], NDArray[Any]]
-    """``people()``: the patient of each row, ``[n]``."""
+    """A function that returns the patient of each row, ``[n]``."""
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Its sums in steps of their grids, ``[layout.size]``: once they are asked for, they are what leaves."""
+        """The hospital's sums in steps of their grids, ``[layout.size]``; once computed, these are sent instead of
+        ``reply``."""
         return self.layout.units(self.reply)
 
 
 class HospitalStep:
-    """A hospital's half of a step. A subclass overrides what it does."""
+    """The hospital's half of a step. Subclasses override what they change."""
 
     changes: bool = True
-    """Whether anything is other than without it."""
+    """Whether the step changes anything."""
     changes_rows: bool = False
     """Whether some hospitals train on other rows than their own."""
     remembers: bool = False
-    """Whether hospitals remember anything of it after the round."""
+    """Whether hospitals remember anything of the step after the round."""
     bit: bool = False
     """Whether each hospital also sends a bit, which goes into a separate last sum."""
     trains: bool = True
-    """Whether hospitals train; else they send from the update that they hold, and walk from this step on."""
+    """Whether hospitals train; else they send their stored update again, beginning with this step."""
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
+        """Return the rows that a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
         return X, y
 
     def forward(self, leaving: Leaving) -> None:
-        """Change the update that is about to leave a hospital."""
+        """Change the message of a hospital before it is sent."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
-        """Change what is about to leave a hospital for the call of a client program."""
+        """Change the reply of a hospital to a client program's call before it is sent."""
 
 
 class Adding(HospitalStep):
-    """The last step: what has become of the vectors is added to the sums. :class:`Masking` also hides them."""
+    """The last step: add the vectors to the sums. :class:`Masking` also hides them."""
 
     changes = False
     everybody = True
     """Whether the messages of all hospitals enter their sums."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
-        """Add what ``hospital`` sends to sum ``group``."""
+        """Add the vector of ``hospital`` to sum ``group``."""
         sums.add(group, weight, vector)
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add a number of ``hospital`` to the first entry of the sum behind all others."""
+        """Add a number of ``hospital`` to the first entry of the last sum."""
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Whether a message of ``hospital`` enters sum ``group``."""
+        """Return whether a message of ``hospital`` enters sum ``group``."""
         return True
 
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Which messages of ``hospitals [h]`` to the sums ``groups [h]`` enter these."""
+        """Return which messages of ``hospitals [h]`` to the sums ``groups [h]`` enter these sums."""
         return np.ones(len(groups), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The sums of a problem: how many there are, their order and weights; and problems with other uploads."""
+"""The sums of a problem: their number, order and weights; and problems with changed uploads."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """How many sums of ``size`` scalars a problem has.
+    """Return how many sums of ``size`` scalars a problem has.
 
-    First those of its upload, then those that hold the numbers that are sent beside.
+    The sums of its upload come first, followed by sums that contain the further numbers hospitals send.
     """
     sent = problem.sent
     return 0 if sent is None else sent.sums + number_rows(problem, size)
 
 
 def number_rows(problem: LocalProblem, size: int) -> int:
-    """How many sums of ``size`` scalars hold the numbers that hospitals send beside their vectors, one after
-    another.
-    """
+    """Return how many sums of ``size`` scalars are needed for the further numbers that each hospital sends."""
     return -(-problem.beside // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """The largest total magnitude of weights in a sum.
+    """Return the largest total magnitude of weights in a sum.
 
-    Over the whole cohort, so that what is refused does not depend on which process serves whom.
+    It is taken over the whole cohort, so that errors do not depend on which process runs which hospital.
     """
     totals = [0.0]
     sent = problem.sent
     if sent is not None and sent.weight is not None:
         weight = np.abs(sent.weight)
         if problem.beside:
-            # Numbers are added over all entries, whichever sum their vectors go into.
+            # Further numbers are added over all entries, independently of the sums of updates.
             totals.append(float(np.abs(beside_weight(sent)).sum()))
         if weight.ndim == 1:
             into = np.zeros(len(weight), dtype=np.int64) if sent.sum_index is None else sent.sum_index
@@ -48,7 +46,7 @@ def heaviest(problem: LocalProblem) -> float:
 
 
 def beside_weight(sent: Upload) -> Floats:
-    """The weight of what each hospital sends beside its vector, ``[H]``."""
+    """Return the weight of the further numbers that each hospital sends, ``[H]``."""
     if sent.weight_beside is not None:
         return sent.weight_beside
     if sent.weight is None:
@@ -57,21 +55,21 @@ def beside_weight(sent: Upload) -> Floats:
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
-    """The problem with the weights ``[H]`` in place of those of its upload."""
+    """Return the problem with the weights ``[H]`` in place of the weights of its upload."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, weight=weight))
     return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """The problem with an upload that sends each update by itself."""
+    """Return the problem with ``single`` set in its upload: whether hospitals send single updates."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))
     return problem if problem.then is None else replace(problem, then=uploading(problem.then, single=single))
 
 
 def by_sum(sent: Upload) -> Floats:
-    """The weights of each entry in each sum, ``[H, G]``."""
+    """Return the weights of each entry in each sum, ``[H, G]``."""
     weight = sent.weight
     if weight is None:
         raise ValueError("nothing is summed")
@@ -83,5 +81,5 @@ def by_sum(sent: Upload) -> Floats:
 
 
 def of_entry(value: Any, j: int) -> Any:
-    """The value of entry ``j``; ``value`` is one for all entries or an array ``[H]``."""
+    """Return the value of entry ``j``; ``value`` is one value for all entries or an array ``[H]``."""
     return value[j] if isinstance(value, np.ndarray) else value

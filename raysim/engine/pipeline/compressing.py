@@ -1,4 +1,4 @@
-"""Compression of updates: what a hospital sends, what it remembers, and how many bits it takes."""
+"""Compression of updates: what a hospital sends and stores, and how many bits it sends."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compressing(HospitalStep):
-    """A hospital's half: how updates are compressed in a round."""
+    """The hospital's half: compress the updates of a round."""
 
     compression: Compression
     """The compressor."""
     seed: int
     """The seed of the run."""
     round: int
-    """The round."""
+    """The number of the round."""
     in_shares: bool = False
-    """Whether updates hold shares of noise, so that only a sum on a common grid hides a unit."""
+    """Whether updates contain shares of noise, so that only a sum on a common grid hides a unit."""
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
-        """The compression that a section asks for, before any round."""
+        """Return the compression that a section configures, before any round."""
         return Compressing(section.make(Compression, feedback=section.remembers), seed, 0, in_shares)
 
     @property
     def remembers(self) -> bool:  # type: ignore[override]
-        """Whether hospitals remember residuals."""
+        """Whether hospitals store residuals."""
         return self.compression.feedback != "none"
 
     def forward(self, leaving: Leaving) -> None:
@@ -56,14 +56,15 @@ class Compressing(HospitalStep):
         leaving.update[travels] = sent
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
-        """As :meth:`Compression.whole`."""
+        """See :meth:`Compression.whole`."""
         compression, counts = self.compression.whole(weight)
         return replace(self, compression=compression), counts
 
     def sent(self, hospital: int, group: int, update: Floats, before: Floats | None) -> tuple[Floats, Floats, int]:
-        """A hospital's ``update [p]`` as the server adds it, its memory after ``before``, and the bits of its message.
+        """Return a hospital's ``update [p]`` as the server adds it, its new memory, and the bits of its message.
 
-        With EF21 the server adds its estimate of the hospital's update, which the message has just corrected.
+        ``before`` is the hospital's memory so far. With EF21 the server adds its estimate of the hospital's update,
+        which the message has just corrected.
         """
         made = self.compression
         if made.name == "random_k":
@@ -82,7 +83,7 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's half: it refuses what is not compressed. The strategy is called ``name`` in errors."""
+    """The server's half: reject uploads that cannot be compressed. Errors call the strategy ``name``."""
 
     def __init__(self, section: CompressionSection, seed: int, name: str, in_shares: bool) -> None:
         self._compressing, self._name = Compressing.of(section, seed, in_shares), name
@@ -90,7 +91,7 @@ class CompressedUpdates(Step):
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember residuals."""
+        """Whether hospitals store residuals."""
         return self._compressing.remembers
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Compressing:

@@ -1,4 +1,4 @@
-"""A hospital's half of secure sums, which masks what it adds, and how the server opens the sums of a round."""
+"""The hospital's half of secure sums, which masks messages, and the server's opening of a round's sums."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from raysim.strategies.base import Floats, Ids, Update
 
 @dataclass(frozen=True, eq=False)
 class Masking(Adding):
-    """A hospital's half: the secure sums of a round, to which it adds."""
+    """The hospital's half: the secure sums of a round, to which it adds its masked messages."""
 
     sums: tuple[SecureSum | None, ...]
-    """By sum; None where there are too few hospitals to mask it."""
+    """The secure sums; None in place of a sum with too few hospitals."""
     execute: bool
-    """Whether masks are really made, and not only counted."""
+    """Whether masks are really computed, and not only counted."""
     number_sum: SecureSum | None = None
     """Sum of one scalar per hospital, stored in the first entry of the last sum. None if too few hospitals remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add what ``hospital`` sends to sum ``group``, unless it is lost or the sum will not be opened."""
+        """Add the message of ``hospital`` to sum ``group``, unless the hospital is lost or the sum will not be
+        opened."""
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return
@@ -44,11 +45,12 @@ class Masking(Adding):
 
     @property
     def changes(self) -> bool:  # type: ignore[override]
-        """Whether masks are really made."""
+        """Whether masks are really computed."""
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Whether a message of ``hospital`` enters sum ``group``: it is not lost, and the sum is opened."""
+        """Return whether a message of ``hospital`` enters sum ``group``: the hospital is not lost, and the sum is
+        opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
@@ -58,7 +60,7 @@ class Masking(Adding):
         return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
 
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Which messages of ``hospitals [h]`` to the sums ``groups [h]``, in which they have weights, enter these."""
+        """Return which messages of ``hospitals [h]`` enter the sums ``groups [h]``, in which they have weights."""
         admitted = np.zeros(len(groups), dtype=np.bool_)
         for group in set(groups.tolist()):
             secure, in_group = self.sums[group], groups == group
@@ -67,7 +69,7 @@ class Masking(Adding):
         return admitted
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add the ``number`` of ``hospital`` to the sum of numbers, likewise."""
+        """Add the ``number`` of ``hospital`` to the sum of numbers, under the same conditions."""
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
         unit = ExactSum(1, 1)
@@ -79,15 +81,15 @@ class Masking(Adding):
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """How the server opens the sums of a round."""
+    """The server's opening of the sums of a round."""
 
     masking: Masking
-    """Who masked them."""
+    """The hospital's half that masked the sums."""
     scale: Floats
-    """The factor that scales each sum to the weights of all, ``[G]``; 0 for one that is given up."""
+    """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a sum that is given up."""
 
     def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums ``[G, P]`` without masks; those that are given up are 0."""
+        """Return the sums ``[G, P]`` without masks; sums that are given up are 0."""
         opened = units.copy()
         for g, secure in enumerate(self.masking.sums):
             if secure is None or not secure.opens:
@@ -100,7 +102,7 @@ class Opening:
         return opened
 
     def scaled(self, update: Update) -> Update:
-        """The update with its sums scaled to the weights of all."""
+        """Return the update with its sums scaled to the weights of all hospitals."""
         if (self.scale == 1.0).all():
             return update
         count, numbers = len(update.sums), update.numbers

@@ -1,7 +1,7 @@
-"""Secure sums in rounds: who masks with whom, what hospitals send, and what the server opens.
+"""Secure sums in rounds: which hospitals mask together, what they send, and what the server opens.
 
-The hospitals of each of a problem's sums form one group. Those that are lost before they send a masked update are left
-out, and the sum is scaled to the weights of all; a sum of too few hospitals is given up, and changes nothing.
+The hospitals of each of a problem's sums form one group. Hospitals lost before they send a masked update are left out,
+and the sum is scaled to the weights of all its hospitals. A sum of too few hospitals is given up, and changes nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ if TYPE_CHECKING:
 
 
 FIRST_OF_CALLS = 2**20
-"""The number of the first sum of client programs in a round, beyond those of updates: each sum has its own masks."""
+"""The number of the first sum of client programs in a round, beyond the sums of updates: each sum has its own masks."""
 
 
 class SecureSums(Step):
-    """The server's half: the secure sums of one job, which errors call ``name``; ``size`` scalars of a model travel."""
+    """The server's half: the secure sums of one job; errors call its strategy ``name``. ``size`` scalars of a model are
+    sent."""
 
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
     ) -> None:
-        """``privacy``: where each message has a share of noise, a sum needs enough of them; where the clip adapts, each
+        """Set up the secure sums of a job.
+
+        ``privacy``: if each message has a share of noise, a sum needs enough of them. If the clip is adaptive, each
         hospital also sends a number, for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
@@ -56,7 +59,7 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def called(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """All sums of the call travel in one secure sum, one behind the other; those of pooled rows are not hidden."""
+        """Send all sums of the call in one secure sum, one after the other; sums over pooled rows are not hidden."""
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None
@@ -75,7 +78,7 @@ class SecureSums(Step):
         return self._masking
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums without masks; 0 where too few hospitals are left to open them."""
+        """Return the sums without masks; 0 if too few hospitals are left to open them."""
         secure = None if self._masking is None else self._masking.sums[0]
         if self._masking is None or secure is None:
             return units
@@ -86,8 +89,10 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """The bytes that each of hospitals ``ids [h]`` has sent for the sums of the last call, of so many ``entries``,
-        and all that went down beside what the call brought; None: they were not hidden.
+        """Return the bytes that secure aggregation needs for the last call's sums, of ``entries`` entries.
+
+        The first are the bytes that each of hospitals ``ids [h]`` has sent. The second are all bytes sent down in
+        addition to the call itself. None: the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -110,9 +115,10 @@ class SecureSums(Step):
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
-        """The sums of a ``round`` in which the cohort ``ids`` minimises ``problem``; None where nothing travels.
+        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None if no updates are
+        sent.
 
-        ``number``: of the pass, where a round has several.
+        ``number``: the number of the pass, if a round has several.
         """
         sent = problem.sent
         if sent is None or POOLED in ids:
@@ -136,7 +142,7 @@ class SecureSums(Step):
         )
 
     def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
-        """What opens the sums of a round, in which the cohort ``ids`` minimised ``problem``."""
+        """Return the opening of a round's sums, in which hospitals ``ids`` minimised ``problem``."""
         weights = self._weights(problem, len(ids))
         scale = np.zeros(len(masking.sums))
         for g, secure in enumerate(masking.sums):
@@ -155,7 +161,7 @@ class SecureSums(Step):
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
         number, self._sends = self._sends[round], Counter({round: self._sends[round] + 1})
-        # Each pass over the updates of a round has masks of its own.
+        # Each pass over the updates of a round has separate masks.
         self._masking = self.masking(round, problem, ids, number)
         return self._masking
 
@@ -165,13 +171,13 @@ class SecureSums(Step):
 
     @property
     def given_up(self) -> Ids:
-        """Which of the sums that were opened last are given up."""
+        """The indices of the sums opened last that are given up."""
         return np.flatnonzero(() if self._opening is None else self._opening.scale == 0)
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """The update; None where no sum could be opened and no noise is added centrally.
+        """Return the update with rescaled sums; None if no sum could be opened and the server adds no noise.
 
-        Where noise hides who takes part, weights do not depend on the cohort, and sums are not rescaled.
+        If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
         """
         opening, privacy = self._opening, self._privacy
         if opening is None or (privacy is not None and privacy.way == "central"):
@@ -181,14 +187,13 @@ class SecureSums(Step):
         return opening.scaled(update) if privacy is None or privacy.own_steps else update
 
     def sent(self, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int] | None:
-        """As :meth:`bytes`, of the sums that were sent last; None where none were hidden."""
+        """Return :meth:`bytes` of the sums sent last; None if none was hidden."""
         return None if self._masking is None else self.bytes(self._masking, problem, ids)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """The bytes of each entry's update ``[H]``, without its number of rows, and all bytes that go down beside
-        models.
+        """Return the bytes of each entry's update ``[H]``, and all bytes sent down in addition to models.
 
-        The masked update holds the weight, which replaces the number of rows.
+        The number of rows is not counted: the masked update contains the weight, which replaces it.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums
@@ -212,36 +217,35 @@ class SecureSums(Step):
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
-        """The most bits of an update in a sum of ``hospitals``, without its number of rows."""
+        """Return the most bits of an update in a sum of ``hospitals``, without its number of rows."""
         around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """For a sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all bytes
-        that go down.
-        """
+        """Return the bytes of a sum of ``scalars`` before the first round: those each of ``hospitals`` sends, and all
+        sent down."""
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
     def facts(self) -> dict[str, float]:
-        """How many sums there were, and how many of them were given up."""
+        """Return the number of secure sums, and how many of them were given up."""
         return {"secure_sums": float(self._tried), "secure_sums_given_up": float(self._given_up)}
 
     @property
     def memory(self) -> tuple[int, int]:
-        """What is carried from round to round."""
+        """The counts of sums and of sums given up, carried from round to round."""
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Go on from ``memory``. Raises ``ValueError`` for anything but these two counts."""
+        """Resume from ``memory``. Raises ``ValueError`` for anything but these two counts."""
         if memory is None or len(memory) != 2:
             raise ValueError("it does not count its secure sums")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """The weights of each entry in each sum, ``[H, G]``, those of what is sent beside behind."""
+        """Return the weights of each entry in each sum, ``[H, G]``; columns for further numbers come last."""
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)
         return self._weighed[1]
@@ -255,7 +259,7 @@ class SecureSums(Step):
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
-            if problem.spread:  # whatever it has chosen, a hospital is in all sums
+            if problem.spread:  # a hospital is in all sums, whichever it has chosen
                 weight[:] = sent.weight[:, None]
         rows = number_rows(problem, self._size)
         return np.column_stack([weight, np.ones((entries, rows)) * beside_weight(sent)[:, None]]) if rows else weight
@@ -272,16 +276,15 @@ class SecureSums(Step):
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
-        """Who is lost at a stage; the same in all sums of a round."""
+        """Return which hospitals are lost at a stage, which is the same in all sums of a round."""
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
-    """The bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all that go down beside
-    models.
-    """
+    """Return the bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all bytes sent down in
+    addition to models."""
     if not secure.lost.anybody:
         return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
     shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))

@@ -1,4 +1,4 @@
-"""How many shares of the noise are sure to be in a secure sum."""
+"""The number of noise shares that a secure sum is certain to contain."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
-    """The fewest of ``hospitals`` that are in a secure sum that is opened, where each adds a share of noise.
+    """Return the fewest of ``hospitals`` in an opened secure sum, to which each adds a share of noise.
 
-    All hospitals if none can drop out; else the threshold of hospitals that reconstructs a secret.
+    All hospitals if none can drop out; else the number of hospitals needed to reconstruct a secret.
     """
     if not section.loses:
         return hospitals
-    # Imported here alone: most runs have no secure sums.
+    # Imported only here: most runs have no secure sums.
     from raysim.secure.graph import threshold
 
     return min(max(section.minimum, threshold(section.threshold, hospitals, hospitals - 1)), hospitals)

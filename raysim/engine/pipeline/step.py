@@ -15,54 +15,55 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """The server's half of a step. A subclass overrides what it does; what is here changes nothing."""
+    """The server's half of a step. Subclasses override some methods; by default each leaves its input unchanged."""
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as the strategy learns from it."""
+        """Return the cohort with the problem as the strategy learns from it."""
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals receive it. Raises ``ConfigError`` for one that cannot be sent."""
+        """Return the cohort with the problem as sent to hospitals. Raises ``ConfigError`` for one that cannot
+        be sent."""
         return cohort
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
-        """The half of hospitals ``ids`` that minimise the fitted ``problem``; None: they do nothing."""
+        """Return the half for hospitals ``ids`` that minimise the fitted ``problem``; None: they do nothing."""
         return None
 
     def called(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
-        """The half of the hospitals of a ``call`` of a client program; None: they do nothing.
+        """Return the hospitals' half for a ``call`` of a client program; None: they do nothing.
 
-        ``number`` calls came before in the round; ``name`` is what errors call it. Raises ``ConfigError`` for a call
-        that cannot be made.
+        ``number``: the number of earlier calls in the round. ``name``: the call's name in errors. Raises
+        ``ConfigError`` for a call that cannot be made.
         """
         return None
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums of the last call ``[n]`` in steps of their grids, from what the step after this one has made of
-        them.
-        """
+        """Return the sums of the last call ``[n]`` in steps of their grids; ``units`` come from the next step of the
+        pipeline."""
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums ``[G, P]`` in steps of their grid, from what the step after this one has made of them."""
+        """Return the sums ``[G, P]`` in steps of their grid; ``units`` come from the next step of the pipeline."""
         return units
 
     def further(self, update: Update) -> LocalProblem | None:
-        """The problem of a further pass over the round's updates, given that of the last; None: there is none."""
+        """Return the problem of a further pass over the round's updates, given the last pass's update; None: no further
+        pass."""
         return None
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """The update as the step before this one receives it; None where nothing can be learned from it.
+        """Return the update for the previous step of the pipeline; None if nothing can be learned from it.
 
         ``problem`` is the strategy's own.
         """
         return update
 
     def facts(self) -> dict[str, float]:
-        """Figures of a finished run."""
+        """Return figures of a finished run, by name."""
         return {}
 
     @property
     def memory(self) -> Any:
-        """What it carries from round to round, in plain values; None: nothing."""
+        """The state carried from round to round, in plain values; None without any."""
         return None

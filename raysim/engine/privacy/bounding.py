@@ -1,4 +1,5 @@
-"""Shortens what a row, patient or hospital adds to a client program's sums to the length that the program declares."""
+"""Clipping of what a row, patient or hospital adds to a client program's sums, to the norm that the program
+declares."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from raysim.strategies.base import Call, Program, Reply
 
 @dataclass(frozen=True)
 class Bounding(HospitalStep):
-    """A hospital's half: the arrays of a program are shortened to their bounds."""
+    """The hospital's half: clip the arrays of a program to their bounds."""
 
     unit: str | None
-    """Who is bounded in place of rows; None: as the program declares."""
+    """The unit that is clipped in place of rows; None: as the program declares."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)
@@ -27,7 +28,7 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """Has hospitals shorten what a program declares a bound of; ``unit`` as in :class:`Bounding`."""
+    """The server's half: let hospitals clip all arrays with a declared bound; ``unit`` as in :class:`Bounding`."""
 
     unit: str | None
 
@@ -36,9 +37,9 @@ class Bounds(Step):
 
 
 def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], unit: str | None = None) -> Reply:
-    """The ``reply`` with bounded arrays; ``people()`` gives the patient of each row, ``[n]``.
+    """Return the ``reply`` with clipped arrays; ``people()`` gives the patient of each row, ``[n]``.
 
-    ``unit`` is who is bounded in place of rows; None: as the program declares.
+    ``unit`` is clipped in place of rows; None: as the program declares.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():
@@ -67,7 +68,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
 
 
 def shortened(units: NDArray[np.float64], length: float) -> NDArray[np.float64]:
-    """Rows ``[n, k]`` of at most this ``length``; those that are not finite are 0."""
+    """Clip rows ``[n, k]`` to norm ``length``; rows that are not finite become 0."""
     units = np.where(np.isfinite(units).all(axis=1, keepdims=True), units, 0.0)
     norms = np.linalg.norm(units, axis=1)
     within: NDArray[np.float64] = units * np.minimum(1.0, length / np.maximum(norms, 1e-300))[:, None]

@@ -1,4 +1,4 @@
-"""Guarantees of privacy: the noise that a guarantee needs, and the epsilon of rounds with noise."""
+"""Calibration of privacy guarantees: the noise that a guarantee needs, and the epsilon of noisy rounds."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 AGREE = 1e-3
-"""The largest relative difference between a configured epsilon and that of a configured noise multiplier."""
+"""Largest relative difference between a configured epsilon and the epsilon of a configured noise multiplier."""
 
 
 _SETTLED: dict[tuple[str, Terms], PrivacySection] = {}
-"""The sections that this process has settled."""
+"""Cache of the sections that this process has calibrated."""
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-    """The terms of ``job`` on a federation. Raises ``ConfigError`` where its data do not know patients.
+    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` if its data do not identify
+    patients.
 
-    ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet, or exact.
+    ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet released, or exact.
     """
     rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
     unit = None if job.privacy is None else job.privacy.unit
@@ -63,9 +64,10 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 
 
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
-    """The guarantee of ``job`` on a federation: the one that it brings along, if that is of the same parts.
+    """Return the guarantee of ``job`` on a federation; None without ``privacy``.
 
-    ``sizes`` as in :func:`terms_of`. None without ``privacy``.
+    A guarantee that the job already has is reused if it was computed from the same parts. ``sizes`` as in
+    :func:`terms_of`.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -74,7 +76,7 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 
 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-    """The guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does.
+    """Return the calibrated guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does.
 
     Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
     """
@@ -85,7 +87,7 @@ def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
 
 
 def _parts(job: Job) -> tuple[Any, ...]:
-    """All of a job that the noise of its guarantee depends on."""
+    """Return all parts of a job that the noise of its guarantee depends on."""
     work = job.work
     numbers = (work.federation, work.optimizer.batch_size, work.epochs, job.rounds, job.evaluation.every)
     return (*numbers, job.strategy, job.selection, job.privacy, job.secure, job.stop)
@@ -98,13 +100,13 @@ def _same(one: Any, other: Any) -> bool:
 def spent(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
-    """The noisy releases of ``rounds`` with noise of ``multiplier``, as an adversary sees them; None: it sees exact
-    sums.
+    """Return the noisy releases of ``rounds`` as an adversary observes them; None: the adversary observes exact sums.
 
-    Not for noisy steps of hospitals, whose noise differs. ``rounds``: those of the hospital that has joined most.
+    ``multiplier``: the noise multiplier. ``rounds``: the most rounds that any hospital has joined. Not for mode
+    ``local`` with units below the hospital, where noise differs between hospitals.
     """
     if section.unit == "hospital" and section.way == "local":
-        # Whoever sees one message may compare it with any other: the sensitivity is twice the clip.
+        # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.way == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
@@ -126,13 +128,13 @@ class Beside:
     """Privacy cost of noisy statistics other than updates, split by mechanism."""
 
     laplace: float = 0.0
-    """The epsilons of all Laplace noise together."""
+    """The sum of the epsilons of all Laplace noise."""
     gaussians: tuple[Gaussian, ...] = ()
-    """Normal noise."""
+    """The releases with normal noise."""
 
     @staticmethod
     def of(events: Sequence[Event]) -> Beside:
-        """The parts of ``events``."""
+        """Split ``events`` by mechanism."""
         laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
         return Beside(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
 
@@ -142,12 +144,12 @@ class Beside:
         return sum(event.count / event.multiplier**2 for event in self.gaussians)
 
     def left(self, epsilon: float) -> float:
-        """What is left of an epsilon after Laplace noise."""
+        """Return the part of ``epsilon`` that remains after Laplace noise."""
         return epsilon - self.laplace
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """What hospitals will send with noise beside updates: figures at each evaluation, all else once."""
+    """Return the planned noisy releases other than updates: figures at each evaluation, everything else once."""
     return [
         replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
         for kind, statistic in section.noisy.items()
@@ -157,12 +159,12 @@ def planned(section: PrivacySection, terms: Terms) -> list[Event]:
 def _evaluations(job: Job) -> int:
     every, last = job.evaluation.every, job.rounds - 1
     between = last // every if every > 0 and last > 0 else 0
-    # A run that stops early evaluates the models of its last round and those that serve.
+    # A run that stops early evaluates the models of its last round and of its best round.
     return between + (1 if job.stop is None else 2)
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> Beside:
-    """What is planned beside updates. Raises ``ConfigError`` where it leaves no epsilon for updates."""
+    """Return the planned releases other than updates. Raises ``ConfigError`` if they leave no epsilon for updates."""
     beside = Beside.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(beside.gaussians, section.delta) + beside.laplace
@@ -177,7 +179,7 @@ def _affordable(section: PrivacySection, terms: Terms) -> Beside:
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
-    """The standard deviation of the noise of each hospital's steps in mode ``local``, in clips, ``[N]``."""
+    """Return the noise multiplier of each hospital's steps in mode ``local``, ``[N]``: standard deviations in clips."""
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
@@ -201,9 +203,9 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
-    """The epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``.
+    """Return the epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``.
 
-    ``events`` are what hospitals have released with noise beside updates.
+    ``events`` are the noisy releases other than updates.
     """
     noise, beside = multipliers(section, terms), Beside.of(events)
     return np.array(
@@ -221,7 +223,8 @@ def by_hospital(
 def at_two_hospitals(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
-    """The epsilon of a patient who is at two hospitals in mode ``local``, whichever two; arguments as above."""
+    """Return the epsilon in mode ``local`` of a patient who is at two hospitals, in the worst case; arguments
+    as above."""
     beside = Beside.of(events)
     steps = [
         (float(s), rate, int(rounds) * count)
@@ -234,10 +237,11 @@ def at_two_hospitals(
 
 
 def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """The section with epsilon and noise multiplier (the missing one is computed), mode and adversary filled in.
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in; a missing one of the two is
+    computed.
 
-    Where each hospital has noise of its own there is no one multiplier. Raises ``ConfigError`` where both are given and
-    do not agree, and for an epsilon beyond those for which noise is sought.
+    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
+    disagree, or if epsilon is outside the range for which noise can be computed.
     """
     way, adversary = section.way, section.headline
     if section.against is None and terms.secure and way in ("pooled", "distributed"):
@@ -283,10 +287,12 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
 
 
 def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
-    """The standard deviation of the noise on the count of short updates, for ``hospitals`` expected in a round."""
+    """Return the standard deviation of noise on the count of unclipped updates; ``hospitals``: the expected cohort
+    size."""
     return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """The largest clip for which sums with noise of ``multiplier`` clips fit the integers that hold them."""
+    """Return the largest clip for which sums with noise of ``multiplier`` clips fit into the integers that
+    store sums."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

@@ -1,4 +1,4 @@
-"""Settings that a guarantee of privacy cannot be kept with: refused before anything starts, naming both keys."""
+"""Checks of settings that no privacy guarantee allows: errors before anything starts, which name both keys."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""The largest standard deviation of noise on bits: secure sums hold thirty times as much."""
+"""Largest standard deviation of noise on bits: a thirtieth of what secure sums can store."""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
-    """The guarantee of ``job``. Raises ``ConfigError`` for one that it cannot keep on ``federation``."""
+    """Return the guarantee of ``job``. Raises ``ConfigError`` if ``job`` cannot satisfy it on ``federation``."""
     section = job.privacy
     if section is None:
         return None
@@ -72,7 +72,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
     guarantee = calibrated(job, section, terms)
     _check_size(guarantee.section, terms)
     if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
-        # Imported here alone: most runs do not need it.
+        # Imported only here: most runs do not need it.
         from raysim.engine.privacy.grid_checks import check_grid
 
         check_grid(job.compression, guarantee.section, terms)
@@ -80,7 +80,8 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
 
 
 def _check_attacks(job: Job) -> None:
-    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes clips."""
+    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes
+    clipping."""
     section, adversary = job.privacy, job.adversary
     assert section is not None
     if job.aggregation is not None and job.aggregation.of_single:
@@ -94,7 +95,7 @@ def _check_attacks(job: Job) -> None:
             "sum of gradients; leave one of the two out"
         )
     compression = job.compression
-    # A common choice of entries, and a fine grid, are post-processing of a noisy sum.
+    # A common choice of entries, and rounding to a fine grid, are post-processing of a noisy sum.
     after = (
         section.way in ("pooled", "distributed")
         and compression is not None
@@ -115,7 +116,7 @@ def _check_attacks(job: Job) -> None:
 
 
 def _check_importance(job: Job) -> None:
-    """Raise ``ConfigError`` for importances, which tell values of rows and are no message of the ledger."""
+    """Raise ``ConfigError`` for importances, which reveal values of rows and are not in the ledger."""
     if job.privacy is not None and job.evaluation.importance:
         raise ConfigError(
             f"evaluation.importance: {job.evaluation.importance} tells values of columns and figures of permuted rows, "
@@ -124,7 +125,7 @@ def _check_importance(job: Job) -> None:
 
 
 def _check_figures(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for figures that do not follow from noisy sums over rows."""
+    """Raise ``ConfigError`` for figures that cannot be computed from noisy sums over rows."""
     section, evaluation = job.privacy, job.evaluation
     if section is None or MEASURED not in section.noisy:
         return
@@ -152,7 +153,7 @@ def _check_figures(job: Job, federation: Federation) -> None:
 
 
 def _check_preprocessing(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` where features were scaled with other noise than the guarantee asks for."""
+    """Raise ``ConfigError`` if features were scaled with other noise than the guarantee requires."""
     noise = noise_on(job.privacy, PREPROCESSING)
     if noise is None or not federation.preprocessing_scalars:
         return
@@ -166,7 +167,7 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
 
 
 def _check_system(job: Job) -> None:
-    """Raise ``ConfigError`` for unreliable hospitals whose absences a guarantee does not cover."""
+    """Raise ``ConfigError`` for unreliable hospitals whose absences the guarantee does not cover."""
     section = job.privacy
     if job.system is None or section is None or section.own_steps:
         return
@@ -185,7 +186,7 @@ def _check_system(job: Job) -> None:
 
 
 def _check_descent(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for a model or an optimiser whose steps cannot be clipped by patient."""
+    """Raise ``ConfigError`` for a model or an optimiser whose gradients cannot be clipped by patient."""
     section, work = job.privacy, job.work
     assert section is not None
     model = work.model.bind(federation, "cpu", work.precision)
@@ -250,12 +251,12 @@ def _check_cohorts(job: Job) -> None:
 
 
 def _of_coins() -> list[str]:
-    """The registered selections in which each hospital has a coin of its own."""
+    """Return the registered selections that sample each hospital independently."""
     return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
 
 
 def _check_size(section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` for clips and noise that do not fit the integers that sums are held in."""
+    """Raise ``ConfigError`` for clips and noise that do not fit into the integers that store sums."""
     multiplier = section.noise_multiplier or 0.0
     if section.adaptive is not None:
         expected = terms.rate * terms.hospitals

@@ -1,4 +1,4 @@
-"""Which rows of a hospital stand for its patients: at most a given number of each, drawn once."""
+"""Contribution bounding: at most a given number of rows of each patient, sampled once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """The contributions of a process's hospitals: a cache, which can be computed again."""
+    """A cache of the sampled rows of a process's hospitals, which can be computed again."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}
@@ -24,9 +24,8 @@ class Contributions:
     def of(
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
     ) -> Contribution:
-        """At most ``most`` rows of each ``unit`` out of a part of a hospital's rows, drawn by ``seed`` where it has
-        more.
-        """
+        """Return at most ``most`` rows of each ``unit`` from a part of a hospital's rows; ``seed`` samples them if
+        there are more."""
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._drawn:
             people = people_of(federation, hospital, unit, part)
@@ -35,7 +34,7 @@ class Contributions:
 
 
 def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = "train") -> NDArray[np.int64]:
-    """The unit of each row of a hospital's part. Raises ``ConfigError`` where patients are not known."""
+    """Return the unit of each row of a hospital's part. Raises ``ConfigError`` if patients are unknown."""
     rows = federation.rows(hospital, part)
     if unit == "example":
         return np.arange(rows.stop - rows.start)
@@ -49,5 +48,5 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """How many units each hospital trains on, ``[N]``."""
+    """Return the number of units that each hospital trains on, ``[N]``."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

@@ -1,13 +1,13 @@
-"""Noisy messages on a common grid: when their sum is as private as the noisy sum itself.
+"""Conditions under which noisy messages on a common grid are as private as their noisy sum.
 
 Each hospital rounds its update, with its share of the noise, to multiples of one step, up or down at random. The sum of
-rounded messages is not a function of the noisy sum, so rounding is no free post-processing. It costs nothing, however,
-where the standard deviation of a share is a few steps: a message is then distributed over the grid like a smooth
-density that the update only shifts, and the sum of messages like one noisy sum that is rounded at random. With shares
-of ``s`` steps from ``m`` hospitals, probabilities differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation
-formula): at three steps and two hospitals by ``exp(-88)``.
+rounded messages is not a function of the noisy sum, so rounding is not free post-processing. It costs nothing, however,
+if the standard deviation of a share is a few steps. A message is then distributed over the grid like a smooth density
+that the update only shifts. The sum of messages is distributed like one noisy sum that is rounded at random. With
+shares of ``s`` steps from ``m`` hospitals, probabilities differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's
+summation formula): at three steps and two hospitals by ``exp(-88)``.
 
-The grid must not clip: it holds the largest sum of clipped vectors, and twelve standard deviations of the noise.
+The grid must not clip: it has room for the largest sum of clipped vectors and twelve standard deviations of the noise.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from raysim.core.errors import ConfigError
 from raysim.engine.guarantee import Terms
 
 STEPS = 3.0
-"""The least standard deviation of a share of the noise, in steps of the grid."""
+"""Smallest standard deviation of a share of the noise, in steps of the grid."""
 
 DEVIATIONS = 12.0
-"""How many standard deviations of noise the grid holds; one draw in 10^32 is beyond."""
+"""Standard deviations of noise that fit into the grid; one value in 10^32 is larger."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
-    """Raise ``ConfigError`` for a grid too coarse or too narrow for the noise of a settled ``section``."""
+    """Raise ``ConfigError`` for a grid that is too coarse or too narrow for the noise of a calibrated ``section``."""
     multiplier = section.noise_multiplier or 0.0
     if not multiplier:
         return  # nothing is guaranteed
@@ -60,6 +60,6 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
 
 
 def _down(value: float) -> float:
-    """Two digits of ``value``, rounded down, so that they can be given."""
+    """Round ``value`` down to two digits, so that the result can be configured."""
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.floor(value / digit) * digit

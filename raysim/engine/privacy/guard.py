@@ -1,4 +1,4 @@
-"""What the noise of a guarantee for hospitals and that of one for patients have in common at the server."""
+"""The server's part that guarantees for hospitals and guarantees for patients have in common."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Guard(Step):
-    """The server's half of the step that keeps a guarantee of privacy; hospitals' half is a :class:`Release`."""
+    """The server's half of the step that implements a privacy guarantee; the hospital's half is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
-        """``secure`` hides sums; None: they are not hidden."""
+        """``secure``: secure aggregation; None: sums are not hidden."""
         self._section, self._seed, self._secure = section, seed, secure
 
     @property
@@ -30,15 +30,15 @@ class Guard(Step):
         return self._section.sends_bits
 
     def release(self) -> Release:
-        """What hospitals do before they send."""
+        """Return what hospitals do before they send."""
         raise NotImplementedError
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums ``[G, P]`` of a ``round`` in steps of their grid, as the strategy may see them."""
+        """Return the noisy sums ``[G, P]`` of a ``round``, in steps of their grid, as the strategy receives them."""
         raise NotImplementedError
 
     def resume(self, memory: Any) -> None:
-        """Go on from ``memory``. Raises ``ValueError`` for values that it cannot have."""
+        """Resume from ``memory``. Raises ``ValueError`` for impossible values."""
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
         return None if problem.sent is None else replace(self.release(), seed=self._seed, round=round)

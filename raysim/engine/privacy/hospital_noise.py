@@ -1,6 +1,7 @@
-"""A guarantee for hospitals: updates are clipped, their weights fixed, and sums noised before anybody reads them.
+"""A guarantee for hospitals: updates are clipped, have fixed weights, and their sums get noise before anybody reads
+them.
 
-Noise is added in rounds in which nobody takes part too. The server adds it, or hospitals do.
+Noise is added even in rounds in which no hospital takes part. Either the server or the hospitals add it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class HospitalNoise(Guard):
-    """Noise on clipped sums with fixed weights, so that a hospital's part in them is hidden.
+    """Noise on clipped sums with fixed weights, so that each hospital's part in them is hidden.
 
-    The server adds it, or each hospital to what it sends.
+    Either the server adds the noise, or each hospital adds some to its message.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class HospitalNoise(Guard):
         self._problem: LocalProblem | None = None
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with fixed weights; an empty cohort gets a problem too, as noise is added all the same."""
+        """Return the cohort with fixed weights; an empty cohort gets a problem too, as noise is added even then."""
         problem = cohort.problem
         if problem is None:
             problem = self._strategy.problem(view, cohort.state, cohort.ids)
@@ -72,7 +73,7 @@ class HospitalNoise(Guard):
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
 
     def release(self) -> Release:
-        """What hospitals do before they send."""
+        """Return what hospitals do before they send."""
         section, own_noise, bit, among = self._section, 0.0, 0.0, None
         if section.way in ("local", "distributed"):
             shares = self._shares
@@ -87,9 +88,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """The divisor of each hospital's share of its sum's noise, ``[N]``: any sum that is opened has the whole
-        noise.
-        """
+        """The divisor of each hospital's share of its sum's noise, ``[N]``, so that every opened sum has the full
+        noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
@@ -98,7 +98,7 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """The standard deviation of the noise on the sum of bits that adapt the clip; 0 where there are none."""
+        """The standard deviation of the noise on the sum of bits that adapt the clip; 0 without such bits."""
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
             return 0.0
@@ -106,17 +106,17 @@ class HospitalNoise(Guard):
 
     @property
     def _multiplier(self) -> float:
-        """The standard deviation of the noise on updates, in clips; a part of the budget may go to bits on the clip."""
+        """The noise multiplier of updates, after part of the budget has gone to the bits that adapt the clip."""
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier
 
     @property
     def memory(self) -> Any:
-        """The clip of the next round, where it is adaptive; else None."""
+        """The clip of the next round if it is adaptive; else None."""
         return None if self._section.adaptive is None else {"clip": self._clip}
 
     def resume(self, memory: Any) -> None:
-        """Go on with the clip in ``memory``. Raises ``ValueError`` for one that no run reaches."""
+        """Resume with the clip in ``memory``. Raises ``ValueError`` for a clip that no run reaches."""
         if self._section.adaptive is None:
             return
         clip = float(memory["clip"])
@@ -125,7 +125,7 @@ class HospitalNoise(Guard):
         self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
+        """Return the sums with the noise of a ``round``, and move the clip to its value in the next round."""
         adaptive, central, bit_sum = self._section.adaptive, self._section.way == "central", 0.0
         if self._section.sends_bits:
             bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
@@ -147,7 +147,8 @@ class HospitalNoise(Guard):
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """The noise of a ``round`` in steps of the sums' grid, ``[G, P]``, that of what is sent beside behind it."""
+        """Return the noise of a ``round`` in steps of the grid, ``[G, P]``, followed by noise on further
+        numbers sent."""
         weights = self._weights
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")

@@ -1,4 +1,4 @@
-"""A hospital's answers and figures with noise, which hides each patient's part in them."""
+"""A hospital's answers and figures with noise that hides each patient's part in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from raysim.strategies.base import Floats, HospitalRows, Question, Summed
 def noisy_answer(
     question: Question, rows: HospitalRows, contribution: Contribution, noise: StatisticNoise, seed: int, *key: int
 ) -> Floats:
-    """The answer to ``question`` from a noisy sum over the units of ``rows``, a hospital's ``contribution``."""
+    """Return the answer to ``question`` from a noisy sum over the units of ``rows``; ``contribution``: the rows that
+    count."""
     if not isinstance(question, Summed):
         raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
     nobody = without_rows(rows)
@@ -37,7 +38,7 @@ def noisy_answer(
 
 
 def without_rows(rows: HospitalRows) -> HospitalRows:
-    """A hospital like this one with no rows."""
+    """Return the same hospital without rows."""
     return replace(
         rows,
         X=rows.X[:0],
@@ -59,14 +60,15 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """The noisy sums ``[h, width]`` that figures follow from, of a model's ``outputs`` for the evaluated ``rows`` of
-    hospitals.
+    """Return the noisy sums ``[h, width]`` from which figures are computed.
+
+    ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
     """
     noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
     sums = []
     for i, hospital in enumerate(hospitals):
         contribution = contributions.of(federation, hospital, noise.unit, noise.rows, seed, part)
-        # One hospital at a time: the vector that a row adds may be long.
+        # One hospital at a time, because each row may add a long vector.
         theirs = rows.offsets[i] + contribution.rows
         added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
         sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, seed, "dp metrics", *key))

@@ -1,4 +1,4 @@
-"""Statistics that hospitals send with noise beside updates: which noise, and how often."""
+"""Noisy statistics other than updates: which noise hospitals add, and how often they release them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 Asked = Callable[[Question], Sequence[Floats]]
-"""Asks all hospitals a question, before the first round."""
+"""A function that asks all hospitals a question, before the first round."""
 
 
 def statistic_noise(section: PrivacySection | None, question: Question) -> StatisticNoise | None:
-    """The noise on answers to a question; None: they are exact. Raises ``ConfigError`` where they are not sums."""
+    """Return the noise on answers to a question; None: exact. Raises ``ConfigError`` if the answers are not sums."""
     noise = noise_on(section, question.kind)
     if noise is None or section is None:
         return None
@@ -45,7 +45,10 @@ def statistic_noise(section: PrivacySection | None, question: Question) -> Stati
 
 
 def first_noise(section: PrivacySection | None, hospitals: int, question: Question) -> StatisticNoise | None:
-    """The noise on answers before the first round: each of ``hospitals`` adds a share where only the sum is opened."""
+    """Return the noise on answers before the first round.
+
+    Each of ``hospitals`` adds only a share of the noise if only the sum of answers is opened.
+    """
     noise = statistic_noise(section, question)
     if noise is None or not isinstance(question, LabelSums):
         return noise
@@ -53,7 +56,7 @@ def first_noise(section: PrivacySection | None, hospitals: int, question: Questi
 
 
 def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
-    """The noise on a ``kind`` of egress; None: it is exact."""
+    """Return the noise on messages of a ``kind``; None: they are exact."""
     if section is None:
         return None
     statistic = section.noise_of(kind)
@@ -66,7 +69,7 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """The noise on figures, for a label of ``classes`` (0: a real label); None: they are exact."""
+    """Return the noise on figures, for a label of ``classes`` (0: a real label); None: figures are exact."""
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
         return None
@@ -79,7 +82,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """Lines, printed before the start, on what a run cannot report because figures are sent with noise."""
+    """Return lines, printed before the start, on what a run cannot report because figures are released with noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [
@@ -90,21 +93,22 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """What hospitals send with noise before the first round; a resumed run keeps it, and does not ask again."""
+    """The noisy answers that hospitals send before the first round; a resumed run reuses them and does not ask
+    again."""
 
     sizes: Ids | None = None
-    """How many units they train on, ``[N]``; None: as many as there are, which is public.
+    """The number of units that each hospital trains on, ``[N]``; None: the exact number, which is public.
 
-    At least one each: a hospital without any takes part like the others, as nobody is to know that it has none.
+    Each is at least 1: a hospital without units takes part like all other hospitals, as its lack of units is secret.
     """
     labels: Floats | None = None
-    """How many of each class there are at all hospitals together, ``[C]``; None: not asked, or exact."""
+    """The number of rows of each class at all hospitals together, ``[C]``; None: not asked, or exact."""
 
     @staticmethod
     def of(job: Job, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """Ask hospitals by ``ask``. A resumed run takes the ``earlier`` answers, which :attr:`memory` gave.
+        """Ask hospitals by ``ask``. A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
 
-        Seeded noise is the same each time: then hospitals are asked again, so that nobody can have changed the answers.
+        Seeded noise is reproducible. In that case hospitals are asked again, so that changed answers have no effect.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":
@@ -121,12 +125,12 @@ class FirstAnswers:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """As plain values and arrays."""
+        """The answers as plain values and arrays."""
         return {"sizes": self.sizes, "labels": self.labels}
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """The noisy releases in a ledger by kind, each with the largest number of times that a hospital made it."""
+    """Return the noisy releases in a ledger by kind, each with the most releases of any hospital."""
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
         noise = noise_on(section, kind)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class PatientNoise(Guard):
     """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
 
-    There is one sum for each of the server's models. A patient is at one hospital, and a hospital is in one sum, so all
-    sums of a round together cost what one sum costs.
+    Each of the server's models has one sum. A patient is at one hospital, and a hospital is in one sum, so all sums of
+    a round together cost as much privacy as one sum.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem; where gradients are pooled, each counts by its share of its sum's step."""
+        """Return the cohort with its problem; pooled gradients are weighted by the step of their sum."""
         problem, pooled = cohort.problem, self._section.way == "pooled"
         if problem is None:
             return cohort
@@ -74,7 +74,7 @@ class PatientNoise(Guard):
         return replace(cohort, problem=weighed(problem, -step[into]))
 
     def release(self) -> Release:
-        """What hospitals do before they send."""
+        """Return what hospitals do before they send."""
         section, terms = self._section, self._terms
         pooled, count = section.way == "pooled", len(terms.patients)
         patients = PatientRelease(
@@ -91,13 +91,12 @@ class PatientNoise(Guard):
         return Release(patients=patients)
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums, which have hospitals' noise already, plus the step of proximal terms for each model."""
+        """Return the sums, which already have hospitals' noise, plus the step of proximal terms for each model."""
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """The standard deviation of each hospital's noise, in clips, ``[N]``: together they make up their sum's
-        noise.
-        """
+        """Return the standard deviation of each hospital's noise, in clips, ``[N]``; the shares add up to their sum's
+        noise."""
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
@@ -110,9 +109,8 @@ class PatientNoise(Guard):
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """The factor of each sum of gradients, ``[G]``: the learning rate over the expected number of patients
-        drawn.
-        """
+        """Return the factor of each sum of gradients, ``[G]``: the learning rate over the expected number of sampled
+        patients."""
         expected = self._section.sampling * np.maximum(patients, 1.0)
         steps: Floats = self._rate(problem) / expected
         return steps
@@ -122,9 +120,10 @@ class PatientNoise(Guard):
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
-        """The step of the proximal terms, ``[G, P]``, which need no data; hospitals' terms are weighted by patients.
+        """Return the step of the proximal terms, ``[G, P]``, which needs no data; terms are weighted by hospitals'
+        patients.
 
-        None where all proximal terms are towards the model that training starts from.
+        None if all proximal terms are towards the model that training starts from.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

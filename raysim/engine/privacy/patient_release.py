@@ -21,32 +21,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PatientRelease:
-    """What hospitals do for their patients; it travels with the plan of a round."""
+    """What hospitals do to protect their patients; it is sent with the plan of a round."""
 
     pooled: bool
-    """Whether each sends one clipped sum of gradients with its share of the noise; else each makes noisy steps."""
+    """Whether each hospital sends one clipped sum of gradients with its share of the noise; else each makes noisy
+    steps."""
     unit: RowUnit
-    """Who is hidden."""
+    """The protected unit."""
     clip: float
     """The norm to which the gradient of a unit is clipped."""
     rows: int
-    """The most rows of a unit."""
+    """The largest number of rows of a unit."""
     rate: Floats
-    """The probability of each unit to be drawn, by hospital ``[N]``."""
+    """The sampling probability of each unit, by hospital ``[N]``."""
     multiplier: Floats
     """The standard deviation of each hospital's noise, in clips, ``[N]``."""
     expected: Floats
-    """How many units a step of each hospital is expected to draw, by its public number of units, ``[N]``."""
+    """The expected number of units in a step of each hospital, by its public number of units, ``[N]``."""
     steps: tuple[int, ...]
-    """How many steps each hospital makes in a local update, ``[N]``; one where pooled."""
+    """The number of steps of each hospital in a local update, ``[N]``; 1 if pooled."""
     noise: Origin
-    """Where the noise comes from."""
+    """The source of the noise."""
 
 
 def pooled_gradient(
     model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
-    """What a hospital sends in a pooled ``round``, ``[P]`` in float64: its units' gradients and its share of noise."""
+    """Return a hospital's message in a pooled ``round``, ``[P]`` in float64: its units' gradients and its share of
+    noise."""
     coins, patients = (
         stream(seed, "dp_batch", round, hospital, 0),
         None if contribution.single else contribution.patient,
@@ -69,7 +71,7 @@ def pooled_gradient(
 def with_private_steps(
     task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
-    """The task as a local update of noisy steps, on the rows that stand for the hospital's units."""
+    """Return the task as a local update of noisy steps, on the rows that count for the hospital's units."""
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]
     steps = PrivateSteps(
@@ -88,8 +90,8 @@ def with_private_steps(
 
 
 def clippable(model: Model) -> Clippable:
-    """The model as one that clips gradients, which :mod:`raysim.engine.privacy.checks` has checked."""
-    # To ask isinstance would take longer than a small hospital's gradients do.
+    """Return the model as one that clips gradients; :mod:`raysim.engine.privacy.checks` has checked it before."""
+    # A call of isinstance would take longer than a small hospital's gradients.
     if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")
     return cast(Clippable, model)

@@ -1,7 +1,7 @@
-"""The privacy that a finished run has cost: the kinds of messages that left hospitals, and their joint epsilon.
+"""The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
 A kind is covered by noise, declared public in the configuration, or exact. One exact kind makes epsilon infinite, and
-is named. Exact kinds count against every adversary, as results are published with what hospitals have sent.
+is named. Exact kinds count against every adversary, as results are published with the messages of hospitals.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """The ``guarantee`` of ``job``, played on a federation, given its ``ledger``; None without one."""
+    """Return the privacy statement of a finished ``job`` with its ``guarantee`` and ``ledger``; None without a
+    guarantee."""
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
-    # What is released with noise beside updates was told at most as often in each earlier start as in the whole run.
+    # Each earlier start released noisy statistics at most as often as the whole run.
     noisy = {
         kind: replace(event, count=event.count * (1 + job.earlier.starts))
         for kind, event in events(section, ledger).items()
@@ -88,7 +89,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         unreleased=tuple(
             name
             for name in (*section.declared_public, *section.statistics)
-            # Sizes count as known without a message of their own.
+            # Sizes count as public even without a message.
             if plain(name) not in {SIZE, *map(plain, released)}
         ),
         not_private=exact,
@@ -102,13 +103,14 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _twice(section: PrivacySection, terms: Terms, rounds: int, beside: Sequence[Event]) -> float:
-    """An upper bound of epsilon, against an outsider, for a patient who is at two hospitals: of pooled rounds and of
-    what is sent with noise ``beside`` them.
+    """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
+
+    It covers pooled rounds and the noisy statistics in ``beside``.
     """
     if not rounds:
         return 0.0
     if not terms.sampled:
-        # Surely in both hospitals' sums, the patient moves them by up to two bounds.
+        # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
         each = [replace(event, count=2 * event.count) for event in beside]
         return accountant.epsilon(
             [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds), *each], section.delta
@@ -118,10 +120,11 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, beside: Sequence[
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """The guarantee of ``job`` for what every run releases, as if all hospitals had played all of its rounds.
+    """Return the guarantee of ``job`` for what every run releases, as if all hospitals had taken part in all its
+    rounds.
 
-    That is updates, sizes, what features were scaled by, figures of models, and each kind that epsilon is set aside
-    for. It stands for a run that left no ledger, as one that diverged does, or a trial of a sweep.
+    Every run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
+    result replaces the statement of a run without a ledger, such as a diverged run or a trial of a sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     set_aside = () if job.privacy is None else job.privacy.noisy
@@ -140,5 +143,5 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """In how many rounds, the set-up counted as one, something of ``kinds`` was sent."""
+    """Return the number of rounds, including the set-up as one, in which a message of ``kinds`` was sent."""
     return len({round for round, kind, _, _ in ledger.entries if kind in kinds})

@@ -1,8 +1,8 @@
-"""Client programs under a guarantee of privacy: what is refused, and the noise that each hospital adds to its sums.
+"""Client programs under a guarantee of privacy: which are refused, and the noise that each hospital adds to its sums.
 
-A call's sums are one release: what a unit adds to all of them together is shortened to the program's bound, and each
-hospital adds its share of normal noise, so that the server only ever sees noisy sums. One call a round, in which all
-hospitals take part, makes the rounds of a run the number of releases.
+A call's sums are one release: what a unit adds to all of them together is clipped to the program's bound. Each hospital
+adds its share of normal noise, so that the server only ever receives noisy sums. Each round has one call, in which all
+hospitals take part. The number of releases is therefore the number of rounds.
 """
 
 from __future__ import annotations
@@ -35,51 +35,52 @@ WAYS = ("pooled", "distributed")
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """A hospital's half: noise on the sums of a program; it travels with the call."""
+    """The hospital's half: noise on the sums of a program; it is sent with the call."""
 
     unit: Literal["hospital", "patient", "example"]
-    """Who is hidden."""
+    """The protected unit."""
     most_rows: int
-    """The most rows of a patient."""
+    """The largest number of rows of a patient."""
     multiplier: float
     """The standard deviation of each hospital's noise, in bounds."""
     noise: Origin
-    """Where the noise comes from."""
+    """The source of the noise."""
     seed: int
     """The seed of the run."""
     round: int
-    """The round."""
+    """The number of the round."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.units += self.units(leaving.program, leaving.layout, leaving.hospital)
 
     def units(self, program: Program, layout: SumLayout, hospital: int) -> NDArray[np.int64]:
-        """The noise of one ``hospital`` on the sums of ``program``, in steps of their grids, ``[layout.size]``."""
+        """Return the noise of one ``hospital`` on the sums of ``program``, in steps of their grids,
+        ``[layout.size]``."""
         units = np.zeros(layout.size, np.int64)
         if not self.multiplier:
             return units
         drawn = normals(self.noise, (layout.size,), self.seed, "dp_call", self.round, hospital)
         for name, send in layout.summed.items():
             place = layout.places[name]
-            # Rounding to the grid lengthens what a unit adds by half a step of each entry at most.
+            # Rounding to the grid lengthens a unit's part by at most half a step for each entry.
             length = bound_of(program) + math.sqrt(layout.size) * 2.0**-send.bits / 2.0
             units[place] = np.rint(self.multiplier * length * drawn[place] * 2.0**send.bits)
         return units
 
 
 def noise_of(guarantee: Guarantee | None) -> Noise | None:
-    """What a strategy is told of the noise of a ``guarantee``; None without one."""
+    """Return the noise of a ``guarantee`` as a strategy's view has it; None without a guarantee."""
     return None if guarantee is None else Noise(guarantee.section.clip, guarantee.section.noise_multiplier or 0.0)
 
 
 def bound_of(program: Program) -> float:
-    """The length to which what a unit adds to all sums of ``program`` is shortened; infinite where there are none."""
+    """Return the norm to which a unit's part in all sums of ``program`` is clipped; infinite without bounds."""
     bounds = [send.bound.l2 for send in program.sends.values() if send.bound is not None]
     return max(bounds, default=math.inf)
 
 
 class ProgramNoise(Step):
-    """The server's half: it has each hospital of a call add its share of the noise of a ``guarantee``."""
+    """The server's half: let each hospital of a call add its share of the noise of a ``guarantee``."""
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
         self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals
@@ -102,7 +103,7 @@ class ProgramNoise(Step):
 def check_hides(section: PrivacySection, call: Call, turns: int, name: str, everyone: int) -> None:
     """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
 
-    Errors call it ``name``; ``turns`` calls came before in the round. ``everyone``: how many hospitals there are.
+    Errors call it ``name``. ``turns``: the number of earlier calls in the round. ``everyone``: the number of hospitals.
     """
     program = call.program
     sends = program.sends.items()
@@ -117,9 +118,10 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str, ever
         },
         **{f"sends '{each}' into several sums": send.groups > 1 for each, send in sends},
         "bounds its sums one by one": len(joints) > 1,
-        # What is remembered follows from rows without noise, and later sums follow from it.
+        # Memory computed from rows has no noise, and later sums depend on it.
         "remembers at hospitals what follows from rows": not whole and bool(program.keeps),
-        # With fewer, a share of the noise would be larger than the one that a peer is assumed to know.
+        # With fewer hospitals, each share of the noise would be larger than the share a peer is assumed to
+        # know.
         f"calls {len(call.ids)} of {everyone} hospitals": len(call.ids) < everyone,
         "is a second call in the round": turns > 0,
     }

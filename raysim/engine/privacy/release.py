@@ -1,7 +1,7 @@
 """How updates leave hospitals under a guarantee of privacy: clipped, and with weights that reveal nothing.
 
-The weights of federated averaging depend on who else takes part. Here they do not: a sum is divided by the total weight
-of all hospitals times their probability to take part, so that no hospital's presence changes another one's weight.
+The weights of federated averaging depend on who else takes part. Here each sum is divided by the total weight of all
+hospitals times their probability to take part. No hospital's presence then changes another hospital's weight.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Release(HospitalStep):
-    """What a hospital does with its update before it leaves."""
+    """What a hospital does with its update before sending it."""
 
     clip: float = math.inf
     """The norm to which all vectors of a hospital together are clipped."""
     own_noise: float = 0.0
-    """The standard deviation of the noise on a hospital's message, or on the sum that it goes into."""
+    """The standard deviation of the noise on a hospital's message or, with ``among``, on the whole sum."""
     among: Floats | None = None
-    """The divisor of each hospital's share of this noise, ``[N]``; None: each adds all of it."""
+    """The divisor of each hospital's share of this noise, ``[N]``; None: each hospital adds the full noise."""
     noise: Origin = "seeded"
-    """Where the noise comes from."""
+    """The source of the noise."""
     bit: bool = False
-    """Whether it also sends a bit that says whether its update was short enough; it goes into a separate last sum."""
+    """Whether hospitals also send a bit, for whether their update was within the clip; it goes into a separate last
+    sum."""
     own_bit: float = 0.0
-    """The standard deviation of the noise that it adds to the bit."""
+    """The standard deviation of the noise on a hospital's bit."""
     patients: PatientRelease | None = None
-    """What is done for a hospital's patients; None: nothing."""
+    """The protection of a hospital's patients; None: the hospital itself is protected."""
     seed: int = 0
     """The seed of the run."""
     round: int = 0
-    """The round."""
+    """The number of the round."""
 
     @property
     def hides(self) -> bool:
-        """Whether it hides the whole hospital, and not only its patients."""
+        """Whether this hides the whole hospital, and not only its patients."""
         return self.patients is None
 
     def forward(self, leaving: Leaving) -> None:
@@ -64,18 +65,16 @@ class Release(HospitalStep):
         leaving.keep_private()
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
-        """The bit of a ``hospital`` on its ``vectors``, with its noise: 1/2 if their joint norm is at most the clip,
-        else -1/2.
-        """
+        """Return a ``hospital``'s bit, with its noise: 1/2 if the joint norm of ``vectors`` is at most the clip, else
+        -1/2."""
         bit = 0.5 if norm(vectors) <= self.clip else -0.5
         if not self.own_bit:
             return bit
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """A ``hospital``'s ``vectors`` clipped (zeros for those that are not finite) and with its noise, as they
-        leave.
-        """
+        """Return a ``hospital``'s ``vectors`` as sent: clipped and with noise. Vectors that are not finite become
+        zeros."""
         short = clipped(vectors, self.clip)
         if not self.own_noise:
             return short
@@ -85,31 +84,31 @@ class Release(HospitalStep):
 
 
 def release_of(plan: RoundPlan) -> Release | None:
-    """What hospitals do in the round of a ``plan`` to keep a guarantee; None: there is none."""
+    """Return the privacy step of hospitals in the round of a ``plan``; None without one."""
     return next((step for step in plan.steps if isinstance(step, Release)), None)
 
 
 @dataclass(frozen=True, eq=False)
 class FixedWeights:
-    """Weights of updates that do not depend on who takes part."""
+    """Weights of updates that do not depend on which hospitals take part."""
 
     weight: Floats
     """The weight of each hospital's update, ``[N]``."""
     shares: Floats
-    """The largest weight in each of the sums, ``[G]``; 0 for one that nobody is in."""
+    """The largest weight in each of the sums, ``[G]``; 0 for a sum without hospitals."""
     beside: float
-    """The weight of what goes beside each update."""
+    """The weight of the numbers sent together with each update."""
     members: Ids
-    """How many hospitals are in the sum that each one is in, ``[N]``; 0 for one in none."""
+    """The number of hospitals in each hospital's sum, ``[N]``; 0 for a hospital in no sum."""
 
 
 def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:
-    """The weights of a round in which each of hospitals ``ids`` takes part with probability ``rate``.
+    """Return the weights of a round in which each of hospitals ``ids`` takes part with probability ``rate``.
 
-    ``everyone`` is the problem that they all would minimise; hospitals have ``sizes [N]`` training rows.
+    ``everyone`` is the problem of all hospitals together; hospitals have ``sizes [N]`` training rows.
 
-    Uniform weights are ``1 / (rate * members of the sum)``. Capped ones are ``min(rows / cap, 1)`` times ``1 / (rate *
-    total of these over the members)``.
+    Uniform weights are ``1 / (rate * members of the sum)``. Capped weights are ``min(rows / cap, 1) / (rate * total)``,
+    where ``total`` is the sum of ``min(rows / cap, 1)`` over the members.
     """
     sent = everyone.sent
     if sent is None:
@@ -117,7 +116,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
     into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
-    if everyone.spread:  # which sum a hospital has chosen is hidden, so all are in all sums
+    if everyone.spread:  # a hospital's choice of sum is hidden, so every hospital is in all sums
         totals[:] = totals[0]
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
@@ -128,7 +127,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` for an upload of the strategy called ``name`` that clipped sums are not enough for."""
+    """Raise ``ConfigError`` if the strategy called ``name`` uploads more than clipped sums."""
     sent = problem.sent
     if sent is None:
         return
@@ -147,8 +146,8 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
     """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
 
-    ``contrasts``: whether the model clips the gradient of a contrastive term too. What comes after the upload of a
-    local update stays at the hospital, and may be as it likes.
+    ``contrasts``: whether the model also clips the gradient of a contrastive term. Local training after the upload is
+    not checked, because its result stays at the hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:
@@ -157,7 +156,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         "trains before the problem whose result it sends": problem.upload is None,
         "tells hospitals' losses": sent.losses,
         "trains on groups of patients": problem.groups is not None,
-        # A model that only noisy steps have made is as private as the update.
+        # A model made only by noisy steps is as private as the update.
         "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "trains by a client program of its own": problem.program is not None,

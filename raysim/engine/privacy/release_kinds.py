@@ -1,4 +1,4 @@
-"""The kinds of messages that hospitals release: the words that ``declared_public`` and ``statistics`` may use."""
+"""The kinds of messages that hospitals release: the valid words in ``declared_public`` and ``statistics``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 OF_THE_ENGINE = (*UPDATES, *WITHOUT_NOISE, SIZE, METRICS, PREPROCESSING, RECALIBRATION)
-"""The kinds that no strategy names."""
+"""The kinds that the engine itself releases."""
 
 
 def check_kinds(section: PrivacySection, job: Job) -> None:
     """Raise ``ConfigError`` for a kind that neither the engine nor any known strategy or selection releases.
 
-    A misspelt kind would leave the right one exact, or set epsilon aside for nothing.
+    A misspelt kind would leave the intended kind exact, or reserve epsilon for nothing.
     """
     known = set(OF_THE_ENGINE)
     for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):
@@ -35,7 +35,7 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
 
 
 def _of_plugins(job: Job) -> set[str]:
-    """The kinds of registered strategies and selections, and of the job's own."""
+    """Return the kinds of registered strategies and selections, and of the job's own strategy and selection."""
     modules = [type(job.strategy).__module__, type(job.selection).__module__]
     for group in ("strategies", "selections"):
         for entry in registry.entries(group).values():
@@ -47,7 +47,7 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """The ``kind`` of every class in these modules that has the method of a question; it may derive from any class."""
+    """Return the ``kind`` of every class in these modules that has the ``answer`` method of a question."""
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     kinds = [getattr(each, "kind", None) for each in classes if hasattr(each, "answer")]

@@ -1,4 +1,4 @@
-"""When a run makes a checkpoint."""
+"""When a run writes checkpoints."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from typing import Literal
 
 Every = int | Literal["auto"]
-"""A checkpoint after every so many rounds (0: never), or ``auto``: by the time since the last one."""
+"""Rounds between two checkpoints (0: no checkpoints), or ``auto``: decide by the time since the last checkpoint."""
 
 AUTO_SECONDS, AUTO_SHARE = 10.0, 20.0
-"""Automatic checkpoints come this far apart, and at least this many times as far as one of them takes."""
+"""Minimum distance between automatic checkpoints: in seconds, and as a multiple of the time one checkpoint takes."""
 
 
 class Cadence:
-    """Says after each round whether a checkpoint is due; see ``Every``."""
+    """Decide after each round whether a checkpoint is due; see ``Every``."""
 
     def __init__(self, every: Every) -> None:
         self._every = every
@@ -21,17 +21,17 @@ class Cadence:
 
     @property
     def on(self) -> bool:
-        """Whether there are to be any checkpoints."""
+        """Whether the run writes checkpoints at all."""
         return self._every != 0
 
     def due(self, round: int) -> bool:
-        """Whether a checkpoint is to be made after this round; call :meth:`made` once it has been."""
+        """Return whether a checkpoint is due after this round; call :meth:`made` once it is written."""
         self._asked = time.perf_counter()
         if self._every == "auto":
             return self._asked - self._at >= max(AUTO_SECONDS, AUTO_SHARE * self._cost)
         return self._every > 0 and round % self._every == 0
 
     def made(self) -> None:
-        """A checkpoint has been made and handed over."""
+        """Record that a checkpoint has been made and handed over."""
         self._at = time.perf_counter()
         self._cost = self._at - self._asked

@@ -1,7 +1,7 @@
-"""A strategy as the engine sees it: whatever it returns is checked once, where it is returned.
+"""A wrapper of strategies that checks every value they return, once, where it is returned.
 
-Its callers (the coordinator, a scheduler, the count of traffic) can then rely on shapes, rows and weights. A mistake of
-the strategy's author ends the run with a line that names the strategy, the round and the field.
+The engine (the coordinator, a scheduler, the count of traffic) can then rely on shapes, rows and weights. An invalid
+value ends the run with an error that names the strategy, the round and the field.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from raysim.strategies.checks.calls import check_call
 from raysim.strategies.checks.problem import Frame, check_personal, check_problem
 
 MOST_CALLS = 1000
-"""Calls that a round may make."""
+"""Largest number of calls of client programs in a round."""
 
 
 class CheckedStrategy(Strategy):
-    """``strategy``, which errors call ``name``. Raises :class:`StrategyError` for what it should not return."""
+    """The ``strategy`` with checked results; errors call it ``name``. Raises :class:`StrategyError` for invalid
+    results."""
 
     def __init__(self, strategy: Strategy, name: str) -> None:
         self._strategy = strategy
@@ -175,7 +176,7 @@ class CheckedStrategy(Strategy):
         return facts
 
     def _frame(self, view: FederationView, state: State) -> Frame:
-        """What a problem made of this state has to fit."""
+        """Return the limits that a local problem made from this state has to respect."""
         return Frame(
             size=len(view.initial),
             models=len(state.models),
@@ -186,7 +187,7 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name to its errors, and the round or, outside of rounds, the method."""
+        """Add the strategy's name to its errors, with the round or, outside of rounds, the method."""
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield
@@ -199,6 +200,6 @@ class CheckedStrategy(Strategy):
                 raise
             raise StrategyError(f"{where}: {method} {exits.said(error)}; raise an error instead") from None
         except Exception as error:
-            # Its traceback is what its author needs.
+            # The strategy's author needs the traceback.
             error.add_note(f"{where}: raised by {method}")
             raise

@@ -1,8 +1,7 @@
-"""A run of a job, from its beginning or a checkpoint to its outcome: communication rounds, each one message down and
-one up.
+"""A run of a job, from its beginning or a checkpoint to its outcome: each round is one message down and one up.
 
-The plan of round ``t`` first lets all hospitals evaluate the models that round ``t - 1`` made. The sampled hospitals
-then train from them, so that evaluation costs no message of its own.
+In the message of round ``t`` all hospitals first evaluate the models that round ``t - 1`` made. The sampled hospitals
+then train from them, so that evaluation needs no separate message.
 """
 
 from __future__ import annotations
@@ -37,27 +36,28 @@ from raysim.virtual_time.unreliable import check_progress
 
 
 class Coordinator:
-    """Plays jobs over ``pool``, one at a time."""
+    """Runs jobs over ``pool``, one at a time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     def run(self, job: Job, since: RunState | None = None, every: Every = 0) -> Iterator[Event]:
-        """Yields each round as soon as its models have been evaluated, and at last the outcome.
+        """Yield each round as soon as its models have been evaluated, and finally the outcome.
 
-        Checkpoints come between them (see :class:`Cadence`). A run that goes on from one (``since``) yields what
-        follows it.
+        Checkpoints are yielded in between (see :class:`Cadence`). A run resumed from the checkpoint ``since`` yields
+        only the rounds after it.
         """
         return JobRun(self._pool, job, since).events(every)
 
 
 class JobRun:
-    """One job while it is played, from its beginning or from the state ``since``."""
+    """The run of one job, from its beginning or from the state ``since``."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
         self._job, self._since = self._server.job, since
-        # A strategy that solves has its own end; the rounds before it are no models to choose from.
+        # A strategy that solves an exact problem decides its own end; its earlier rounds are no candidate
+        # models.
         stop = job.stop if job.strategy.stops_early() else None
         self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
@@ -67,21 +67,21 @@ class JobRun:
 
     @property
     def rows(self) -> Sequence[Round]:
-        """The rounds that were played so far; the last one may not be evaluated yet."""
+        """The rounds run so far; the last one may not be evaluated yet."""
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
-        """The state after the last round that was yielded; None before the first."""
+        """Return the state after the last round that was yielded; None before the first."""
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
     def play(self) -> Iterator[Round | Outcome]:
-        """See :meth:`Coordinator.run`; without checkpoints."""
+        """Run the job without checkpoints; see :meth:`Coordinator.run`."""
         for event in self.events():
             if not isinstance(event, RunState):
                 yield event
 
     def events(self, every: Every = 0) -> Iterator[Event]:
-        """See :meth:`Coordinator.run`."""
+        """Run the job with checkpoints; see :meth:`Coordinator.run`."""
         server, cadence = self._server, Cadence(every)
         self._began = time.perf_counter()
         if self._since is None:
@@ -91,7 +91,7 @@ class JobRun:
             check_resumed(server, self._since)
             self._go_on_from(self._since)
         if cadence.on:
-            # A state that cannot be kept is refused now, not after hours.
+            # A state that cannot be stored raises an error now, not after hours.
             pack_state(server.state, {}, self._job.strategy)
             pack_memory(server.view.memory, {})
         while not self._ends():
@@ -105,9 +105,8 @@ class JobRun:
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
     def _play_round(self, t: int) -> Iterator[Round]:
-        """Play round ``t``; yields round ``t - 1``, whose models hospitals evaluate before the cohort trains from
-        them.
-        """
+        """Run round ``t``; yield round ``t - 1``, whose models hospitals evaluate before the sampled hospitals train
+        from them."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
         server.begin(t)
@@ -150,8 +149,9 @@ class JobRun:
         server.cohorts.append(senders)
 
     def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
-        """The strategy's next call in this round, given the ``answer`` to the last one; None: the round has ended, and
-        its state is the strategy's.
+        """Return the strategy's next call in this round, given the ``answer`` to its last call.
+
+        None: the round has ended, and the strategy has returned its new state.
         """
         try:
             call: Call | TrainLocally = calls.send(answer)
@@ -161,7 +161,8 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Enter what the cohort exchanges, and what others received without effect; ``sent`` as in :meth:`_update`."""
+        """Record the messages of the cohort, and models sent to hospitals without effect; ``sent`` as in
+        :meth:`_update`."""
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
         self._give_rows(cohort)
@@ -171,7 +172,7 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """Enter, once, that every hospital has given its rows, where pooled rows are trained on."""
+        """Record in round 1 that every hospital has sent its rows, if the strategy trains on pooled rows."""
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)
@@ -180,9 +181,10 @@ class JobRun:
     def _update(
         self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]
     ) -> Update | None:
-        """The update that the strategy learns from, which the selection observes; None where there is none.
+        """Return the update that the strategy learns from, after the selection has observed it; None without an update.
 
-        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's.
+        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's
+        problem.
         """
         if cohort.problem is None or sent.problem is None:
             return None
@@ -199,7 +201,7 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Before the first round: selection and strategy may ask hospitals, and losses may be measured."""
+        """Set up the selection and the strategy, which may ask hospitals, and measure losses before the first round."""
         server, job = self._server, self._job
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
@@ -216,7 +218,7 @@ class JobRun:
             self._stopping = replace(self._stopping, before=self._check(serve)[0])
 
     def _go_on_from(self, since: RunState) -> None:
-        """Take over the state of an earlier run; without a history, the ledger and the list of rounds begin again."""
+        """Take over the state of an earlier run; without a history, the ledger and the list of rounds start empty."""
         server = self._server
         if since.history is None:
             server.register()
@@ -236,7 +238,7 @@ class JobRun:
             self._best = RemoteState(since.best.round, since.best.state, remembered)
 
     def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:
-        """Mean losses on validation rows of the models that ``serve``, and the bytes that measuring them exchanged."""
+        """Return mean validation losses of the models in ``serve``, and the bytes that measuring them exchanged."""
         server = self._server
         asked = Measurement(losses_of=serve, loss_part="validation")
         losses = server.evaluation.mean_losses(server.measurements(server.view.round, asked))
@@ -245,14 +247,12 @@ class JobRun:
         return losses, Bytes(int(down.sum()), int(up.sum()))
 
     def _ends(self) -> bool:
-        """Whether no round is left: the last was played, its loss no longer falls, or the strategy is done."""
+        """Return whether the run ends: all rounds were run, early stopping applies, or the strategy is done."""
         server = self._server
         return self._stops() or server.view.round >= self._job.rounds or server.strategy.done(server.view, server.state)
 
     def _stops(self) -> bool:
-        """Whether to stop: measure the loss on validation rows, once after each round, and see whether it still
-        falls.
-        """
+        """Return whether to stop early. The validation loss is measured once after each round."""
         stopping, server = self._stopping, self._server
         round = server.view.round
         if stopping is None or not round:
@@ -270,7 +270,7 @@ class JobRun:
         return stopping.over
 
     def _checkpoint(self) -> RunState:
-        """A checkpoint: all that the run needs to be resumed after this round."""
+        """Return a checkpoint: everything needed to resume the run after this round."""
         server, traffic = self._server, self._server.traffic
         history = History(
             rounds=server.rounds,
@@ -284,7 +284,7 @@ class JobRun:
         return replace(self._remote_state().fetched(server.hospitals), history=history.copy())
 
     def _remote_state(self) -> RemoteState:
-        """The state of the run now."""
+        """Return the current state of the run."""
         server, pipeline = self._server, self._server.pipeline
         return RemoteState(
             round=server.view.round,

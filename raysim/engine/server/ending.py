@@ -1,4 +1,4 @@
-"""What follows the last round: personal models, recalibration, the last evaluation, and what the run leaves."""
+"""The steps after the last round: personal models, recalibration, the last evaluation, and the outcome."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The end of the run of ``server``, which ``began`` at that time.
+    """The end of the run of ``server``, which started at time ``began``.
 
-    ``stopping``: its checks on validation rows; None: it had none. ``best``: the state after the best of them.
+    ``stopping``: the checks on validation rows; None without early stopping. ``best``: the state after the best check.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:
@@ -55,7 +55,7 @@ class Ending:
             setup = server.traffic.setup
             row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
             server.rounds.append(dated(server, row, ScheduledCohort(NOBODY, None, server.state)))
-        # A run that is resumed after its last round has no row of it.
+        # A run resumed after its last round has no row of that round.
         row = next((row for row in server.rounds if row.round == round), Round(round, 0.0, 0, 0, 0))
         figures = server.evaluation.enter(row, measured, ledger_round=last)
         if server.rounds and round == last:
@@ -63,7 +63,8 @@ class Ending:
         yield self._outcome(figures, row.metrics, serve, measured, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the models of the last round, and return to those of the ``best`` check, which will serve."""
+        """Evaluate the models of the last round, then return to the state after the ``best`` check, whose models are
+        used."""
         server, last = self._server, self._last
         if server.rounds:
             if server.evaluation.due(last):
@@ -74,9 +75,10 @@ class Ending:
         server.view = replace(server.view, round=best.round)
 
     def _personalize(self) -> None:
-        """Let hospitals train personal models, where the strategy has a problem for that.
+        """Let hospitals train personal models, if the strategy or the job has a problem for that.
 
-        The ledger has it after the last round that was played, whichever models they train from.
+        The ledger books these messages after the last round run, even if training starts from an earlier round's
+        models.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -88,9 +90,9 @@ class Ending:
             server.traffic.trained(server.everyone, problem, server.state)
 
     def _recalibrate(self, how: Recalibration, serve: Mapping[str, Ids], measured: Sequence[Measured]) -> Recalibrated:
-        """Let hospitals recalibrate the headline model and measure the result, which joins what is ``measured``.
+        """Let hospitals recalibrate the headline model, and join the resulting measurements into ``measured``.
 
-        What is exchanged for it counts in the last round, or without rounds in the set-up.
+        The exchanged bytes count in the last round or, without rounds, in the set-up.
         """
         server, (model, rows), prior = self._server, headline(serve), None
         if how.method == "eb":
@@ -113,7 +115,7 @@ class Ending:
         measured: Sequence[Measured],
         recalibrated: Recalibrated | None,
     ) -> Outcome:
-        """What the run leaves; ``measured`` is the last measurement of its models."""
+        """Return the outcome of the run; ``measured`` is the last measurement of its models."""
         server, view, state, strategy = self._server, self._server.view, self._server.state, self._server.strategy
         facts = strategy.facts(view, state) | server.pipeline.facts()
         division = strategy.division(view, state)
@@ -151,14 +153,15 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """In how many rounds client programs were run at each hospital, ``[N]``; None for strategies without."""
+        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None without client
+        programs."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Per model served, the hospitals that trained it themselves on one class; empty where that is private."""
+        """Return for each model served which hospitals trained it themselves on one class; empty under privacy."""
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private
@@ -166,9 +169,8 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Per model served its outputs for all rows, where these were asked for; the ledger has them after the last
-        round.
-        """
+        """Return for each model served its outputs for all rows, if requested; the ledger books them after the last
+        round."""
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():
@@ -178,7 +180,8 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """The ``row`` of a round of ``cohort`` with its virtual time, where hospitals are unreliable."""
+    """Return the ``row`` of the round of ``cohort`` with its virtual time, if the job simulates unreliable
+    hospitals."""
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

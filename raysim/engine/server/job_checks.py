@@ -1,4 +1,4 @@
-"""Whether a job can be played on a federation: everything that is refused before anything starts."""
+"""Checks whether a job can run on a federation: every error here is raised before anything starts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_together(job: Job) -> None:
 
 
 def check_trees(job: Job, training: Training, federation: Federation) -> None:
-    """Raise ``ConfigError`` where a job's model and strategy are not both of boosted trees, or both not."""
+    """Raise ``ConfigError`` if only one of a job's model and strategy is for boosted trees."""
     if training.trees is None:
         if job.strategy.takes_trees:
             raise ConfigError(f"model.name: strategy '{job.name}' grows trees; write model.name: boosted_trees")
@@ -82,14 +82,15 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
 
 
 def _takes_trees(name: str) -> bool:
-    """Whether the strategy registered as ``name`` is, or has one that is, for boosted trees."""
+    """Return whether the strategy registered as ``name`` is for boosted trees, or has a variant for them."""
     cls = registry.load("strategies", name, "strategy.name")
     return bool(cls.takes_trees or cls.with_trees is not Strategy.with_trees)
 
 
 def check_declared(job: Job, where: str, label: str) -> None:
-    """Raise ``ConfigError`` for a field of the strategy that is called as a setting of local training and differs from
-    it. A field whose default is None stands beside the setting: it is for the strategy's own steps.
+    """Raise ``ConfigError`` if a strategy's field has the name of a setting of local training and another value.
+
+    A field whose default is None is allowed to differ: it applies to the strategy's own steps.
     """
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs
@@ -103,9 +104,10 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
-    """The job with the noise of its guarantee. Raises ``ConfigError`` for one that this federation cannot serve.
+    """Return the job with its calibrated privacy guarantee. Raises ``ConfigError`` if it cannot run on this federation.
 
-    ``where`` is the configuration field of its strategy; where that is one of several, errors also name its label.
+    ``where`` is the configuration field of its strategy; if that field lists several strategies, errors also name the
+    strategy's label.
     """
     label = "" if where == "strategy" else f" (strategy '{job.name}')"
     try:

@@ -42,11 +42,11 @@ from raysim.virtual_time.unreliable import scheduler
 class JobServer:
     """The server of a ``job``, from its beginning or from the state ``since``.
 
-    :class:`raysim.engine.server.coordinator.JobRun` plays its rounds.
+    :class:`raysim.engine.server.coordinator.JobRun` runs its rounds.
     """
 
     view: FederationView
-    """What the strategy is told: the round, and what the selection remembers, change."""
+    """The strategy's view of the federation; its round and the selection's memory change during the run."""
     state: State
     """The strategy's state after the last round."""
 
@@ -97,7 +97,7 @@ class JobServer:
         bits = self.pipeline.most_bits
         self.traffic = Traffic(Ledger(), self.strategy, view, self.travels, uses_losses, bits)
         self.calls = ProgramCalls(job, view.sizes, self.traffic, self.pipeline)
-        # Where a run may stop after any round, its training loss is taken after each.
+        # If a run may stop after any round, its training loss is measured after each round.
         ends_itself = programs and type(job.strategy).done is not Strategy.done
         self.evaluation = Evaluation(
             federation,
@@ -113,12 +113,12 @@ class JobServer:
         arguments = (self.strategy, job.system, view, work.seed, exchanged, self.measure, clock)
         self.scheduler, self.view = scheduler(*arguments)
         self.rounds: list[Round] = []
-        """The rounds that were played so far; the last one may not be evaluated yet."""
+        """The rounds run so far; the last one may not be evaluated yet."""
         self.cohorts: list[Ids | None] = []
-        """Who was asked for an update in each; None: nobody was, as models stay where they are."""
+        """The ids of the hospitals asked for an update in each round; None: the round needed no updates."""
 
     def register(self) -> None:
-        """Enter into the ledger what the server knows of hospitals before anything begins."""
+        """Enter into the ledger what hospitals report before the run: sizes, preprocessing sums, class counts."""
         self.traffic.ledger.add(0, "size", self.everyone, 1)
         if self.federation.preprocessing_scalars:
             noisy = bool(self.federation.preprocessing_noise)
@@ -127,7 +127,8 @@ class JobServer:
             self._register_sum(LabelCounts.kind, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Enter that every hospital has sent ``scalars`` for a sum, which is a secure one where it is ``noisy``."""
+        """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` sum uses secure aggregation, if
+        configured."""
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)
@@ -135,21 +136,21 @@ class JobServer:
             self.traffic.summed(kind, self.everyone, *secure.of_setup(len(self.everyone), scalars))
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``, to which everything belongs from now on."""
+        """Begin a ``round``; everything that follows is recorded under it."""
         self.view = replace(self.view, round=round)
         self.traffic.begin(round)
         self.calls.begin(round)
 
     def serves(self) -> dict[str, Ids]:
-        """The models that serve hospitals now."""
+        """Return the models used by hospitals now: by name, each hospital's model row."""
         return with_fine_tuned(self.strategy_serves(), self.job)
 
     def strategy_serves(self) -> dict[str, Ids]:
-        """As the strategy says; its questions to hospitals for this are measurements, and no traffic."""
+        """Return the strategy's models by name. Questions it asks hospitals for this are not counted as traffic."""
         return self.strategy.serve(replace(self.view, ask=self.measure), self.state)
 
     def ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""
+        """Return the answers of hospitals ``ids`` (None: all), and count their bytes and time."""
         asked = self.everyone if ids is None else ids
         answers = self.pipeline.answers(self.measure(question, models=models, ids=ids), asked)
         sizes = np.array([answer.size for answer in answers])
@@ -157,7 +158,7 @@ class JobServer:
         return answers
 
     def measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """The answers of hospitals ``ids`` (None: all), without counting bytes or time."""
+        """Return the answers of hospitals ``ids`` (None: all), without counting bytes or time."""
         return self.hospitals.answers(question, self.view.round, models, ids)
 
     def plan(
@@ -170,8 +171,9 @@ class JobServer:
         call: ProgramCall | None = None,
         steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
-        """The message in which hospitals measure what is to be ``measured``, and ``ids`` minimise the ``problem`` or
-        answer the ``call``, whose ``steps`` they make.
+        """Return the message of a round: what hospitals measure, and the ``problem`` that hospitals ``ids`` minimise.
+
+        With client programs hospitals ``ids`` answer the ``call`` instead; ``steps`` process what they send.
         """
         precision = self.job.work.precision
         if problem is not None:
@@ -195,15 +197,16 @@ class JobServer:
         )
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
-        """What hospitals measure of the models in a message of its own, which belongs to a ``round``."""
+        """Send a separate message in which hospitals measure the models of a ``round``, and return their
+        measurements."""
         return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
 
 
 def hides(job: Job) -> bool:
-    """Whether the server may learn only sums over hospitals.
+    """Return whether the server may receive only sums over hospitals.
 
-    A guarantee for patients does not cover what a hospital chooses by all of its rows: that is sent, and reported as
-    not private.
+    A guarantee for patients does not cover choices that a hospital makes from all its rows. These are sent, and
+    reported as not private.
     """
     if job.privacy is not None:
         return job.privacy.unit == "hospital"
@@ -211,7 +214,8 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """``work`` with numbers for ``balanced`` class weights, from the training rows of all hospitals."""
+    """Return ``work`` with ``balanced`` class weights replaced by numbers, computed from all hospitals'
+    training rows."""
     if work.class_weights != "balanced":
         return work
     counts: NDArray[Any] | None = first.labels

@@ -1,4 +1,4 @@
-"""What follows the last round whatever the strategy: fine-tuning of the headline model, and its recalibration."""
+"""Steps after the last round of any strategy: fine-tuning of the headline model, and its recalibration."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from raysim.strategies.base import OWN, Ids
 from raysim.training.base import Model
 
 PERSONAL = "personal"
-"""The name of the models that hospitals fine-tune."""
+"""The name of the models fine-tuned at hospitals."""
 
 PRIOR_SCALARS = 2
-"""Mean and variance of hospitals' shifts, which every hospital receives under ``eb``."""
+"""Number of scalars of the prior under ``eb``: the mean and variance of hospitals' shifts, sent to every hospital."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:
-    """The last of the models that ``serve``, by name, with the model row of each hospital."""
+    """Return the name of the last model in ``serve``, and the model row of each hospital."""
     return list(serve.items())[-1]
 
 
 def with_fine_tuned(serve: dict[str, Ids], job: Job) -> dict[str, Ids]:
-    """The models that ``serve``, with those that hospitals fine-tune where the ``job`` lets them."""
+    """Return ``serve`` plus the fine-tuned models, if the ``job`` has fine-tuning."""
     if job.last.fine_tuning is None:
         return serve
     return serve | {PERSONAL: np.full(len(headline(serve)[1]), OWN)}
 
 
 def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> None:
-    """Raise ``ConfigError`` where the headline model that would be fine-tuned is not one of the server's."""
+    """Raise ``ConfigError`` if the headline model to be fine-tuned is not one of the server's models."""
     if job.last.fine_tuning is None:
         return
     rows = headline(serve)[1]
@@ -61,7 +61,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
             f"{field}: recalibrate fits validation rows without noise, which privacy.unit: '{job.privacy.unit}' does "
             "not cover; leave one of the two out"
         )
-    # A regression hides its sums unasked; the counts of scores that figures come from are sent all the same.
+    # Regressions hide their sums without a request; the counts of scores behind figures are sent even then.
     if job.secure is not None and not job.strategy.hides_sums() and asked.method == "eb":
         raise ConfigError(
             f"{field}.method: 'eb' reads each hospital's counts of scores, which secure.mode: '{job.secure.mode}' "
@@ -80,5 +80,6 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """The models of ``serve`` that exist between rounds: hospitals' own only once these have ``remembered`` some."""
+    """Return the models of ``serve`` that exist between rounds: hospitals' own models only once hospitals
+    remember any."""
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

@@ -1,4 +1,4 @@
-"""A round's problem on its way to the actors, and their partial results merged."""
+"""Merging of the actors' partial results into one update."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 
 
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
-    """The sums of what hospitals sent, ``[G, P]`` in steps of their grid; ``sums`` is G and ``size`` P.
+    """Add up the sums that actors sent, ``[G, P]`` in steps of the grid; ``sums`` is G and ``size`` P.
 
-    They are of integers, so that the order of processes does not matter; numbers that are sent beside are behind them.
+    Sums are integers, so that the order of processes does not matter. Rows after the updates contain further numbers.
     """
     total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:
@@ -26,7 +26,10 @@ def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[n
 
 
 def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-    """The update of a cohort ``ids`` that minimised ``problem``, in order of ids; its sums are ``units [G, P]``."""
+    """Return the update of hospitals ``ids`` that minimised ``problem``, in order of ids.
+
+    The sums of the update are ``units [G, P]``.
+    """
     trained = [partial for partial in partials if partial.ids is not None]
     homes = [partial.ids for partial in trained if partial.ids is not None]
     # Stable: the entries of one hospital stay in their order.
@@ -47,7 +50,7 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
-    """The bits of each entry's update, in order of its ids ``[H]``; None where nobody has sent one."""
+    """Return the bits of each entry's update, in order of ids ``[H]``; None if no entry was sent."""
     parts = [
         (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
     ]

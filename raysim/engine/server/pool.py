@@ -1,4 +1,4 @@
-"""The hospitals' processes as the coordinator sees them, wherever they are."""
+"""The coordinator's interface to the processes in which hospitals run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
 from raysim.strategies.base import Floats, Ids
 
 StateReferences = Sequence[Any]
-"""What the hospitals of each process remember: a value, or an object reference that stays where it was made."""
+"""The memory of each process's hospitals: a value, or an object reference to where it was made."""
 
 
 class Pool(Protocol):
-    """Processes that serve hospitals; every result is in the order of ``served``."""
+    """Processes that run hospitals; every result is in the order of ``served``."""
 
     served: tuple[Ids, ...]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a plan everywhere; returns the partial results and what hospitals then remember."""
+        """Run a plan everywhere; return the partial results and the hospitals' new memory."""
         ...
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        """The answers, per process; hospitals' private parameters are as in ``memory``."""
+        """Return the answers of each process; hospitals' private parameters are read from ``memory``."""
         ...
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        """Fetch what hospitals remember."""
+        """Fetch the hospitals' memory."""
         ...

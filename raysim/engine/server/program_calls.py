@@ -1,4 +1,4 @@
-"""How the server of a job makes calls of client programs, and what it reads from the answers."""
+"""The server's calls of client programs: how they are sent, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def check_programs(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that are about updates, where the job's strategy has programs of its own."""
+    """Raise ``ConfigError`` for sections that apply only to updates, if the job's strategy calls client programs
+    instead."""
     if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
@@ -54,7 +55,7 @@ def check_programs(job: Job) -> None:
 
 
 def _check_private(job: Job, section: PrivacySection) -> None:
-    """Raise ``ConfigError`` for a guarantee that noise on the sums of client programs does not keep."""
+    """Raise ``ConfigError`` for a guarantee that noise on the sums of client programs cannot satisfy."""
     needs = job.strategy.needs
     if needs.kind != "programs" or section.way not in WAYS:
         why = needs.why or "has client programs"
@@ -80,23 +81,24 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 class ProgramCalls:
-    """The calls of a ``job``'s strategy, whose hospitals have ``sizes [N]`` training rows."""
+    """The client program calls of a ``job``'s strategy; hospitals have ``sizes [N]`` training rows."""
 
     def __init__(self, job: Job, sizes: Ids, traffic: Traffic, pipeline: UpdatePipeline) -> None:
         self._job, self._sizes, self._traffic, self._pipeline = job, sizes, traffic, pipeline
         self._turns: Counter[str] = Counter()
         self._round = 0
         self.called = np.zeros(0, np.int64)
-        """Who has been called in this round, ascending."""
+        """Ids of the hospitals called in this round, ascending."""
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``: turns are counted from 0."""
+        """Begin a ``round``: reset the count of calls."""
         self._round, self._turns = round, Counter()
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> tuple[ProgramCall, tuple[HospitalStep, ...]]:
-        """The call as hospitals receive it, and what becomes of what they send. Raises ``ConfigError`` for one that
-        sums cannot hide.
+        """Return the call as sent to hospitals, and the steps that process their replies.
+
+        Raises ``ConfigError`` for a call that secure sums or noise cannot hide.
         """
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]
@@ -116,17 +118,17 @@ class ProgramCalls:
         return planned, self._pipeline.called(self._round, call, number, name)
 
     def training(self, problem: LocalProblem) -> ProgramCall | None:
-        """The program that hospitals run as the local training of a ``problem``; None: the configured one."""
+        """Return the program that hospitals run as local training of a ``problem``; None: the configured training."""
         program = problem.program
         if program is None:
             return None
         name = f"strategy '{self._job.name}', round {self._round}, program '{program.name}'"
-        # As models, in the precision of hospitals.
+        # Arrays are sent in the precision of hospitals, like models.
         arrays = {name: np.asarray(value).astype(self._job.work.precision) for name, value in problem.received.items()}
         return ProgramCall(program, name, 0, arrays, {}, {})
 
     def answers(self, call: Call, planned: ProgramCall, partials: Sequence[PartialResult]) -> Answers:
-        """What came back; it is entered as traffic."""
+        """Return the merged answers of a call, and count them as traffic."""
         layout = SumLayout(call.program)
         total = np.zeros(layout.size, np.int64)
         for partial in partials:
@@ -148,13 +150,14 @@ class ProgramCalls:
         return Answers(sums, each, ids[order], counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Enter what each hospital received, and what those that ``answered`` sent. Pooled rows exchange nothing."""
+        """Count the bytes that each hospital received, and that the hospitals ``answered`` sent. Pooled rows exchange
+        nothing."""
         hospitals = len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return
         received = sum(array.nbytes for array in planned.received.values()) * hospitals
         received += sum(array.nbytes for array in planned.each_of.values())
-        # Noisy sums are what models are learned from, and are covered as updates are.
+        # Models are learned from these noisy sums, so the guarantee covers them like updates.
         kinds = layout.kinds() if self._job.privacy is None else {UPDATE: sum(layout.kinds().values())}
         secure = self._pipeline.secure
         if secure is not None and (moved := secure.bytes_of_call(call.ids, layout.size)) is not None:

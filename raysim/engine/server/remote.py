@@ -1,4 +1,4 @@
-"""A job's hospitals as its server reaches them: through a pool of processes that hold nothing of the job."""
+"""The server's access to a job's hospitals, through a pool of processes that store nothing of the job."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from raysim.virtual_time.clock import Clock
 
 
 class RemoteHospitals:
-    """All hospitals of a job, and what they remember: that travels with each message, or stays where it was made.
+    """All hospitals of a job with their memory, which travels with each message or stays where it was made.
 
     ``private [P]``: the parameters that never leave a hospital. ``noise`` gives the noise on answers to a question.
     """
 
     remembered: StateReferences | None
-    """What the hospitals of each process remember; None until the strategy lets them."""
+    """The memory of each process's hospitals; None until the strategy lets them remember something."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class RemoteHospitals:
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Let all hospitals evaluate and train as the plan says."""
+        """Send the plan to all hospitals, which evaluate and train; return the partial results."""
         partials, memory = self._pool.round(plan, self.remembered)
         if not plan.only_reads and (self.remembered is not None or plan.remembers):
             self.remembered = memory
         return partials
 
     def answers(self, question: Question, round: int, models: Floats | None, ids: Ids | None) -> Sequence[Floats]:
-        """The answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
+        """Return the answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
         sent = None if models is None else models.astype(self._work.precision)
         memory = None if sent is None or self._private is None else self.remembered
         inquiry = Inquiry(self._work, question, round, sent, ids, self._private, self._noise_on(question, round))
@@ -69,16 +69,17 @@ class RemoteHospitals:
         return replace(noise, turn=turn)
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch what hospitals remember, or remembered at an earlier state."""
+        """Fetch the hospitals' memory, of now or of an earlier state."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:
-        """The hospitals' own models ``[P]``, by id."""
+        """Return the hospitals' own models ``[P]``, by id."""
         states = self.states(self.remembered) or {}
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Memory divided by the processes that serve hospitals; that of pooled rows goes to the first one."""
+        """Divide hospitals' memory by the processes that run them; the memory of pooled rows goes to the first
+        process."""
         if states is None:
             return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
@@ -87,7 +88,7 @@ class RemoteHospitals:
 
 @dataclass(frozen=True, eq=False)
 class RemoteState:
-    """The state of a run after a round, as :class:`RunState`, but what hospitals remember stays where it was made."""
+    """The state of a run after a round, like :class:`RunState`, but hospitals' memory stays where it was made."""
 
     round: int
     state: State
@@ -100,6 +101,6 @@ class RemoteState:
     attacks: Any = None
 
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
-        """The complete state, with what ``hospitals`` remember fetched."""
+        """Return the complete state, with the memory of ``hospitals`` fetched."""
         fields = vars(self) | {"best": None if self.best is None else self.best.fetched(hospitals)}
         return RunState(kept=hospitals.states(fields.pop("remembered")), **fields)

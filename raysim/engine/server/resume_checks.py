@@ -1,7 +1,7 @@
-"""Whether the state that a run is resumed from fits it: a changed checkpoint is refused before anything is trained.
+"""Checks that a checkpoint fits the run: a changed checkpoint is rejected before any training.
 
-Shapes, counts and finite numbers are checked. So is what could be removed without anybody noticing: the residuals that
-hospitals keep under compression, and the ledger from which the privacy of a run is computed.
+Shapes, counts and finite numbers are checked. Two parts are also checked for removed entries, which would otherwise go
+unnoticed: the residuals that hospitals store under compression, and the ledger from which privacy is computed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from raysim.traffic.ledger import UPDATE, Ledger
 from raysim.virtual_time.clock import NOBODY
 
 RESIDUAL = re.compile(r"residual of \d{1,9}")
-"""The name of what compression has left out of a hospital's updates, for a group of its rows."""
+"""The name of the compression residual of a hospital's updates, for a group of its rows."""
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:
-    """Raise ``ValueError`` for a state that is not one of this job, or from which something was removed."""
+    """Raise ``ValueError`` for a state that does not belong to this job, or from which something was removed."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
     for kept in (since.kept, None if since.best is None else since.best.kept):
@@ -52,9 +52,9 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Who had to send an update in a round: as the checkpoint says, and as the round alone decides where it does.
+    """Return who had to send an update in a round: by the checkpoint and, where it is certain, by the selection itself.
 
-    A strategy that selects by itself may go by its state at that time, and a selection by what hospitals answer.
+    The selection is not certain if the strategy selects by its own state, or if it depends on hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -66,7 +66,7 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """The ledger of the set-up, made again: hospitals answer the same questions, without counting as traffic."""
+    """Return the ledger of the set-up, made again: hospitals answer the same questions, without counting as traffic."""
 
     def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         asked = server.everyone if ids is None else ids
@@ -84,7 +84,7 @@ def _setup_again(server: JobServer) -> Ledger:
 
 
 class _Asked(Exception):
-    """Somebody asks hospitals where nothing can be asked."""
+    """Raised if a selection asks hospitals where no question is possible."""
 
 
 def _unasked(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
@@ -92,9 +92,8 @@ def _unasked(question: Question, *, models: Floats | None = None, ids: Ids | Non
 
 
 def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for vectors in ``kept`` that models of ``size`` scalars, of which ``travels`` leave, do not
-    have.
-    """
+    """Raise ``ValueError`` for impossible vectors in ``kept``; models have ``size`` scalars, of which ``travels`` are
+    sent."""
     for hospital, vectors in kept.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it holds what hospital {hospital} remembers, and there are {hospitals}")
@@ -119,11 +118,11 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
 
 
 def check_residuals(kept: HospitalStates | None, history: History, *, all_trained: bool) -> None:
-    """Raise ``ValueError`` unless the hospitals with residuals are those that have sent compressed updates.
+    """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have residuals.
 
-    ``all_trained``: whether every update that was sent has been used, so that whoever sent it has trained.
+    ``all_trained``: whether every update sent has been used, so that each sender has trained.
     """
-    # Pooled rows send nothing: what compression leaves out there is in no ledger.
+    # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {
         hospital
         for hospital, vectors in (kept or {}).items()
@@ -141,9 +140,9 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
 def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
     """Raise ``ValueError`` for a ledger of a private run from which entries have been removed.
 
-    ``setup`` is the ledger of what hospitals send before the first round, made again. ``due`` gives the hospitals that
-    send an update in a round, as often as that is known. ``always``: whether every round has an entry in which
-    hospitals were asked for updates.
+    - ``setup``: the ledger of messages before the first round, made again.
+    - ``due``: for a round, the known lists of hospitals that had to send an update.
+    - ``always``: whether every round in which hospitals were asked for updates has an entry.
     """
     kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
     for _, kind, ids, sent in setup.entries:

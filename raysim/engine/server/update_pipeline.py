@@ -1,8 +1,8 @@
-"""The steps between hospitals' updates and the strategy, in the one order that they have.
+"""The steps between hospitals' updates and the strategy, in their fixed order.
 
-Each step has two halves, which stand together in its file. A hospital's half changes what leaves it; halves are walked
-from first to last. The server's half first fits the problem that hospitals receive, and then takes up what comes back;
-these are walked from last to first. Nothing is imported for sections that a job does not have.
+Each step has two halves, which are in the same file. The hospital's half changes what leaves the hospital; these halves
+run from first to last. The server's half adapts the problem sent to hospitals and then processes what they return;
+these halves run from last to first. Modules of sections that a job does not have are not imported.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 
 
 class UpdatePipeline:
-    """The steps of one ``job``, whose models have ``size`` scalars; ``private [P]`` never leave a hospital.
+    """The steps of one ``job``, whose models have ``size`` scalars; parameters ``private [P]`` never leave a hospital.
 
-    ``guarantee``: that of the job's privacy, with the ``first`` answers, which hospitals have sent before any round.
+    ``guarantee``: the job's privacy guarantee. ``first``: the answers that hospitals sent before any round.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class UpdatePipeline:
         self._guard: Guard | None = None
         self._compressed: CompressedUpdates | None = None
         self.secure: SecureSums | None = None
-        """What hides sums; None: they are not hidden."""
+        """Secure aggregation; None: sums are not hidden."""
         bounding: NormBound | None = None
         median: SecureGeometricMedian | None = None
         noise: ProgramNoise | None = None
-        # A rule needs single updates, or several secure sums, or each hospital's own hand.
+        # A rule needs single updates, or several secure sums, or clipping by each hospital.
         of_single = rule if rule is not None and job.secure is None and (privacy is None or rule.of_single) else None
         if job.adversary is not None or of_single is not None:
             from raysim.engine.attacks.byzantine import Byzantine
@@ -125,7 +125,7 @@ class UpdatePipeline:
         self._steps = [step for step in order if step is not None]
         self._back = self._steps[::-1]
         self.most_bits: int | None = None
-        """The most bits that an update can have; None where it is sent as it is."""
+        """The most bits that an update can have; None if updates are sent uncompressed."""
         if self.secure is not None:
             self.most_bits = self.secure.most_bits(len(federation.hospitals))
         elif self._compressed is not None:
@@ -138,7 +138,10 @@ class UpdatePipeline:
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
     def setup(self, strategy: Strategy, view: FederationView, measure: Ask) -> State:
-        """The strategy's state before the first round. Liars who want to enter a cluster learn of it by ``measure``."""
+        """Return the strategy's state before the first round.
+
+        Bad hospitals that lie to enter a cluster first learn the honest clusters by ``measure``.
+        """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, ask=measure)), view.trainable)
         state = strategy.setup(view)
@@ -148,35 +151,38 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Sequence[Floats], ids: Ids) -> Sequence[Floats]:
-        """The answers of hospitals ``ids``, with lies in the place of those of liars."""
+        """Return the answers of hospitals ``ids``, with those of lying hospitals replaced by lies."""
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, ids, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as the strategy learns from it."""
+        """Return the cohort with the problem as the strategy learns from it."""
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals receive it. Raises ``ConfigError`` for one that cannot be sent."""
+        """Return the cohort with the problem as sent to hospitals. Raises ``ConfigError`` for one that cannot
+        be sent."""
         for step in self._back:
             cohort = step.fitted(cohort)
         return cohort
 
     def halves(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
-        """The steps of hospitals ``ids`` that minimise the fitted ``problem`` in a round."""
+        """Return the hospitals' halves of the steps, for hospitals ``ids`` that minimise the fitted ``problem`` in a
+        round."""
         halves = (step.half(round, problem, ids) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def called(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """The steps of the hospitals of a client program's ``call``; arguments as in :meth:`Step.called`."""
+        """Return the hospitals' halves of the steps for a client program's ``call``; arguments as in
+        :meth:`Step.called`."""
         halves = (step.called(round, call, number, name) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums of the last call as the server reads them, from what hospitals have sent."""
+        """Return the sums of the last call as the server reads them, from the sums of what hospitals sent."""
         for step in self._back:
             units = step.heard(units)
         return units
@@ -184,14 +190,15 @@ class UpdatePipeline:
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """The bits of each entry's update ``[H]`` (None: uncompressed), and the bytes that go down beside models."""
+        """Return the bits of each entry's update ``[H]`` (None: uncompressed), and the bytes sent down in addition to
+        models."""
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
         return (None if self._compressed is None else update_bits(partials)), 0
 
     def received(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-        """The update of a cohort ``ids`` that minimised the fitted ``problem``, as the server receives it."""
+        """Return the update of hospitals ``ids`` that minimised the fitted ``problem``, as the server receives it."""
         bit = self._guard is not None and problem.sent is not None and self._guard.bit
         units = summed(partials, max(sum_count(problem, self._size), 1) + bit, self._size)
         for step in self._back:
@@ -199,44 +206,43 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """The cohort of a round's next pass, given the ``update`` of the last one; None where there is no other
-        pass.
-        """
+        """Return the cohort of the round's next pass, given the ``update`` of the last pass; None after the
+        last pass."""
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """The received update as the strategy, whose ``problem`` it is, learns from it; None where it learns
-        nothing.
-        """
+        """Return the received update as the strategy learns from it (None: nothing); ``problem`` is the
+        strategy's own."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
 
     @property
     def keeps_residuals(self) -> bool:
-        """Whether hospitals remember residuals of compression."""
+        """Whether hospitals store residuals of compression."""
         return self._compressed is not None and self._compressed.remembers
 
     @property
     def seen(self) -> Floats | None:
-        """What the server has seen of each canary, ``[rounds, M]``; None without canaries."""
+        """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
-        """Figures of a finished run."""
+        """Return figures of a finished run, by name."""
         return {name: value for step in self._back for name, value in step.facts().items()}
 
     @property
     def guaranteed(self) -> Any:
-        """What the guarantee of privacy carries from round to round, in plain values; None: nothing."""
+        """The state of the privacy guarantee carried from round to round, in plain values; None without any."""
         of_guard = None if self._guard is None else self._guard.memory
         first = {name: value for name, value in self._first.memory.items() if value is not None}
         return {"guard": of_guard, "first": first} if of_guard is not None or first else None
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """What all else carries from round to round, in plain values; None: nothing."""
+        """The state of attacks, rules and secure sums carried from round to round, in plain values; None
+        without any."""
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -245,9 +251,8 @@ class UpdatePipeline:
         }
 
     def resume(self, memory: dict[str, Any] | None, guaranteed: Any) -> None:
-        """Go on from a checkpoint's ``memory`` and what was ``guaranteed``. Raises ``ValueError`` where parts are
-        missing or impossible.
-        """
+        """Resume from a checkpoint's ``memory`` and ``guaranteed``. Raises ``ValueError`` if parts are missing or
+        impossible."""
         if self._guard is not None:
             self._guard.resume(None if guaranteed is None else guaranteed["guard"])
         if self._byzantine is None and self.secure is None:
@@ -260,7 +265,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """The honest hospitals of the cluster that liars want to enter: the one with the most of them."""
+        """Return the honest hospitals of the cluster that lying hospitals want to enter: the one with most honest
+        hospitals."""
         if honest.cluster is None:
             raise ConfigError(
                 f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so that there is "

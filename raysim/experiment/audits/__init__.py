@@ -1,1 +1,1 @@
-"""Attacks on the privacy of a run: the command, canaries, and the runs of shadow federations."""
+"""Attacks on the privacy of a run: the audit command, canaries, and runs on shadow federations."""

@@ -1,14 +1,14 @@
-"""``raysim audit``: attacks on the privacy of a configuration's run, and what they find at each hospital.
+"""``raysim audit``: attack the privacy of a configuration's run, and report what the attacks find at each hospital.
 
 Three questions:
 
-- Does a model betray who was trained on? The loss threshold compares training rows with test rows; LiRA plays the same
-  run on ``shadows`` federations in which each row is in with probability one half.
-- How large is epsilon at least? A fair coin decides of each canary whether it is added; how many of the coins an
-  auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). Where the run guarantees privacy, the auditor
-  sees what the adversary of that guarantee may see (:mod:`raysim.experiment.audits.canary_audit`). Where it guarantees
-  none, canaries are rows of random signs with random labels, and the auditor sees the last model alone.
-- What does the update of one row show? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
+- Does a model reveal who was trained on? The loss-threshold attack compares training rows with test rows. LiRA runs the
+  same job on ``shadows`` federations; each row is in a shadow federation with probability one half.
+- How large is epsilon at least? A fair coin decides whether each canary is added. The number of coins that an auditor
+  guesses right gives a lower bound (:mod:`raysim.audit.one_run`). If the run guarantees privacy, the auditor knows as
+  much as that guarantee's adversary (:mod:`raysim.experiment.audits.canary_audit`). If the run guarantees none,
+  canaries are rows of random signs with random labels, and the auditor has only the last model.
+- What does the update of one row reveal? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEWEST_SHADOWS = 4
-"""With fewer, no row is in and out often enough to fit densities."""
+"""Smallest number of shadow federations. With fewer, a row is in and out too rarely to fit densities."""
 
 MOST = {"shadows": 10_000, "canaries": 1_000_000}
-"""More than these would take days, or more memory than there is."""
+"""Largest numbers of shadow federations and canaries. More would take days, or too much memory."""
 
 
 def audit(
@@ -53,10 +53,10 @@ def audit(
     say: Callable[[str], None] = print,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
-    """Play the attacks on ``config``; write ``audit.json``, ``membership.csv``, ``inversion.csv``; return the folder.
+    """Run the attacks on ``config``, write ``audit.json``, ``membership.csv`` and ``inversion.csv``, and return the
+    folder.
 
-    ``say`` prints warnings, ``progress`` shows how far it is. Raises ``ConfigError`` for settings that cannot be
-    audited.
+    ``say`` prints warnings; ``progress`` reports progress. Raises ``ConfigError`` for settings that cannot be audited.
     """
     if shadows and shadows < FEWEST_SHADOWS:
         raise ConfigError(f"--shadows: {shadows} are too few to fit densities; name 0 or at least {FEWEST_SHADOWS}")
@@ -98,11 +98,11 @@ def audit(
 
 
 EXACT = 1e-6
-"""A row that is read with a deviation of at most this share of its largest value is read exactly."""
+"""Largest deviation, as a share of the row's largest value, at which a row counts as reconstructed exactly."""
 
 
 def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
-    """For ``audit.json``: how far the row of ``inversion.csv`` that was read is from the patient's.
+    """Return, for ``audit.json``, how far the reconstructed row of ``inversion.csv`` is from the patient's row.
 
     ``protected``: whether the run adds noise to updates, or sums them securely.
     """
@@ -117,7 +117,7 @@ def reading(inverted: pd.DataFrame, *, protected: bool) -> dict[str, Any]:
 
 
 def _check(result: Audit, folder: Path) -> None:
-    """Raise :class:`PrivacyBroken` where the canaries refute what the run claims."""
+    """Raise :class:`PrivacyBroken` if the canaries refute the epsilon that the run claims."""
     bound = result.summary.get("one_run", {})
     claimed = bound.get("epsilon_claimed")
     if claimed is not None and bound["epsilon_at_least"] > claimed:
@@ -150,7 +150,7 @@ def _write(experiment: Experiment, result: Audit) -> Path:
 
 
 def _finite(tree: Any) -> Any:
-    """``tree`` with None for undefined numbers, and Python's floats for numpy's."""
+    """Return ``tree`` with None for undefined numbers, and with Python floats in place of numpy's."""
     if isinstance(tree, dict):
         return {key: _finite(value) for key, value in tree.items()}
     if isinstance(tree, float | np.floating):

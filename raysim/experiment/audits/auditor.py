@@ -1,6 +1,6 @@
-"""One job, played on variants of its federation, and the attacks on what comes of it.
+"""Run one job on variants of its federation, and attack the results.
 
-Which questions they answer is told in :mod:`raysim.experiment.audits.audit`.
+:mod:`raysim.experiment.audits.audit` lists the questions that the attacks answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELTA = 1e-5
-"""The delta of the lower bound of epsilon where the run itself guarantees nothing."""
+"""The delta of the lower bound of epsilon, for runs that guarantee no privacy themselves."""
 
 CANARY = 3.0
 """Magnitude of every feature of a canary, in standard deviations."""
@@ -40,30 +40,31 @@ CANARY = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What was found."""
+    """The findings of an audit."""
 
     membership: pd.DataFrame
-    """A row an attack and hospital, and one for all together: see ``docs/audit.md``."""
+    """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """A row a feature: the patient's value and what the update says; None for models that are not linear."""
+    """One row per feature: the patient's value and the value read from the update. None if the model's layers are not
+    all dense."""
     summary: dict[str, Any]
-    """The figures of the federation."""
+    """The figures of the whole federation."""
 
 
 class Auditor:
-    """Plays one job on variants of its federation."""
+    """Runs one job on variants of its federation."""
 
     def __init__(
         self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
     ) -> None:
         evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": True, "groups": ()})
-        # Recalibration is of validation rows, of which no member is, and leaves the ranking that attacks go by.
+        # Recalibration uses validation rows, which are no members, and does not change the ranking of rows.
         last = replace(job.last, recalibration=None)
         self._job = replace(job, evaluation=evaluation, adversary=None, last=last)
         self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
 
     def audit(self, shadows: int, canaries: int) -> Audit:
-        """All attacks."""
+        """Run all attacks."""
         federation, none = self._federation, Added.none(self._federation)
         members = trained_on(federation)
         margins, labels = self._margins(members, none, "target", self._job.work.seed)
@@ -86,14 +87,15 @@ class Auditor:
     def _margins(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The headline model's outputs for all rows ``[N + k]`` after training on those ``trained``, and the labels."""
+        """Train on the rows ``trained``. Returns the headline model's outputs for all rows ``[N + k]``, and the
+        labels."""
         margins, labels, _ = self._played(trained, added, name, seed)
         return margins, labels
 
     def _played(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """As :meth:`_margins`, and the outcome of that run."""
+        """Do the same as :meth:`_margins`, and also return the outcome of the run."""
         folder = self._folder / name
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)
@@ -108,7 +110,8 @@ class Auditor:
         return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """LiRA's score of every row under every shadow model, and whether it was trained on, each ``[count, N]``."""
+        """Compute LiRA's score of every row under every shadow model, and whether each row was trained on, both
+        ``[count, N]``."""
         federation = self._federation
         members = np.stack([halves(federation, stream(self._job.work.seed, "shadow", j)) for j in range(count)])
         outputs = outputs_of_shadows(self._job, federation, members, self._opened, self._folder, self._say)
@@ -118,14 +121,14 @@ class Auditor:
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Rows that a membership attack is judged on: all but those of validation, ``[N]``."""
+        """Return which rows a membership attack is evaluated on, ``[N]``: all rows except validation rows."""
         judged = members.copy()
         for _, _, validation, stop in self._federation.bounds.tolist():
             judged[validation:stop] = True
         return judged
 
     def _canaries(self, count: int) -> dict[str, Any]:
-        """The lower bound of epsilon from ``count`` canaries and the last model alone."""
+        """Compute the lower bound of epsilon from ``count`` canaries and the last model alone."""
         federation, seed = self._federation, self._job.work.seed
         rng = stream(seed, "canary")
         with_rows = np.flatnonzero(federation.sizes("train"))
@@ -136,12 +139,12 @@ class Auditor:
         )
         coins = rng.random(count) < 0.5
         members = trained_on(federation)
-        # The reference has draws of its own: with the same, the noise of a private run would cancel.
+        # The reference uses another seed: with the same seed, the noise of a private run would cancel.
         reference, labels = self._margins(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
         margins, _, outcome = self._played(np.append(members, coins), added, "canaries", seed)
         scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
         guesses = one_run.guessed(scores, coins)
-        # The auditor sees the last model; what noise does not cover, the canaries do not test.
+        # With the last model alone, the canaries test only guarantees of single rows or patients.
         guaranteed = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
         delta = DELTA if guaranteed is None else guaranteed.delta
         return {
@@ -155,7 +158,10 @@ class Auditor:
     def _table(
         self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
     ) -> pd.DataFrame:
-        """A row a hospital, then one for all: how well ``scores [..., N]`` tell members among the rows ``judged``."""
+        """Evaluate how well ``scores [..., N]`` identify members among the rows ``judged``.
+
+        Returns one row per hospital, then one row for all hospitals.
+        """
         import pandas as pd
 
         federation = self._federation
@@ -188,8 +194,9 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _of_sums(self) -> dict[str, Any] | None:
-        """How many rows are read out of the sums that hospitals make for a regression of two classes; None where the
-        run sends none.
+        """Count the rows that can be reconstructed from the sums that hospitals send for a two-class regression.
+
+        Returns None if the run sends no such sums.
         """
         federation, strategy = self._federation, self._job.strategy
         clear = getattr(strategy, "sums", None) == "clear"
@@ -200,7 +207,7 @@ class Auditor:
         for hospital in hospitals.tolist():
             rows = federation.rows(hospital, "train")
             X, y = federation.X[rows].astype(np.float64), federation.y[rows].astype(np.float64)
-            # More rows than columns are not read by this attack.
+            # This attack cannot reconstruct more rows than columns.
             read[hospital] = rows_read(X, y) if len(y) <= columns else 0
         return {
             "hospitals": len(hospitals),
@@ -212,7 +219,7 @@ class Auditor:
         }
 
     def _inverted(self) -> pd.DataFrame | None:
-        """One patient's row as read from the update of a hospital that trains on it alone."""
+        """Reconstruct one patient's row from the update of a hospital that trains on this row alone."""
         import pandas as pd
 
         work, federation = self._job.work, self._federation
@@ -225,7 +232,7 @@ class Auditor:
         task = Task(X, y, start, (), max(work.epochs, 1), 0.1, lambda epoch: stream(0, "inversion", epoch))
         change = model.train([task], Optimizer("sgd", 0.1, 0))[0] - start
         layers = list(model.layout.split(change).values())
-        # The unit that moved most: rounding disturbs it least.
+        # The unit with the largest change has the smallest rounding error.
         unit = int(np.abs(layers[1]).argmax())
         read = inversion.invert_layer(layers[0], layers[1])[unit]
         label = inversion.invert_label(layers[-1])
@@ -239,7 +246,7 @@ class Auditor:
 
 
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
-    """All rows together, and whether the attack does better at small hospitals."""
+    """Return the attack's figures over all rows, and whether the attack does better at small hospitals."""
     everywhere, each = rows.iloc[-1], rows.iloc[:-1]
     # DeLong's variance shrinks as AUROC grows, which would bias the slope; under chance it depends on counts alone.
     chance = (each["members"] + each["others"] + 1.0) / (12.0 * each["members"] * each["others"])

@@ -1,8 +1,8 @@
-"""Canaries against a guarantee of privacy: a lower bound of epsilon from what the guarantee's adversary sees of them.
+"""Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
 
-Each canary is in the data by a fair coin, and has a parameter of its own that no other row moves. A canary hospital
-sends an update, and a canary patient has a gradient, far longer than the clip. All else is the audited run: its data,
-its strategy, its coins, its clip, its noise and its sums. The auditor adds up, over all rounds, what was released in
+A fair coin decides whether each canary is in the data. Each canary has model parameters that no other row changes. The
+update of a canary hospital, and the gradient of a canary patient, are far longer than the clip. Everything else equals
+the audited run: data, strategy, coins, clip, noise and sums. The auditor adds up, over all rounds, what was released in
 the direction of each canary.
 """
 
@@ -32,18 +32,17 @@ from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
-"""Length of a canary's update or gradient, in clips. A run that forgets to clip shows it plainly."""
+"""Length of a canary's update or gradient, as a multiple of the clip. The audit detects a run that fails to clip."""
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:
-    """Whether the model has dense layers, the first with one column for each feature: a canary needs its own column."""
+    """Return whether canaries can be added: the first of the dense layers must have one column for each feature."""
     model = job.work.model.bind(federation, "cpu", job.work.precision)
     return isinstance(model, Traceable) and model.layout.shapes[0][1:] == federation.X.shape[1:]
 
 
 def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
-    """Play ``job``, which guarantees privacy, with ``count`` canaries; returns a lower bound of epsilon and its
-    figures.
+    """Run ``job``, which guarantees privacy, with ``count`` canaries; return a lower bound of epsilon and its figures.
 
     Files go to ``folder``, which must exist.
     """
@@ -100,7 +99,7 @@ def _played(
     layout = work.model.bind(with_canaries, "cpu", work.precision).layout
     canaries = Canaries(homes, inside, _canary_parameters(layout, columns), None if patients else length, single)
     evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": False, "groups": ()})
-    # The guarantee of a hospital's own noise holds against who sees each update, so no sums are hidden here.
+    # A guarantee by local noise also holds against a server that receives each update, so no sums are hidden here.
     secure = None if single else job.secure
     work = replace(work, federation=str(with_canaries.folder))
     *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))
@@ -110,16 +109,17 @@ def _played(
 
 
 def _canary_parameters(layout: Layout, columns: int) -> Ids:
-    """The parameters of each of the last ``columns`` features in the first layer, ``[columns, outputs]``."""
+    """Return the parameters of each of the last ``columns`` features in the first layer, ``[columns, outputs]``."""
     outputs, features = layout.shapes[0]
     column = features - columns + np.arange(columns)
     return column[:, None] + features * np.arange(outputs)
 
 
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """The noise of each hospital's local update relative to the others', ``[N]``; 1 where the noise is that of a sum.
+    """Return the relative noise of each hospital's local update, ``[N]``; 1 where noise is added to a sum.
 
-    Scores are divided by it: else hospitals with much noise would hide the canaries of those with little.
+    Scores are divided by it. Otherwise hospitals with much noise would hide the canaries of hospitals with little
+    noise.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

@@ -1,4 +1,4 @@
-"""The runs of an audit's shadow federations: all in one run where that changes none of them, else one by one."""
+"""The runs on an audit's shadow federations: all in one run if that changes no result, otherwise one after another."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from raysim.experiment.audits.side_by_side import NotSideBySide, SideBySide, can
 from raysim.experiment.session import Session
 
 Opened = Callable[[Federation], AbstractContextManager[Session]]
-"""Opens a session with the hospitals of a federation."""
+"""A function that opens a session with the hospitals of a federation."""
 
 MOST = 5e8
-"""Entries of the features of federations that are played at once: 2 GB."""
+"""Largest number of feature entries in federations that are run at once: 2 GB."""
 
 
 def outputs_of_shadows(
@@ -32,10 +32,11 @@ def outputs_of_shadows(
     folder: Path,
     say: Callable[[str], None],
 ) -> NDArray[Any]:
-    """The outputs of the headline models of ``J`` runs for all rows of ``federation``, ``[J, N]`` or ``[J, N, C]``.
+    """Return the outputs of the headline models of ``J`` runs for all rows of ``federation``, ``[J, N]`` or ``[J, N,
+    C]``.
 
-    Run ``j`` plays ``job`` on the rows ``trained[j]`` of ``trained [J, N]``; its models are those that it has when it
-    is played alone. ``job`` asks for predictions. Files go to ``folder``, which must exist.
+    Run ``j`` runs ``job`` on the rows ``trained[j]`` of ``trained [J, N]``. Its models equal the models of a separate
+    run. ``job`` must ask for predictions. Files go to ``folder``, which must exist.
     """
     at_once = int(max(1, min(len(trained), MOST // max(federation.X.size, 1)))) if can_be_together(job) else 1
     parts: list[NDArray[Any]] = []

@@ -1,7 +1,7 @@
-"""Many federations trained at once, as one with all of their hospitals: the shadow runs of an audit.
+"""Train many federations at once, as one federation with all of their hospitals. Used for an audit's shadow runs.
 
-Each federation has models of its own, and its hospitals are a block of all hospitals, in order. No model learns from
-two federations.
+Each federation has its own models, and its hospitals are a contiguous block of all hospitals. No model learns from two
+federations.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from raysim.strategies.base import (
 
 
 class NotSideBySide(RaysimError):
-    """The federations have to be played one after another."""
+    """The federations must be run one after another."""
 
 
 def can_be_together(job: Job) -> bool:
-    """Whether ``job`` has nothing that would make federations side by side depend on each other.
+    """Return whether federations that are trained together in ``job`` would be independent of each other.
 
-    What only shows in a problem raises :class:`NotSideBySide` while the run is played.
+    Dependencies that only a local problem reveals raise :class:`NotSideBySide` during the run.
     """
     sections = (job.system, job.stop, job.adversary, job.aggregation, job.compression, job.privacy, job.secure)
     kind = type(job.selection)
@@ -51,20 +51,20 @@ def can_be_together(job: Job) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SideBySideState(State):
-    """The state of several federations; ``models`` has the models of the first, then those of the second, and so on."""
+    """The state of several federations. ``models`` has the first federation's models, then the second's, and so on."""
 
     each: tuple[State, ...] = ()
-    """The state of each."""
+    """The state of each federation."""
 
     @staticmethod
     def of(each: Sequence[State]) -> SideBySideState:
-        """The joint state of federations whose states are ``each``, in order."""
+        """Return the joint state of federations whose states are ``each``, in order."""
         return SideBySideState(models=np.concatenate([state.models for state in each]), each=tuple(each))
 
 
 @dataclass(frozen=True)
 class SideBySide(Strategy):
-    """``strategy`` in each of ``count`` federations of as many hospitals."""
+    """The strategy that runs ``strategy`` in each of ``count`` federations with equally many hospitals."""
 
     strategy: Strategy
     count: int
@@ -135,7 +135,7 @@ class SideBySide(Strategy):
         return _joined([problem for _, problem in problems], [first[j] for j, _ in problems])
 
     def _views(self, view: FederationView) -> Iterator[FederationView]:
-        """The view of each federation's server."""
+        """Iterate over the server's view of each federation."""
         hospitals = len(view.sizes) // self.count
         for j in range(self.count):
             mine = slice(j * hospitals, (j + 1) * hospitals)
@@ -155,7 +155,7 @@ class SideBySide(Strategy):
             yield part, part_state
 
     def _problems(self, view: FederationView, state: State, ids: Ids) -> Iterator[tuple[int, LocalProblem]]:
-        """The number and the problem of each federation that has hospitals in the cohort."""
+        """Iterate over the number and local problem of each federation that has hospitals in the cohort."""
         hospitals = len(view.sizes) // self.count
         for j, (part, part_state) in enumerate(self._parts(view, state)):
             mine = ids[(ids >= j * hospitals) & (ids < (j + 1) * hospitals)] - j * hospitals
@@ -163,13 +163,13 @@ class SideBySide(Strategy):
                 yield j, self.strategy.problem(part, part_state, mine)
 
     def _first(self, state: State) -> list[int]:
-        """The model row of each federation's first model."""
+        """Return the row of each federation's first model in the joint models."""
         counts = [len(part_state.models) for part_state in own_state(state, SideBySideState).each]
         return [0, *accumulate(counts[:-1])]
 
 
 def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProblem:
-    """One problem for all cohorts, each of whose models begin at row ``first``."""
+    """Join the problems of all cohorts into one. ``first`` has the row at which each federation's models begin."""
     if any(problem.groups is not None for problem in problems):
         raise NotSideBySide("trains on groups of patients")
     following = [problem.then for problem in problems if problem.then is not None]
@@ -185,7 +185,7 @@ def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProb
 
 
 def _upload(problems: Sequence[LocalProblem]) -> Upload | None:
-    """The joint upload, in which each federation has sums of its own."""
+    """Return the joint upload, in which each federation has separate sums."""
     uploads = [problem.upload for problem in problems if problem.upload is not None]
     if not uploads:
         return None
@@ -208,7 +208,7 @@ def _upload(problems: Sequence[LocalProblem]) -> Upload | None:
 
 
 def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Objective:
-    """The joint objective."""
+    """Return the joint objective."""
     each = [problem.objective for problem in problems]
     masks = [objective.frozen for objective in each if objective.frozen is not None]
     if any(problem.program is not None for problem in problems):
@@ -226,7 +226,7 @@ def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Object
 
 
 def _visit(problems: Sequence[LocalProblem]) -> LocalTraining:
-    """The joint settings of visits, where these are alike."""
+    """Return the joint settings of local training. Raises :class:`NotSideBySide` if the settings differ."""
     visits = [problem.training for problem in problems]
     if len({(each.learning_rate, each.batch_size, each.optimizer, each.keep, each.carry) for each in visits}) > 1:
         raise NotSideBySide("has unlike visits")
@@ -244,12 +244,15 @@ def _visit(problems: Sequence[LocalProblem]) -> LocalTraining:
 
 
 def _shifted(rows: Ids, first: int) -> Ids:
-    """Model rows of a federation as rows of the joint models, where its own begin at ``first``; sentinels stay."""
+    """Convert a federation's model rows to rows of the joint models, where its models begin at ``first``.
+
+    Negative rows, which are sentinels, are unchanged.
+    """
     return np.where(rows >= 0, rows + first, rows)
 
 
 def _blocks(matrices: Sequence[Floats]) -> Floats:
-    """A block-diagonal matrix of ``matrices``."""
+    """Return the block-diagonal matrix of ``matrices``."""
     shapes = np.array([matrix.shape for matrix in matrices])
     whole = np.zeros(shapes.sum(axis=0))
     at = np.vstack([[0, 0], np.cumsum(shapes, axis=0)])

@@ -1,1 +1,1 @@
-"""A comparison as one hyper-parameter takes its values, and what that shows."""
+"""Comparisons over the values of one hyper-parameter, and what they find."""

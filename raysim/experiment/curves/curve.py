@@ -1,14 +1,14 @@
-"""``raysim curve``: how strategies do as one hyper-parameter takes its values, as a table and a picture.
+"""``raysim curve``: how strategies perform over the values of one hyper-parameter, as a table and a plot.
 
-A configuration for ``compare`` with one section more:
+The configuration is a configuration for ``compare`` with one more section:
 
 .. code-block:: yaml
 
     curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
 
-Each strategy that does not set ``field`` itself is run with each of the values and becomes a curve; one that does set
-it, or has no such field, becomes a level line. What is drawn is the mean and the variance over hospitals of one of
-their figures.
+Each strategy that does not set ``field`` itself is run with each of the values and becomes a curve. A strategy that
+sets ``field``, or has no such field, becomes a horizontal line. The plot has the mean and the variance over hospitals
+of one of their figures.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ SECTION = "curve.json"
 FILE = "curve.csv"
 DRAWING = "plots/curve.svg"
 ANSWER = "curve_answer.json"
-"""The file that says what was found."""
+"""Name of the file with the curve's findings."""
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""By the label of each strategy that is run: the line that it is a point of, and its value (None: a level line)."""
+"""The line and the value of each strategy that is run, by the strategy's label (value None: a horizontal line)."""
 
 
 class Curve(Section):
-    """``curve``: the ``field`` of strategies that takes ``values``, and the hospitals' ``figure`` that is drawn.
+    """The section ``curve``: the strategies' ``field``, its ``values``, and the hospitals' ``figure`` to plot.
 
-    ``scale`` of the axes of mean and variance.
+    ``scale`` is the scale of the axes of mean and variance.
     """
 
     field: str
@@ -66,7 +66,7 @@ class Curve(Section):
     def _each_once(cls, values: tuple[float | int, ...]) -> tuple[float | int, ...]:
         written = [f"{value:g}" for value in values]
         twice = next((text for text in written if written.count(text) > 1), None)
-        if twice is not None:  # they are told apart by what labels call them
+        if twice is not None:  # labels distinguish values by this text
             raise ValueError(f"{twice}, in six digits, stands there twice; name each value once")
         return values
 
@@ -81,10 +81,9 @@ def begin(
     in_process: bool,
     verbose: bool,
 ) -> Path:
-    """Run the comparison that the curve needs; its folder then also has ``curve.csv`` and ``plots/curve.svg``.
+    """Run the curve's comparison; its folder then also has ``curve.csv`` and ``plots/curve.svg``. Returns the folder.
 
-    With ``of``, nothing is run: the table and the pictures are made from the comparison in that folder. Returns the
-    folder.
+    With ``of``, nothing is run: the table and the plots are made from the comparison in that folder.
     """
     from raysim.experiment import scores
     from raysim.experiment.unseen.folds import refuse
@@ -102,14 +101,14 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Go on with the stopped curve in ``folder``, whose comparison ``config`` is. Returns the folder."""
+    """Resume the stopped curve in ``folder``; ``config`` is its comparison. Returns the folder."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
 
 
 def _begun(path: Path) -> tuple[Curve, Lines]:
-    """The section and the lines of a curve that was begun, from its ``curve.json``."""
+    """Read the section and the lines of a started curve from its ``curve.json``."""
     try:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
@@ -160,12 +159,12 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """The columns of ``hospitals.csv`` that hold the figures of a kind of label; counts say of which part they are."""
+    """Return the columns of ``hospitals.csv`` with the figures of a kind of label. Names of counts include the part."""
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 
 def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
-    """The comparison, the section ``curve``, and for each label its line and value (None: a level line)."""
+    """Return the comparison, the section ``curve``, and by label each line and value (None: a horizontal line)."""
     tree = reading.read_tree(source, overrides)
     if "curve" not in tree:
         raise ConfigError("curve: the configuration has no such section; give it a field and values")
@@ -198,9 +197,9 @@ def write_curve(
     part: str,
     titles: Mapping[str, str],
 ) -> tuple[Figure, Found]:
-    """Write ``curve.csv``, its picture and its answer; returns the figure and what was found.
+    """Write ``curve.csv``, its plot and its answer; return the figure and the findings.
 
-    ``titles``: what people call each label.
+    ``titles``: the readable name of each label.
     """
     from raysim.experiment.curves.found import found
     from raysim.report.figures.curve import curve_figure
@@ -217,14 +216,15 @@ def write_curve(
 
 
 def _titles(config: Config) -> dict[str, str]:
-    """What people call each label of a comparison."""
+    """Return the readable name of each label of a comparison."""
     from raysim.experiment.entries import entries
 
     return {entry.label: entry.title for entry in entries(reading.compared(config))}
 
 
 def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
-    """The hospitals of a finished comparison; raises ``ConfigError`` where they are not what the curve is about."""
+    """Read the hospitals of a finished comparison. Raises ``ConfigError`` if the comparison does not match the
+    curve."""
     from raysim.report.tables import read_csv
 
     try:
@@ -246,10 +246,10 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
 
 
 def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataFrame:
-    """A row a line, value and seed: ``mean`` and ``variance`` over hospitals of the figure, unweighted.
+    """Return one row per line, value and seed: unweighted ``mean`` and ``variance`` of the figure over hospitals.
 
-    A strategy that serves several models stands for its last one, the headline. Hospitals without the figure are left
-    out; ``hospitals`` counts the others.
+    A strategy that uses several models is represented by its last model, the headline. Hospitals without the figure are
+    excluded; ``hospitals`` counts those included.
     """
     import pandas as pd
 

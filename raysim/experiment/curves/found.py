@@ -1,7 +1,7 @@
-"""What a curve found: the best value of each strategy, whether intervals demonstrate it, and whether it is at an edge.
+"""The findings of a curve: each strategy's best value, whether intervals demonstrate it, and whether it is at an edge.
 
 The mean of the curve's figure over hospitals, each counting once, is compared between all pairs of a strategy's values
-at the same hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`), with intervals that hold together
+at the same hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The intervals are simultaneous
 (:func:`raysim.statistics.differences.simultaneous.adjusted`). One seed compares trained models, not values.
 """
 
@@ -31,41 +31,41 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Point:
-    """A value of the hyper-parameter."""
+    """One value of the hyper-parameter, with its results."""
 
     value: float | None
-    """None for a strategy that does not have the hyper-parameter, or sets it itself."""
+    """The value; None for a strategy that does not have the hyper-parameter, or sets it itself."""
     mean: float
     """The mean of the figure over hospitals and seeds."""
     difference: float = NAN
-    """The mean less that of the best value; NaN for that itself."""
+    """The mean minus the best value's mean; NaN for the best value."""
     low: float = NAN
-    """The lower limit of the simultaneous interval of ``difference``; NaN where there is none."""
+    """The lower limit of the simultaneous interval of ``difference``; NaN if undefined."""
     high: float = NAN
-    """The upper limit."""
+    """The upper limit of the interval."""
     verdict: str = ""
     """``best``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The values of one strategy, ascending."""
+    """The values of one strategy, in ascending order."""
 
     name: str
-    """Its name as on pages."""
+    """The strategy's name on pages."""
     points: tuple[Point, ...]
     edge: str = ""
-    """``lowest`` or ``highest`` where the best is the least or largest value and a better one may lie beyond."""
+    """``lowest`` or ``highest`` if the best value is the smallest or largest tried, and a better one may lie beyond."""
 
     @property
     def best(self) -> Point | None:
-        """The point with the best mean; None where no value is the best."""
+        """The point with the best mean; None if no value is the best."""
         return next((point for point in self.points if point.verdict == "best"), None)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a curve found."""
+    """The findings of a curve."""
 
     field: str
     figure: str
@@ -74,12 +74,13 @@ class Found:
 
     @property
     def headline(self) -> str:
-        """A sentence or two for each strategy that has the hyper-parameter."""
+        """One or two sentences for each strategy that has the hyper-parameter."""
         varied = [line for line in self.lines if len(line.points) > 1]
         return " ".join(self._sentence(line) for line in varied) or f"{self.field} took one value: nothing to compare."
 
     def rows(self) -> list[list[str]]:
-        """For a table: every value of the only strategy that has several, else the best value of each; then others."""
+        """Return table rows: all values if only one strategy has several, otherwise each strategy's best; then other
+        strategies."""
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
         rows = []
@@ -96,7 +97,7 @@ class Found:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """For ``curve_answer.json``; what is not finite is None."""
+        """Return the content of ``curve_answer.json``; numbers that are not finite become None."""
         tree = dataclasses.asdict(self)
         for line in tree["lines"]:
             line["points"] = [
@@ -107,7 +108,7 @@ class Found:
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Found:
-        """What was found, from the content of ``curve_answer.json``."""
+        """Restore the findings from the content of ``curve_answer.json``."""
         lines = [Line(each["name"], tuple(map(_point, each["points"])), each["edge"]) for each in tree["lines"]]
         return Found(tree["field"], tree["figure"], tuple(lines), tree["seeds"])
 
@@ -143,10 +144,10 @@ def found(
     lines: Mapping[str, tuple[str, float | None]],
     called: Mapping[str, str],
 ) -> Found:
-    """What the figure ``name`` of the evaluated ``hospitals`` shows of the values of ``field``.
+    """Compare the values of ``field`` by the figure ``name`` of the evaluated ``hospitals``.
 
-    ``lines``: by the label of each strategy, its line and value. ``called``: what people call the lines. A strategy
-    that serves several models stands for the last, the headline.
+    ``lines``: by the label of each strategy, its line and value. ``called``: the readable names of lines. A strategy
+    that uses several models is represented by its last model, the headline.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
     for label, (line, value) in lines.items():
@@ -183,7 +184,7 @@ def _line(title: str, field: str, name: str, tables: Mapping[float | None, pd.Da
 
 
 def _pair(first: pd.DataFrame, second: pd.DataFrame) -> Paired:
-    """The difference over hospitals and seeds that both have, every hospital counting once."""
+    """Compute the difference over the hospitals and seeds that both tables have; every hospital counts once."""
     ours, theirs = first.align(second, join="inner")
     return paired(ours, theirs, np.ones(ours.shape))
 
@@ -193,7 +194,7 @@ def _mean(point: Point) -> float:
 
 
 def _digits(means: Sequence[float]) -> int:
-    """Decimals with three digits of the largest, as pages have them of a real label; of figures up to 1 three."""
+    """Return the number of decimals: 3 if no mean exceeds 1, otherwise enough for three digits of the largest mean."""
     largest = max((abs(mean) for mean in means if math.isfinite(mean)), default=0.0)
     return 3 if largest <= 1 else max(0, 2 - math.floor(math.log10(largest)))
 

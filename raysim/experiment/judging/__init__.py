@@ -1,1 +1,1 @@
-"""Judges predictions of any framework."""
+"""Judges predictions from any framework."""

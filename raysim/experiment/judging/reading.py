@@ -1,4 +1,4 @@
-"""Reads the table that is judged."""
+"""Reads the table of predictions to be judged."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FIELD = "predictions"
 """The name of the table in errors."""
 
 NAMES = ("hospital", "model", "strategy", "label", "role", "learner", "part")
-"""Columns of texts as written: NA is one, and 007 is not 7."""
+"""Columns read as text, unchanged: NA is a text, and 007 is not 7."""
 
 NUMBERS = ("probability", "margin")
 
 
 def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The table at ``path``, read as any other, and what was recognised of the file and is not usual.
+    """Read the table at ``path`` like any other table. Also returns remarks on unusual properties of the file.
 
-    Raises ``DataError`` where it cannot be read.
+    Raises ``DataError`` if the table cannot be read.
     """
     check_table(path, FIELD)
     as_text, usual = (*NAMES, "row", "patient", "seed"), Keys(separator=",", decimal=".")
@@ -39,7 +39,7 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:
-    """A column as pandas has it: numbers where all values are, but for names."""
+    """Convert a column to pandas. Columns other than names become numbers if all of their values are numbers."""
     if name == "hospital" and is_text(column.type):
         column = whole_names(column)
     elif name not in NAMES and is_text(column.type):

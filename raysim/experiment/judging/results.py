@@ -1,4 +1,4 @@
-"""Predictions as the results of a comparison, measured by what measures a run's own models."""
+"""Converts predictions to the results of a comparison, evaluated by the same code as a run's models."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from raysim.traffic.ledger import Ledger
 from raysim.training.base import Layout
 
 _ORDER = {*RANKS, "mean_unweighted", "worst_decile", "p10", "gini", "std", "size_bias", "size_bias_abs"}
-"""Metrics of a federation that depend on the order of each hospital's rows alone."""
+"""Metrics of a federation that depend only on the order of each hospital's rows."""
 
 
 @dataclass(eq=False)
 class _Nothing:
-    """What was exchanged: nothing is known of it."""
+    """A placeholder for the traffic between hospitals and server, which is unknown."""
 
     ledger: Ledger
 
@@ -38,9 +38,9 @@ class _Nothing:
 def results_of(
     predictions: Predictions, section: EvaluationSection, rows_in: Path, folder_of: Callable[[str, int], Path]
 ) -> list[Result]:
-    """A result for each model and seed, whose files are to lie in ``folder_of(model, seed)``.
+    """Make a result for each model and seed; its files belong in ``folder_of(model, seed)``.
 
-    ``rows_in`` gets the judged rows, and must last as long as the results.
+    The judged rows are written to ``rows_in``, which must exist as long as the results.
     """
     results = []
     hospitals = tuple(predictions.frame["hospital"].unique())
@@ -75,7 +75,8 @@ def results_of(
 
 
 def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str, NDArray[np.floating[Any]]]]:
-    """By model served, the margins of one strategy and seed in the order of the federation's rows."""
+    """Iterate over the models used with their margins, for one strategy and seed, in the order of the federation's
+    rows."""
     for served, theirs in rows.groupby("served", sort=False):
         said = theirs["margin"].to_numpy()
         margins = np.full_like(said, np.nan, shape=len(order))
@@ -84,7 +85,7 @@ def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str
 
 
 def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[str, ...], folder: Path) -> Federation:
-    """The judged rows of a seed, all of them test rows, without features."""
+    """Make a federation of one seed's judged rows. All are test rows, without features."""
     each = rows.drop_duplicates("identity")
     home = pd.Categorical(each["hospital"], categories=list(hospitals)).codes
     each = each.iloc[np.argsort(home, kind="stable")]
@@ -115,7 +116,7 @@ def _federation(rows: pd.DataFrame, predictions: Predictions, hospitals: tuple[s
 
 
 def _attribute(values: pd.Series) -> NDArray[Any]:
-    """An attribute of patients: numbers, such as ages, or texts; an empty one is unknown."""
+    """Return an attribute of patients: numbers, such as ages, or texts. An empty value is unknown."""
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy(np.float64)
     return values.fillna("").astype(str).to_numpy(str)
@@ -129,7 +130,7 @@ def outcome_of(
     *,
     tests_groups: bool,
 ) -> Outcome:
-    """What a run leaves whose models say this of the rows."""
+    """Make the outcome of a run whose models make these predictions."""
     everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
     evaluation = Evaluation(federation, section, everyone, 0, _Nothing(ledger), tests_groups=tests_groups)
     serve = {name: np.zeros_like(everyone) for name in served}
@@ -156,7 +157,7 @@ def outcome_of(
 
 
 def only_ranks(outcome: Outcome, federation: Federation) -> None:
-    """Leave out what a score that is no probability does not say."""
+    """Remove the figures that are undefined for a score that is not a probability; ranking metrics remain."""
     task = federation.task
     columns = [i for i, name in enumerate(task.figures) if name not in ("n", *task.counts, *RANKS)]
     outcome.scores.clear()

@@ -1,4 +1,4 @@
-"""``raysim judge``: from a table of predictions to the files, the card and the page of a comparison."""
+"""``raysim judge``: turn a table of predictions into the files, the card and the page of a comparison."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ PART = "test"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judged:
-    """What was found of predictions."""
+    """The findings on predictions."""
 
     folder: Path
-    """With ``answer.json``, ``hospitals.csv``, ``comparison.csv`` and the page."""
+    """The folder with ``answer.json``, ``hospitals.csv``, ``comparison.csv`` and the page."""
     name: str
     answer: Answer
     comparison: pd.DataFrame
-    """As ``comparison.csv``: a row a model."""
+    """The content of ``comparison.csv``: one row per model."""
     hospitals: pd.DataFrame
-    """As ``hospitals.csv``: a row a model, seed and hospital."""
+    """The content of ``hospitals.csv``: one row per model, seed and hospital."""
     search: Search | None
-    """What is left of the best model; None where that cannot be said."""
+    """The best model's gain after correction for the number of models tried; None if it cannot be estimated."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """The content of ``answer.json``: that of a comparison, and ``search``."""
+        """The content of ``answer.json``: a comparison's answer, and ``search``."""
         return self.answer.as_json() | ({} if self.search is None else {"search": self.search.as_json()})
 
     def __repr__(self) -> str:
-        """The answer, and no rows."""
+        """Return the answer, without rows."""
         return f"<judged: {self.answer.card.headline}>"
 
     def __str__(self) -> str:
@@ -84,14 +84,15 @@ def judge(
     out: Path | None = None,
     remarks: Sequence[str] = (),
 ) -> Judged:
-    """Judge ``table``, a row a model, seed and test row, as a comparison judges its strategies.
+    """Judge ``table``, which has one row per model, seed and test row, as a comparison judges its strategies.
 
-    - ``reference``: the model that others are compared with. ``tried``: how many models were tried beside it, shown or
-      not (None: those of the table).
-    - ``predicts``: what the event is, in words. ``name``: of the page, and of the folder below ``runs/`` without
-      ``out``. ``remarks``: what is to be said of the table's file.
+    - ``reference``: the model that others are compared with.
+    - ``tried``: how many other models were tried, whether or not they are in the table (None: the number in the table).
+    - ``predicts``: the event in words.
+    - ``name``: the name of the page, and of the folder below ``runs/`` without ``out``.
+    - ``remarks``: remarks on the table's file, for the warnings.
 
-    Raises ``DataError`` and ``ConfigError``, one line each.
+    Raises one-line ``DataError`` and ``ConfigError``.
     """
     predictions = checked(table, reading or Reading(), reference)
     predictions = replace(predictions, warnings=(*remarks, *predictions.warnings))
@@ -183,7 +184,7 @@ def _write(
 
 
 def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tables with what is not known left out, and training rows and bytes where the predictions name them."""
+    """Return both tables without unknown columns, and with training rows and bytes if the predictions have them."""
     unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
     frame = frame.drop(columns=[column for column in unknown if column in frame])
     if "bytes" in rows:
@@ -198,7 +199,7 @@ def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> 
 
 
 def _backwards(hospitals: pd.DataFrame) -> list[str]:
-    """A clause on each model that ranks worse than a coin at every hospital."""
+    """Return a clause on each model that ranks worse than chance at every hospital."""
     said = []
     for model, of in hospitals.groupby("strategy", sort=False):
         defined = of[of["auroc"].notna()]
@@ -209,7 +210,7 @@ def _backwards(hospitals: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What is left of the best of the models that were tried."""
+    """The gain of the best model, corrected for the number of models tried."""
 
     reference: str
     names: tuple[str, ...]
@@ -219,12 +220,12 @@ class Search:
 
     @property
     def demonstrated(self) -> bool:
-        """Whether the best model is better than the reference, all that were tried considered."""
+        """Whether the best model is better than the reference after correction for all models tried."""
         return self.found.limits[self.found.best].low > 0
 
     @property
     def sentence(self) -> str:
-        """What the search leaves, in one or two sentences."""
+        """The corrected gain in one or two sentences."""
         found, limits = self.found, self.found.limits[self.found.best]
         shown = with_interval(found.estimate, *limits, 3, sign=True)
         said = (
@@ -252,8 +253,10 @@ class Search:
 
 
 def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
-    """None without a reference, a second model or a second hospital, and with one seed, which says nothing of ways of
-    training.
+    """Correct the best model's gain for the number of models tried.
+
+    Returns None without a reference, a second model or a second hospital, and with one seed, which cannot compare
+    training methods.
     """
     others = [entry for i, entry in enumerate(shown.entries) if i != shown.base]
     if shown.base is None or not others or shown.one_seed:
@@ -265,7 +268,7 @@ def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
     place = [panel.place[entry.key] for entry in others]
     rows = np.nansum(panel.rows[panel.place[base.key]], axis=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a hospital that defines no figure in any seed
+        warnings.simplefilter("ignore", RuntimeWarning)  # of hospitals without a figure in any seed
         figures = np.nanmean(panel.figure[place] - panel.figure[panel.place[base.key]], axis=1)
     return Search(
         base.name,

@@ -1,12 +1,12 @@
-"""The table that is judged: what it must hold, and what is wrong with it.
+"""The table to be judged: the columns it needs, and the checks on them.
 
-A row is what one model, trained with one seed, says of one test row. Needed are ``hospital``, ``label`` (two values),
-``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Known besides: ``margin`` (log-odds, in place of
-probabilities), ``part``, ``train_rows`` of the hospital, ``bytes`` that the model moved, ``role`` (:data:`ROLES`),
-``learner`` (the family of the model, the simplest first), and ``group_*``. A comparison's own table has ``strategy``,
-and ``model`` then is the model used.
+A row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
+``label`` (two values), ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Optional columns are
+``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` of the hospital, ``bytes`` that the model
+moved, ``role`` (:data:`ROLES`), ``learner`` (the family of the model, the simplest first), and ``group_*``. A
+comparison's own table has ``strategy``; its ``model`` is then the model used.
 
-Every check answers in one line that names the first row, counted from 1 below the header, and what to do.
+Every failed check is reported in one line: the first row concerned, counted from 1 below the header, and what to do.
 """
 
 from __future__ import annotations
@@ -28,57 +28,57 @@ from raysim.engine.measuring.subgroups import MOST_GROUPS
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
 
 NUMBERS = ("train_rows", "bytes")
-"""Further columns of numbers."""
+"""Optional numeric columns."""
 
 GROUP = "group_"
-"""Columns that begin with this are attributes of patients."""
+"""The prefix of columns with attributes of patients."""
 
 ROLES = ("", "reference", "alone")
-"""What ``role`` may say: a method, a reference that is none, or training alone."""
+"""The values of ``role``: a method, a reference that is not a federated method, or training alone."""
 
 FEW_VALUES = 5
-"""Fewer different probabilities of a model are decisions, and no risks."""
+"""A model with fewer distinct probabilities than this makes decisions, not risk estimates."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How probabilities are written, and which rows count."""
+    """How probabilities are written, and which rows are judged."""
 
     logits: bool = False
-    """They are log-odds."""
+    """Whether probabilities are written as log-odds."""
     percent: bool = False
-    """They are per cent."""
+    """Whether probabilities are written in per cent."""
     event: str | None = None
     """The value of the label that is the event; None: 1, or true."""
     common: bool = False
-    """Where a model lacks rows that another has, only rows that all have are judged."""
+    """Whether to judge only the rows that all models have, if some models lack rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A table whose rows can be judged."""
+    """A checked table whose rows can be judged."""
 
     frame: pd.DataFrame
-    """A row a model, seed and judged row: ``hospital``, ``model``, ``served``, ``seed``, ``event`` (0 or 1), ``margin``
-    (log-odds), ``identity`` (the row, the same number in every seed), ``person`` (its patient)."""
+    """One row per model, seed and judged row. Columns: ``hospital``, ``model``, ``served``, ``seed``, ``event`` (0 or
+    1), ``margin`` (log-odds), ``identity`` (the row, the same number in every seed), ``person`` (its patient)."""
     groups: tuple[str, ...]
-    """Attributes of patients that it has."""
+    """The patient attributes in the table."""
     event: str
     """The label that is the event."""
     models: tuple[str, ...]
-    """In the order of the table."""
+    """The models in the order of the table."""
     roles: Mapping[str, str]
-    """What each model is, of :data:`ROLES`."""
+    """The role of each model, one of :data:`ROLES`."""
     learners: Mapping[str, str]
-    """The family that each belongs to, where the table says."""
+    """The family of each model, if the table has it."""
     decisions: frozenset[str] = frozenset()
-    """The models that only say yes or no, or little more: they rank, and have no calibration."""
+    """The models that output decisions (yes or no, or few values). They rank rows, but have no calibration."""
     warnings: tuple[str, ...] = ()
-    """What a reader must know, a sentence each."""
+    """Warnings for the reader, one sentence each."""
 
 
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
-    """``table`` as :class:`Predictions`. Raises ``DataError`` or ``ConfigError``, one line each."""
+    """Check ``table`` and return it as :class:`Predictions`. Raises one-line ``DataError`` or ``ConfigError``."""
     frame = _named(table)
     warnings: list[str] = []
     frame = _evaluated(frame)
@@ -112,7 +112,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
         _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
-            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ in blanks or capitals alone: each counts alone."
+            f"Groups {written(alike, rows)} of '{GROUP}{name}' differ only in blanks or capitals: each counts alone."
             for alike in twins(rows)
         ]
     roles = dict(frame.groupby("model")["role"].first()) if "role" in frame else {}
@@ -126,7 +126,7 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
         raise DataError(f"column '{twice[0]}' is there twice; keep one")
     if not len(table):
         raise DataError("the table has no rows; write a row for each model, seed and test row")
-    if "strategy" in table:  # as a comparison writes it
+    if "strategy" in table:  # the table of a comparison
         table = table.rename(columns={"model": "served", "strategy": "model"})
     for name in REQUIRED:
         if name not in table and not (name == "probability" and "margin" in table):
@@ -158,7 +158,7 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the test part, where parts are named; a model must not be judged on rows that it was trained on."""
+    """Return the rows of the test part, if parts are named. A model must not be judged on its training rows."""
     if "part" not in frame:
         return frame
     part = frame["part"].astype(str).str.strip().str.lower()
@@ -169,7 +169,7 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:
-    """Which rows have the event, and what it is called."""
+    """Return which rows have the event, and the event's name."""
     texts = label.astype(str).str.strip()
     if texts.isin(("0", "1", "0.0", "1.0")).all():
         texts = texts.str[:1]
@@ -187,7 +187,7 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
 
 
 _ORDERED = (("0", "1"), ("false", "true"))
-"""Values of a label, in small letters, of which the second is the event."""
+"""Pairs of label values in lower case; the second of each pair is the event."""
 
 
 def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDArray[np.floating[Any]]:
@@ -195,7 +195,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
         raise ConfigError("--logits, --percent: probabilities are written in one way; give one of the two")
     if "margin" in frame:
         given = _given(frame, "margin")
-        # raysim's own models have single precision, whose shortest decimals the table holds.
+        # Tables of raysim's own models contain the shortest decimals of single-precision numbers.
         single = given.astype(np.float32)
         return single if np.array_equal(single.astype(str).astype(np.float64), given, equal_nan=True) else given
     p = _given(frame, "probability")
@@ -218,7 +218,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
         raise DataError(
             f"row {_first(wrong)}: probability {p[wrong][0]:.4g} exceeds 1; give --percent if it is per cent"
         )
-    from scipy.special import logit  # runs start without it
+    from scipy.special import logit  # imported late to start runs faster
 
     with np.errstate(divide="ignore"):
         margins: NDArray[np.float64] = logit(p)
@@ -226,7 +226,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
 
 
 def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column of numbers, NaN where there is none. Raises ``DataError`` for a text."""
+    """Return a column as numbers, with NaN for missing values. Raises ``DataError`` for a text."""
     numbers = pd.to_numeric(frame[name], errors="coerce")
     texts = numbers.isna() & frame[name].notna() & ~frame[name].astype(str).str.strip().isin(MISSING)
     if texts.any():
@@ -237,7 +237,7 @@ def _given(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
 
 
 def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
-    """Number rows and patients, the same in every seed and model."""
+    """Number rows and patients; the numbers are the same in every seed and model."""
     of_model = ["model", "served", "seed"]
     if "row" in frame:
         frame["identity"] = _numbers(frame["row"], frame["hospital"])
@@ -259,7 +259,8 @@ def _identify(frame: pd.DataFrame, warnings: list[str]) -> None:
 
 
 def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.int64]:
-    """A number for each value: itself where all are whole, and each belongs to one hospital of ``within``."""
+    """Return a number for each value: the value itself if all are whole and each belongs to one hospital of
+    ``within``."""
     whole = pd.api.types.is_integer_dtype(values) and values.ge(0).all()
     if whole and (within is None or not (within.groupby(values).nunique() > 1).any()):
         return values.to_numpy(np.int64)
@@ -268,9 +269,10 @@ def _numbers(values: pd.Series, within: pd.Series | None = None) -> NDArray[np.i
 
 
 def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> None:
-    """Give seeds that a model does not share with the ``reference`` the numbers of the latter's others, in order.
+    """Renumber the seeds that a model does not share with ``reference`` to the reference's unmatched seeds, in order.
 
-    Which of them form a pair is arbitrary: they are independent, and their variance between seeds is that of both.
+    The pairing is arbitrary: unshared seeds are independent, and the variance between seeds contains the variance of
+    both models.
     """
     theirs = sorted(set(frame.loc[frame["model"] == reference, "seed"]))
     for model, of in frame.groupby("model", sort=False):
@@ -282,7 +284,10 @@ def _pair_seeds(frame: pd.DataFrame, reference: str, warnings: list[str]) -> Non
 
 
 def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
-    """The rows that every model has in a seed, and how many others there were; without ``common`` these are refused."""
+    """Return the rows that every model has in a seed, and the number of other rows.
+
+    Without ``common``, other rows raise ``DataError``.
+    """
     models = frame.groupby("seed")[["model", "served"]].apply(lambda each: len(each.drop_duplicates()))
     present = frame.groupby(["seed", "identity"]).size()
     full = present == models.reindex(present.index.get_level_values("seed")).to_numpy()
@@ -306,7 +311,8 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
 
 
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
-    """Refuse a column that is not the same for a row in all models and seeds; ``name`` is what a user calls it."""
+    """Raise ``DataError`` if a row's value in a column differs between models or seeds; ``name`` is its name
+    for users."""
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]
@@ -314,5 +320,5 @@ def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
 
 
 def _first(which: pd.Series) -> int:
-    """The number of the first such row in the table that was given, from 1."""
+    """Return the number of the first row marked in ``which``, counted from 1 in the user's table."""
     return int(which.index[which][0]) + 1

@@ -1,1 +1,1 @@
-"""What a run would be like, before it is started."""
+"""The plan of a run: memory, placement and bytes, before it is started."""

@@ -1,7 +1,7 @@
-"""What a run would be like, without running it: who goes where, memory of each actor, bytes of a round.
+"""Plans a run without executing it: placement of hospitals, memory of each actor, bytes of a round.
 
-Nothing is trained. The strategy is set up in this process, and its first round's messages are made and planned, so that
-the bytes are those that a run will move.
+Nothing is trained. The strategy is set up in this process, and its first round's messages are made and planned. The
+planned bytes therefore equal the bytes of a run.
 """
 
 from __future__ import annotations
@@ -45,39 +45,39 @@ from raysim.experiment.unseen.folds import cost, folds_of
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
-"""Resident memory of an actor that serves nobody, and what torch adds where it is used; measured with Ray 2.60."""
+"""Resident memory of an actor without hospitals, and the additional memory of torch; measured with Ray 2.60."""
 
 WORKING_COPIES = 2
-"""Copies of a model beside those of the hospitals that a call trains: as it started, and its gradient."""
+"""Additional copies of a model during a training call: its initial state, and its gradient."""
 
 
 @dataclass(frozen=True)
 class PlannedTraffic:
-    """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it."""
+    """Bytes of one round: exchanged by the simulated hospitals, and moved by Ray."""
 
     cohort: int
-    """How many hospitals take part."""
+    """Number of hospitals that take part."""
     parameters: int
-    """Scalars of a model."""
+    """Number of scalars of a model."""
     down: int
     """Bytes that the whole cohort receives."""
     up: int
-    """Bytes that it sends."""
+    """Bytes that the whole cohort sends."""
     plan: int
-    """Bytes of the plan that Ray moves to each node, whose actors share it."""
+    """Bytes of the plan that Ray moves to each node; the node's actors share it."""
     partials: int
     """Bytes that Ray moves from all actors to the coordinator."""
     between: int
-    """Bytes of sums that Ray moves between nodes, where one node adds up those of others."""
+    """Bytes of sums that Ray moves between nodes, if one node adds up other nodes' sums."""
     pooled: bool
-    """Whether all rows are trained on in one place."""
+    """Whether all rows are pooled for training."""
     virtual_seconds: float | None = None
-    """Virtual time until the first round of unreliable hospitals is over, set-up included."""
+    """Virtual time until the end of the first round of unreliable hospitals, set-up included."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a run of ``config`` would be like on ``machines``; ``traffic`` is a round's, by the strategy's label."""
+    """The plan of a run of ``config`` on ``machines``. ``traffic`` has one round's bytes by the strategy's label."""
 
     config: Config
     federation: Federation
@@ -85,34 +85,34 @@ class Plan:
     machines: Sequence[Node]
     traffic: Mapping[str, PlannedTraffic]
     left_out: str = ""
-    """What leaving hospitals out costs; empty where none is."""
+    """The cost of leaving hospitals out; empty if none are left out."""
 
     def actors(self) -> list[PlannedActor]:
-        """What each actor would serve and need."""
+        """Return the hospitals and needs of each actor."""
         return [_actor(self, actor) for actor in range(len(self.placement.served))]
 
 
 class PlannedActor(NamedTuple):
-    """An actor, or all actors of a node together."""
+    """The plan of one actor, or of all actors of a node together."""
 
     node: int
     """Index of the node among the plan's machines."""
     actors: int
-    """How many actors this stands for."""
+    """Number of actors in this entry."""
     hospitals: int
-    """How many hospitals they serve."""
+    """Number of hospitals that the actors simulate."""
     largest: Sequence[str]
-    """Names of the largest of these."""
+    """Names of the largest hospitals of the actors."""
     rows: int
-    """Rows of these hospitals."""
+    """Number of rows of the actors' hospitals."""
     cpus: float
     gpus: float
     memory: int
-    """About how many bytes they need."""
+    """Approximate number of bytes that the actors need."""
 
 
 def make_plan(config: Config, nodes: str | None) -> Plan:
-    """The plan of a configuration on ``nodes``, as ``--nodes`` describes them. Raises ``RaysimError``."""
+    """Return the plan of a configuration on ``nodes``, in the form of ``--nodes``. Raises ``RaysimError``."""
     source = plugins.build_source(config.data)
     seed = (config.seeds or (config.seed,))[0]
     federation = plugins.build_federation(config, source, seed)
@@ -143,14 +143,15 @@ def _job(entry: Entry, federation: Federation, seed: int) -> Job:
 
 
 def _planned_configs(config: Config) -> tuple[Config, ...]:
-    """The configuration of each strategy that is planned for: ``strategy`` if only that is set, else ``strategies``."""
+    """Return the configuration of each planned strategy: ``strategy`` if only that is set, otherwise ``strategies``."""
     if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
         return (resolve(config),)
     return compared(config)
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:
-    """The nodes that ``--nodes`` describes, else those of the cluster that ``RAY_ADDRESS`` names, else this machine."""
+    """Return the nodes of ``--nodes``, otherwise the nodes of the cluster at ``RAY_ADDRESS``, otherwise this
+    machine."""
     if nodes is not None:
         try:
             return parse_nodes(nodes)
@@ -165,9 +166,9 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 
 
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
-    """The bytes of ``job``'s rounds. What comes back is made up; only its size is real."""
+    """Measure the bytes of ``job``'s rounds. Hospitals' replies have invented values; only their sizes are real."""
     pool = _DryRunPool(placement)
-    # Noise has no bytes, and what a guarantee needs of it depends on the rounds.
+    # Noise adds no bytes, and its calibration depends on the number of rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
     run = JobRun(pool, quick)
     try:
@@ -176,7 +177,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
                 pass
     except _Measured:
         pass
-    # Before the first round hospitals are only asked for their losses.
+    # Before the first round, hospitals only send their losses.
     training, last = next(plan for plan in pool.plans if plan.round), pool.plans[-1]
     first = run.rows[0]
     moved = replace(training, measured=last.measured) if job.evaluation.every else training
@@ -195,7 +196,8 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
 
 
 def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
-    """About how many bytes an actor needs: for its hospitals (and all training rows, if ``pooled``) and for a round."""
+    """Estimate the bytes that an actor needs: for its hospitals (plus all training rows if ``pooled``), and for a
+    round."""
     row = sum(array.itemsize * array[:1].size for array in (federation.X, federation.y, federation.observed))
     rows = int(federation.totals[served].sum())
     if pooled:
@@ -207,12 +209,13 @@ def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic
 
 
 class _Measured(Exception):
-    """All messages whose size is asked for have passed."""
+    """Raised when all messages to be measured have passed."""
 
 
 class _DryRunPool:
-    """A pool whose hospitals answer questions and calls but do not train: plans are kept, and what would come back from
-    training is made up.
+    """A pool whose hospitals answer questions and calls but do not train.
+
+    Plans are stored, and the results of training are invented.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -224,16 +227,16 @@ class _DryRunPool:
         self.plans.append(plan)
         if plan.measured.serve:
             raise _Measured
-        if plan.call is not None and plan.problem is None:  # what comes next depends on the sums
+        if plan.call is not None and plan.problem is None:  # the next message depends on the sums
             return self._hospitals.round(plan, memory)
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
         for partial in partials[1:]:
-            partial.units = None  # what the sums are does not matter, and adding them up would take its time
+            partial.units = None  # the values do not matter, and adding them up would take time
         return partials, empty
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        # Nobody has trained, so nobody has parameters of their own.
+        # No hospital has trained, so none has its own parameters.
         return self._hospitals.ask(inquiry)
 
     def recall(self, memory: StateReferences) -> HospitalStates:
@@ -244,14 +247,14 @@ class _DryRunPool:
         return LocalPool(self._placement, "cpu")
 
     def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
-        """What an actor would send back, with small numbers in place of results."""
+        """Return an actor's reply, with small numbers in place of results."""
         result, problem = PartialResult(), plan.problem
         if problem is not None:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
             size = plan.models.shape[1]
             result.ids = mine if len(mine) else None
             if problem.sent is not None and len(mine):
-                # One number seen as many: a hundred nodes' sums would not fit into this process.
+                # One number broadcast: the sums of a hundred nodes would not fit into this process.
                 result.units = np.broadcast_to(np.int64(1), (sum_count(problem, size), size))
             if problem.sent is not None and problem.sent.single and len(mine):
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
@@ -271,7 +274,8 @@ class _DryRunPool:
 
 
 def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, int]:
-    """The bytes of what comes back to the coordinator, which is on the first node, and of sums between nodes."""
+    """Return the bytes of replies to the coordinator, which is on the first node, and the bytes of sums between
+    nodes."""
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
     size, arriving, between = node_sums.sums_bytes(plan), set(apart), 0
@@ -285,12 +289,12 @@ def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, 
 
 
 def _size(message: object) -> int:
-    """Bytes of a message as Ray's object store holds it."""
+    """Return the bytes of a message in Ray's object store."""
     return len(pickle.dumps(message, protocol=5))
 
 
 def _partial_size(partial: PartialResult) -> int:
-    """Bytes of what an actor sends back; its large arrays are counted without a copy."""
+    """Return the bytes of an actor's reply; its large arrays are counted without a copy."""
     hollow = replace(
         partial,
         units=None if partial.units is None else partial.units[:, :0],

@@ -1,4 +1,4 @@
-"""How a plan is shown: two tables, or plain values for JSON."""
+"""Displays a plan: as two tables, or as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from raysim.report.terminal.progress import say
 from raysim.report.terminal.tables import titled
 
 SHOWN = 32
-"""More actors than this are summed up by node."""
+"""If there are more actors than this, the table has one row per node."""
 
 NARROW = 110
-"""Below this many characters the columns of a round have short headings, and hospitals are not named."""
+"""Below this many characters, the columns of a round have short headings, and hospitals' names are omitted."""
 
 
 def render(plan: Plan, console: Console) -> None:
-    """Print the nodes, the actors on them, and what a round moves."""
+    """Print the nodes, their actors, and the bytes of a round."""
     console.print(f"nodes: {inventory(plan.machines)}", highlight=False, markup=False)
     console.print(_actors(plan, narrow=console.width < NARROW))
     console.print(_rounds(plan, narrow=console.width < NARROW))
@@ -35,7 +35,7 @@ def render(plan: Plan, console: Console) -> None:
 
 
 def fits(plan: Plan) -> str:
-    """A line that sums it up: whether memory is enough on every node, and what the costliest round moves."""
+    """Return a summary line: whether memory suffices on every node, and the bytes of the costliest round."""
     needed: dict[int, int] = {}
     for actor in plan.actors():
         needed[actor.node] = needed.get(actor.node, 0) + actor.memory
@@ -50,14 +50,14 @@ def fits(plan: Plan) -> str:
         verdict = f"does not fit: {'; '.join(short)}"
     elif math.isfinite(sum(there.values())):
         verdict = f"fits: {total} of {_bytes(sum(there.values()))} of memory"
-    else:  # nodes that are only described have no known memory
+    else:  # the memory of nodes given by --nodes is unknown
         verdict = f"needs about {total} of memory"
     largest = max((t.down + t.up for t in plan.traffic.values()), default=0)
     return f"{verdict}; at most {_bytes(largest)} a round between hospitals and server"
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """All of it in plain values; bytes and rows are whole numbers."""
+    """Return the plan in plain values; bytes and rows are whole numbers."""
     names = [node.name for node in plan.machines]
     return {
         "nodes": [{"name": node.name, "cpus": node.cpus, "gpus": node.gpus} for node in plan.machines],

@@ -1,1 +1,1 @@
-"""Hospitals that are left out in turn: who, what is measured of them, and what it comes to for a further one."""
+"""Hospitals that are left out in turn: which ones, their evaluation, and the estimate for a further hospital."""

@@ -1,4 +1,4 @@
-"""The files of hospitals that were left out, and what the answer and the page have of them."""
+"""Writes the files of hospitals that were left out, and returns their content for the answer and the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_dif
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What hospitals that took no part showed: the frames of the three files."""
+    """The results at hospitals that took no part: the frames of the three files."""
 
     hospitals: pd.DataFrame
     summary: pd.DataFrame
@@ -28,7 +28,7 @@ class Found:
 
 
 def write(out: Manifest, config: Config, results: Sequence[Result], left_out: Sequence[LeftOut]) -> Found | None:
-    """Write the three files; None where no hospital was left out."""
+    """Write the three files; return their frames, or None if no hospital was left out."""
     section = config.evaluation.unseen
     if section is None or not left_out:
         return None

@@ -1,4 +1,4 @@
-"""Which hospitals are left out together, and the configuration of the runs in which they take no part."""
+"""Decides which hospitals are left out together, and configures the runs in which they take no part."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from raysim.data.records import natural
 from raysim.engine.job import Result
 
 LEAVE_ONE = 20
-"""Up to so many hospitals each is left out by itself, unless something else was asked for."""
+"""Largest number of hospitals for which leave-one-site-out is the default."""
 
 FOLDS = 10
-"""Folds of more hospitals."""
+"""Default number of folds for more hospitals."""
 
 MANY = 50
-"""Above so many folds the command says that fewer would do: each of them has rows of its own in the cache."""
+"""Above this many folds the command suggests fewer: each fold has its own rows in the cache."""
 
 FEWEST = 3
-"""The fewest hospitals that take part in a fold."""
+"""Smallest number of hospitals that take part in a fold."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,12 @@ class Fold:
     """Hospitals that are left out together."""
 
     number: int
-    """From 1."""
+    """The fold's number, from 1."""
     held: tuple[str, ...]
 
     def of(self, config: Config) -> Config:
-        """``config`` for the runs without these hospitals, whose models say something of every row of theirs."""
+        """Return ``config`` for the runs without these hospitals. The runs' models predict every row of these
+        hospitals."""
         section = config.evaluation.unseen
         trained_on = config.data.split.trained_on if section is None else section.trained_on
         split = config.data.split.model_copy(update={"unseen": self.held, "trained_on": trained_on})
@@ -54,12 +55,12 @@ class LeftOut(NamedTuple):
 
     fold: Fold
     config: Config
-    """The run's, without these hospitals."""
+    """The run's configuration, without these hospitals."""
     result: Result
 
 
 def check(config: Config) -> None:
-    """Raise ``ConfigError`` where hospitals cannot be left out of what ``config`` does."""
+    """Raise ``ConfigError`` if ``config`` does not allow hospitals to be left out."""
     if config.evaluation.unseen is None:
         return
     if config.tune is not None:
@@ -77,13 +78,13 @@ def check(config: Config) -> None:
 
 
 def refuse(config: Config, command: str) -> None:
-    """Raise ``ConfigError`` where a ``command`` that leaves nobody out was asked to."""
+    """Raise ``ConfigError`` if ``config`` leaves hospitals out, for a ``command`` that cannot do so."""
     if config.evaluation.unseen is not None:
         raise ConfigError(f"evaluation.unseen: raysim {command} leaves no hospital out; use raysim compare")
 
 
 def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
-    """What leaving hospitals out costs, as a line for the user."""
+    """Return the cost of leaving hospitals out, as a line for the user."""
     runs = len(folds) * strategies * seeds
     line = f"hospitals are left out in {counted(len(folds), 'fold')}: {runs:,} more runs"
     if len(folds) <= MANY:
@@ -92,7 +93,8 @@ def cost(folds: Sequence[Fold], strategies: int, seeds: int) -> str:
 
 
 def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[Fold]:
-    """The folds of a run with ``seed``. Raises ``ConfigError`` where too few hospitals would take part in one."""
+    """Return the folds of a run with ``seed``. Raises ``ConfigError`` if too few hospitals would take part in a
+    fold."""
     names = natural(federation.hospitals)
     if section.onboarding != (0,) and section.joining == "recalibrate" and not federation.sizes("validation").any():
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""What a hospital that joins makes of its first labelled rows, beside recalibrating the model that serves it.
+"""How a joining hospital uses its first labelled rows, other than to recalibrate the model used for it.
 
-It fine-tunes that model as participants fine-tune theirs, or chooses the cluster whose model has the lowest mean loss
-on these rows, of two alike the one with more training rows. The rows that it joins with never test.
+It fine-tunes the model, as participants do. Or it chooses the cluster whose model has the lowest mean loss on these
+rows; among equal clusters, it chooses the one with more training rows. The labelled rows are never used for testing.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Joined(NamedTuple):
     """The model of a hospital after it has joined."""
 
     margins: NDArray[Any]
-    """Its outputs for all rows of the hospital, ``[n]`` or ``[n, C]``."""
+    """The model's outputs for all rows of the hospital, ``[n]`` or ``[n, C]``."""
     served_by: str
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """The model ``served`` at hospital ``h``, trained on its rows ``joined`` among its test rows.
+    """Fine-tune the model ``served`` for hospital ``h`` on the rows ``joined`` among its test rows.
 
-    Epochs and rate are those with which the strategy fine-tunes; of one that does not, the defaults of fine-tuning.
-    None where no model of the server serves the hospital, or it was recalibrated.
+    Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
+    Returns None if none of the server's models is used for the hospital, or if the model was recalibrated.
     """
     row = _row(run, served, h)
     if row is None or not len(joined):
@@ -53,8 +53,9 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """The model of the cluster that serves the rows ``joined`` of hospital ``h`` best; the one that serves it already
-    where the strategy has no clusters. None as for :func:`fine_tuned`.
+    """Choose the cluster whose model fits the rows ``joined`` of hospital ``h`` best, and return its model.
+
+    Without clusters, the hospital's current model is returned. Returns None in the same cases as :func:`fine_tuned`.
     """
     row, cluster, federation = _row(run, served, h), run.result.outcome.cluster, run.result.federation
     if row is None or not len(joined):
@@ -66,13 +67,13 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
         sizes = {int(c): int(trained[cluster == c].sum()) for c in np.unique(cluster[trained > 0])}
         rows = sorted(sizes, key=lambda c: (-sizes[c], c))
     losses = [float(model.row_losses(model.logits(models[c], X[joined]), y[joined]).mean()) for c in rows]
-    best = rows[int(np.argmin(losses))]  # the first of equal ones, which is the largest
+    best = rows[int(np.argmin(losses))]  # among equal losses the first, which is the largest cluster
     name = served if len(rows) == 1 or best == 0 else f"{served} {best - 1}"
     return Joined(model.logits(models[best], X), name)
 
 
 def _row(run: LeftOut, served: str, h: int) -> int | None:
-    """The row of the server's models that serves hospital ``h``; None where there is no one such row."""
+    """Return the row of the server's models that is used for hospital ``h``; None if there is no single such row."""
     serve = run.result.outcome.serve.get(served)
     if served == RECALIBRATED or serve is None or serve.ndim != 1 or serve[h] < 0:
         return None
@@ -80,7 +81,7 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
 
 
 def _bound(run: LeftOut, h: int) -> tuple[Model, NDArray[np.float32], NDArray[Any]]:
-    """The model family, and all rows of hospital ``h`` with their labels."""
+    """Return the model family, and all rows of hospital ``h`` with their labels."""
     federation = run.result.federation
     rows = federation.rows(h, "test")
     model = ModelSpec.of(run.config.model).bind(federation, "cpu", run.config.training.precision)

@@ -1,4 +1,4 @@
-"""What models say of hospitals that took no part, measured as a run's own figures are."""
+"""Evaluates models at hospitals that took no part, with the same measures as for a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from raysim.statistics.discrimination.sketches import sketches
 from raysim.strategies.base import Floats
 
 NOBODY = "nobody"
-"""What serves a hospital that no model can serve without labelled rows."""
+"""The ``served_by`` of a hospital for which no model can be used without labelled rows."""
 
 _JOINING = {"fine_tune": fine_tuned, "cluster": in_cluster}
 
@@ -37,7 +37,7 @@ Joins = int | Literal["all"]
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """One model, trained with one seed, at every hospital when it was left out, after ``k`` labelled rows joined."""
+    """The results of one model and seed at every hospital, each left out once, after ``k`` labelled rows joined."""
 
     strategy: str
     model: str
@@ -45,21 +45,22 @@ class Unseen:
     k: Joins
     hospitals: tuple[str, ...]
     fold: NDArray[np.int64]
-    """In which fold each was left out, ``[H]``."""
+    """The fold in which each hospital was left out, ``[H]``."""
     served_by: tuple[str, ...]
-    """What served each: the model, a cluster's, or :data:`NOBODY`."""
+    """The model used for each hospital: the model, a cluster's model, or :data:`NOBODY`."""
     figures: Floats
-    """As a run's figures, ``[H, len(task.figures)]``; NaN where nobody serves, or too few rows were there to join."""
+    """The figures, as for a run, ``[H, len(task.figures)]``; NaN without a usable model, or with too few rows
+    to join."""
     pairs: PairSums | None
-    """What each hospital sends for the variance of its AUROC; None for other labels than two classes."""
+    """What each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
-    """And for its covariance with that of other models."""
+    """What each hospital sends for the covariance of its AUROC with other models' AUROC; None as for ``pairs``."""
     scores: ScoreCounts | None
-    """Counts of scores for the clinical figures."""
+    """Counts of scores for the clinical figures; None unless these are defined."""
     scored: tuple[Groups, ...] | None
-    """The scores themselves, by hospital; None as above."""
+    """The scores by hospital; None as for ``scores``."""
     offsets: NDArray[np.int64]
-    """Where each hospital's judged rows begin, ``[H + 1]``."""
+    """The offsets of each hospital's judged rows, ``[H + 1]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ class JudgedRows:
 
 
 def measured(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> list[Unseen]:
-    """Every strategy, model used and seed, after every number of labelled rows; and every existing score, once."""
+    """Evaluate every strategy, model used and seed for every number of labelled rows, and every existing score once."""
     groups: dict[tuple[str, str, int], list[LeftOut]] = {}
     for each in left_out:
         for model in each.result.outcome.predictions:
@@ -92,13 +93,13 @@ def measured(left_out: Sequence[LeftOut], section: UnseenSection, clinical: Clin
 def on_rows_of(
     score: str, each: Unseen, left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None
 ) -> Unseen:
-    """``each`` on the rows alone that have a value of an existing score."""
+    """Evaluate ``each`` only on the rows that have a value of an existing score."""
     of = [run for run in left_out if (run.result.label, run.result.seed) == (each.strategy, each.seed)]
     return _unseen(of, each.model, each.k, section, clinical, score)
 
 
 def _scores(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> Iterator[Unseen]:
-    """Each existing score with each seed, on the rows that have a value."""
+    """Evaluate each existing score with each seed, on the rows that have a value."""
     runs: dict[int, dict[int, LeftOut]] = {}
     for each in left_out:
         runs.setdefault(each.result.seed, {}).setdefault(each.fold.number, each)
@@ -148,7 +149,7 @@ def of_rows(
     *,
     risks: bool = True,
 ) -> Unseen:
-    """What a model says of the judged ``rows`` of every hospital; without ``risks`` it only ranks them."""
+    """Evaluate a model's predictions on the judged ``rows`` of every hospital. Without ``risks``, only its ranking."""
     rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)
     margins, ranked, y = (np.concatenate([getattr(each, name) for each in rows]) for name in ("margins", "ranked", "y"))
@@ -234,7 +235,10 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection, within: st
 def _joining(
     federation: Federation, h: int, seed: int, section: UnseenSection
 ) -> tuple[NDArray[np.int64], dict[Joins, int]]:
-    """The order in which a hospital's rows would join, patients whole, and how many do at each step it can take."""
+    """Return the order in which a hospital's rows would join, and the number of rows at each possible step.
+
+    All rows of a patient join together.
+    """
     people = federation.identities[federation.rows(h, "test")]
     present, turn = np.unique(people, return_inverse=True)
     shuffled = stream(seed, "rows that join", number(federation.hospitals[h])).permutation(len(present))
@@ -244,7 +248,7 @@ def _joining(
     for k in section.onboarding:
         rows = most if k == "all" else k
         if rows <= most:
-            # A patient whose rows would be divided does not join.
+            # A patient whose rows would be divided is left out.
             while rows and rows < len(people) and people[order[rows - 1]] == people[order[rows]]:
                 rows -= 1
             joins[k] = rows

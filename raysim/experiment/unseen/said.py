@@ -1,4 +1,4 @@
-"""What is said and drawn of hospitals that took no part."""
+"""Sentences and figures on hospitals that took no part."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from raysim.report.naming import Key, interval, number, with_interval
 from raysim.report.svg import Figure, Style
 
 MOST = 40
-"""Hospitals that are drawn one by one; of more those with the most rows."""
+"""Largest number of hospitals in a plot; with more hospitals, those with the most rows are plotted."""
 
 
 def lines(found: Found) -> dict[Key, Line]:
-    """By strategy and model used, the line of a card."""
+    """Return the line of a card, by strategy and model used."""
     said = {}
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
@@ -37,12 +37,12 @@ def lines(found: Found) -> dict[Key, Line]:
 
 
 def mean(pooled: Mapping[Any, Any], digits: int) -> str:
-    """A figure over hospitals with its interval."""
+    """Return a figure's mean over hospitals with its interval, as text."""
     return with_interval(pooled["estimate"], pooled["low"], pooled["high"], digits)
 
 
 def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
-    """A clause on where the figure of the next hospital lies; empty where that is not known."""
+    """Return a clause with the prediction interval for the next hospital; empty if unknown."""
     if not np.isfinite(pooled["next_low"]):
         return ""
     return f"; at the next one {interval(pooled['next_low'], pooled['next_high'], digits)}"
@@ -82,7 +82,7 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
 
 
 def drawn(found: Found, key: Key, name: str) -> Sequence[Figure]:
-    """A forest of the hospitals that were left out, under the model ``key``, which people call ``name``."""
+    """Plot the left-out hospitals under the model ``key`` as a forest; ``name`` is the model's readable name."""
     table = found.hospitals
     if AUROC not in table:
         return []
@@ -98,7 +98,8 @@ def drawn(found: Found, key: Key, name: str) -> Sequence[Figure]:
 
 
 def _joining(table: pd.DataFrame, key: Key, name: str) -> Sequence[Figure]:
-    """What labelled rows of a newcomer buy: means over the hospitals that have rows for every step."""
+    """Plot the gain from labelled rows of a joining hospital: means over the hospitals that have rows for every
+    step."""
     of = table[(table["strategy"] == key[0]) & (table["model"] == key[1])]
     steps = list(dict.fromkeys(of["k"].astype(str)))
     of = of.assign(
@@ -129,7 +130,7 @@ def _joining(table: pd.DataFrame, key: Key, name: str) -> Sequence[Figure]:
 
 
 def forests(table: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
-    """A forest of AUROC and one of observed over expected events, of the hospitals with the most rows."""
+    """Return two forest plots, of AUROC and of observed over expected events, for the hospitals with the most rows."""
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:
         return []

@@ -1,4 +1,4 @@
-"""``unseen.csv``, ``unseen_summary.csv`` and ``unseen_difference.csv``."""
+"""Makes the tables ``unseen.csv``, ``unseen_summary.csv`` and ``unseen_difference.csv``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, poo
 AUROC, RATIO = "auroc", "observed_over_expected"
 
 FEWEST_ROWS = 10
-"""Rows of a hospital from which on its log loss has a variance."""
+"""Smallest number of rows for which a hospital's log loss has a variance."""
 
 MOST_LACKING = 0.1
-"""The share of hospitals without events, or without others, above which no mean of the ratio is given."""
+"""Largest share of hospitals without events, or without non-events, for which the ratio has a mean."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
-    """A row a strategy, model, seed, number of rows that joined, and hospital."""
+    """Make one row per strategy, model, seed, number of rows that joined, and hospital."""
     return pd.concat([_by_hospital(each, task, clinical) for each in unseen], ignore_index=True)
 
 
@@ -72,9 +72,9 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
 
 
 def summary(unseen: Sequence[Unseen], table: pd.DataFrame) -> pd.DataFrame:
-    """A row a strategy, model, figure and number of rows that joined; means over seeds, which test the same rows.
+    """Make one row per strategy, model, figure and number of rows that joined, with means over seeds.
 
-    ``table``: that of :func:`by_hospital`.
+    All seeds test the same rows. ``table`` is the result of :func:`by_hospital`.
     """
     rows = []
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
@@ -102,8 +102,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
         )
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
-        # A hospital without events, or without others, has no logarithm. Where these are many, the mean of the rest is
-        # far too high.
+        # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
+        # the mean of the other hospitals is far too high.
         lacking = (n > 0) & ((events == 0) | (events == n))
         if lacking.sum() > MOST_LACKING * (n > 0).sum():
             ratio = np.full_like(ratio, np.nan)
@@ -124,7 +124,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
 
 
 def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
-    """The variance of each hospital's mean log loss over its patients, ``[H]``; NaN below :data:`FEWEST_ROWS` rows."""
+    """Return the variance of each hospital's mean log loss over its patients, ``[H]``; NaN below :data:`FEWEST_ROWS`
+    rows."""
     found = np.full(len(scored), np.nan)
     for h, (logit, _, events) in enumerate(scored):
         if len(logit) >= FEWEST_ROWS and np.isfinite(logit).all():
@@ -143,8 +144,10 @@ def differences(
     reference: str,
     on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
-    """A row a strategy and model: AUROC where hospitals take part less where they do not, and, where they do not, less
-    that of the ``reference``. Empty for other labels than two classes. ``on_rows_of(score, model)`` is a model on the
+    """Compare AUROC per strategy and model; empty unless the label has two classes.
+
+    One row is the AUROC of hospitals that take part minus their AUROC when left out. Another row is the AUROC of
+    left-out hospitals minus the AUROC of the ``reference`` there. ``on_rows_of(score, model)`` evaluates a model on the
     rows of an existing score.
     """
     at_once = [each for each in unseen if each.k == unseen[0].k and each.pairs is not None]
@@ -187,14 +190,14 @@ def _between(ours: Mapping[int, Unseen], theirs: Mapping[int, Unseen]) -> Paired
 
 
 def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
-    """What hospitals sent for covariances, by seed."""
+    """Return what hospitals sent for covariances, by seed."""
     return [each.sketched.sums for _, each in sorted(of.items()) if each.sketched is not None]
 
 
 def _seen_less_unseen(
     results: Sequence[Result], left_out: Sequence[LeftOut], strategy: str, model: str
 ) -> Paired | None:
-    """On the test rows of each hospital's own split: of the run with it, less of the run without it."""
+    """Compare AUROC on each hospital's test rows: the run with the hospital minus the run without it."""
     seen = {result.seed: result for result in results if result.label == strategy and model in result.outcome.figures}
     seeds = sorted(seen)
     names = list(dict.fromkeys(name for each in left_out for name in each.fold.held))
@@ -222,7 +225,10 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, result: Result, model: str) -> tuple[NDArray[Any], ...]:
-    """What the run without hospital ``h`` says of the test rows that it has with it: margins, labels, patients."""
+    """Return the predictions of the run without hospital ``h`` for the test rows of the run with it.
+
+    Returns margins, labels and patients.
+    """
     tested = federation.rows(h, "test")
     there = result.federation.hospitals.index(federation.hospitals[h])
     rows = result.federation.rows(there, "test")

@@ -1,4 +1,4 @@
-"""What hospitals that were left out record otherwise than those that took part."""
+"""Remarks on data that left-out hospitals record differently from participants."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from raysim.data.fitted import Categorical
 from raysim.experiment.unseen.folds import LeftOut
 
 MOST = 3
-"""Sentences that are written out."""
+"""Largest number of sentences that are written out."""
 
 
 def notes(left_out: Sequence[LeftOut]) -> list[str]:
-    """Sentences on categories that no participant has, which are scored with none, and on columns that are empty."""
-    folds = {each.fold.number: each for each in reversed(left_out)}  # preprocessing is alike in strategies and seeds
+    """Return sentences on empty columns, and on categories that no participant has and that are therefore ignored."""
+    folds = {
+        each.fold.number: each for each in reversed(left_out)
+    }  # preprocessing is the same for all strategies and seeds
     said = [text for number in sorted(folds) for text in _of(folds[number])]
     more = len(said) - MOST
     return [*said[:MOST], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said

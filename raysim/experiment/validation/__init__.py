@@ -1,1 +1,1 @@
-"""An existing model or score at every hospital, without training."""
+"""Validation of an existing model or score at every hospital, without training."""

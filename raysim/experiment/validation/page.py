@@ -1,4 +1,4 @@
-"""The page of a validation, and what the command prints."""
+"""The page and the terminal output of a validation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = {
 """Figures of a hospital, with their headings and digits."""
 
 IN_BLOCK = 2
-"""How many of these a block has room for, beside hospitals' names."""
+"""Number of these figures that fit into a terminal block, next to hospitals' names."""
 
 POOLED = """\
 {{ parts.figures_table("Means and intervals for hospitals like these; the next hospital's interval averages over how \
@@ -48,7 +48,7 @@ def page(
     summary: pd.DataFrame,
     config: str,
 ) -> str:
-    """The page, as HTML text."""
+    """Return the page as HTML text."""
     shown = [column for column in COLUMNS if column in hospitals]
     pooled = {str(row["figure"]): row for row in summary.to_dict("records")}
     rows = [
@@ -90,7 +90,7 @@ def block(
     seconds: str,
     report: str,
 ) -> Block:
-    """What the command prints: the hospitals with the most rows, and how many more there are."""
+    """Return the terminal output: the hospitals with the most rows, and the number of others."""
     shown = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]
     largest = hospitals.sort_values("rows", ascending=False, kind="stable").head(5)
     rows = [["", "rows", *(COLUMNS[column][0] for column in shown)]]

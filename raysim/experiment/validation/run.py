@@ -1,7 +1,7 @@
-"""``raysim validate``: how a model that exists already does at every hospital of a federation, and at the next one.
+"""``raysim validate``: how an existing model performs at every hospital of a federation, and at the next hospital.
 
-All rows of a hospital are judged, or the test rows of the model's own run. Nothing is trained. Figures and how they are
-pooled are those of hospitals that are left out in turn (:mod:`raysim.experiment.unseen`).
+All rows of a hospital are judged; for a model of an earlier run, its test rows. Nothing is trained. Figures and their
+pooling are the same as for hospitals that are left out in turn (:mod:`raysim.experiment.unseen`).
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ NOTHING = "is neither a folder, a file nor a column of the table"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Validated:
-    """What was found of a model at hospitals that gave nothing to its training."""
+    """The results of a model at hospitals that did not contribute to its training."""
 
     folder: Path
     name: str
-    """The model's."""
+    """The model's name."""
     predicts: str
     hospitals: pd.DataFrame
-    """As ``validation.csv``: a row a hospital."""
+    """The content of ``validation.csv``: one row per hospital."""
     summary: pd.DataFrame
-    """As ``validation_summary.csv``: a row a figure."""
+    """The content of ``validation_summary.csv``: one row per figure."""
     notes: tuple[str, ...]
-    """What a reader must know, a sentence each."""
+    """Remarks for the reader, one sentence each."""
 
     def __repr__(self) -> str:
-        """The headline, and no rows."""
+        """Return the headline, without rows."""
         return f"<validated: {self.headline}>"
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Validated:
 
     @property
     def headline(self) -> str:
-        """How the model does here, and at the next hospital."""
+        """The model's performance at these hospitals, and at the next hospital."""
         pooled = {str(row["figure"]): row for row in self.summary.to_dict("records")}
         auroc = pooled.get(tables.AUROC)
         if auroc is None or not np.isfinite(auroc["estimate"]):
@@ -78,7 +78,7 @@ class Validated:
 def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Path | None = None) -> Validated:
     """Judge ``model`` (a folder of ``raysim export``, an ONNX file, or a column) on the data of a configuration.
 
-    Raises ``ConfigError`` and ``DataError``, one line each.
+    Raises one-line ``ConfigError`` and ``DataError``.
     """
     config, path, test = reading.resolve(source, overrides, reads=()), Path(model).expanduser(), False
     exported = Exported.open(path) if path.exists() else None
@@ -120,18 +120,18 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
 
 
 def _margins(exported: Exported, config: Config, federation: Federation) -> tuple[NDArray[np.float64], list[str]]:
-    """The log-odds of a model ``[N]``, and how the rows differ from those that it was trained on."""
+    """Return the log-odds of a model ``[N]``, and remarks on how the rows differ from its training rows."""
     records = read(plugins.build_source(config.data))
     given, notes = exported.risks(records.features)
     order = federation.source_rows
-    if records.row is not None:  # positions in the user's file, of which some rows were left out
+    if records.row is not None:  # positions in the user's file, which has more rows than the federation
         order = np.searchsorted(records.row, order)
     with np.errstate(divide="ignore"):
         return np.log(given[order]) - np.log1p(-given[order]), list(notes)
 
 
 def _rows(federation: Federation, name: str, margins: NDArray[np.float64], test: bool) -> Iterator[JudgedRows]:
-    """The rows of each hospital that the model says something of: all, or those for testing."""
+    """Iterate over hospitals with the rows that have a prediction: among all rows, or among test rows if ``test``."""
     for h, hospital in enumerate(federation.hospitals):
         rows = np.arange(federation.bounds[h, 2 if test else 0], federation.bounds[h, 3])
         rows = rows[~np.isnan(margins[rows])]
@@ -169,14 +169,14 @@ def _write(
 
 
 def _over_all(scores: ScoreCounts) -> str:
-    """Observed over expected events of all rows together."""
+    """Return a sentence on observed over expected events of all rows together."""
     of = calibration_by_hospital(scores.together())
     shown = with_interval(float(of.ratio[0]), float(of.low[0]), float(of.high[0]), 2)
     return f"Over all rows events are {shown} times those expected."
 
 
 def _off(calibration: HospitalCalibration, hospitals: Sequence[str]) -> str:
-    """At how many hospitals its risks are off."""
+    """Return a sentence on the number of hospitals at which the model's risks are miscalibrated."""
     bound = calibration.bound
     if not bound.at_least:
         return f"Its risks are demonstrably off at none of {counted(bound.of, 'hospital')}."

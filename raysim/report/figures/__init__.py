@@ -1,1 +1,1 @@
-"""Figures of pages: frames in, inline SVG out."""
+"""Figures of pages: data frames in, inline SVG out."""

@@ -1,4 +1,4 @@
-"""Whether hospitals are served alike, drawn: each figure over hospitals beside the band that chance alone explains."""
+"""The figure on equal performance across hospitals: each measure of spread with the band that chance alone explains."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ MOST_PANELS = 2
 
 
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
-    """A panel a figure, a row a model: a dot for the figure, a band for where chance alone puts 95 % of federations.
+    """Plot one panel for each figure, and one row for each model: a dot for the value, a band for chance alone.
 
-    ``table`` as :func:`raysim.report.tables.comparison` gives it; empty without ``noise``.
+    The band contains 95 % of federations with equal true performance. ``table`` is from
+    :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]
     charts = []

@@ -1,7 +1,7 @@
-"""The figure of a regression's coefficients: the surest of them as a forest of ratios, with both kinds of interval.
+"""The figure of a regression's coefficients: a forest of the most certain ratios, with both kinds of interval.
 
-Ratios are of one standard deviation of a column of numbers, so that columns compare; each row also has that of one unit
-of the source's column. On the page it is a table with a mark in each row, as a file a chart.
+Ratios are per standard deviation of a numeric column, so that columns are comparable. Each row also has the ratio per
+unit of the source's column. The page has a table with a mark in each row; the file has a chart.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The most coefficients that are drawn: those of the largest multiples of their standard errors."""
+"""The largest number of coefficients in the figure; those with the largest ratios to their standard errors are used."""
 
 LOOK: Final = Style(0, "circle")
 
 FIGURES = 3
-"""Significant digits of a ratio."""
+"""The number of significant digits of a ratio."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A coefficient as the figure shows it: ``(value, low, high)``, NaN where undefined."""
+    """One coefficient of the figure. Triples are ``(value, low, high)``, NaN where undefined."""
 
     name: str
     model: tuple[float, float, float]
-    """With the interval of the likelihood."""
+    """The coefficient with the interval of the likelihood."""
     robust: tuple[float, float, float]
-    """With that which holds where hospitals differ."""
+    """The coefficient with the robust interval, which is valid if hospitals differ."""
     unit: float
-    """Of one unit of the source's column."""
+    """The ratio per unit of the source's column."""
 
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """The figure of a run with standard errors; empty where none has any.
+    """Return the figure of the first run with standard errors; empty if no run has any.
 
-    It is of a run whose label is among ``first``, if there is such; else it is folded away.
+    Runs with a label in ``first`` are preferred; the figure of any other run is folded away.
     """
     for result, called in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)
@@ -58,9 +58,9 @@ def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
 
 
 def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterator[tuple[Result, str]]:
-    """The results with this ``file``, those whose label is among ``first`` ahead and references behind.
+    """Iterate over the results with this ``file``: first labels in ``first``, then others, then references.
 
-    With each comes what it is called; empty where there is one result.
+    Each result comes with a name, which is empty if there is only one result.
     """
     for result in sorted(results, key=lambda each: (each.label not in first, each.is_reference)):
         if (result.folder / file).is_file():
@@ -68,9 +68,9 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
 
 
 def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
-    """The figure of the global model's rows of coefficients.csv; None where no coefficient has a standard error.
+    """Plot the rows of the global model in coefficients.csv; None if no coefficient has a standard error.
 
-    ``called``: what the model is, where that has to be said.
+    ``called`` is the name of the model, if the figure needs one.
     """
     known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
     if known.empty:
@@ -127,7 +127,7 @@ def _said(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """A ratio with :data:`FIGURES` significant digits, a few decimals at most."""
+    """Format a ratio with :data:`FIGURES` significant digits and few decimals."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
@@ -164,12 +164,12 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: st
 
 
 def _none(axis: Axis) -> float:
-    """Where a column tells nothing."""
+    """Return the value of a column without effect."""
     return 1.0 if axis.kind == "log" else 0.0
 
 
 def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
-    """A dot with its intervals in a box whose width is the axis."""
+    """Draw a dot with its intervals in a box as wide as the axis."""
     parts = []
     for triple, class_ in ((row.model, "behind" if robust else "whisker"), (row.robust, "whisker")):
         low, high = WIDE * axis.places(triple[1:])
@@ -181,7 +181,7 @@ def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
 
 
 def _chart(rows: Sequence[Row], title: str, axis: Axis, robust: bool) -> Chart:
-    """The figure as a chart, for the file."""
+    """Draw the figure as a chart, for the file."""
     said = [_said(row.robust if robust else row.model) for row in rows]
     chart = Chart(
         svg.Axis(f"{title} per standard deviation", axis.low, axis.high, axis.ticks, axis.texts, axis.kind),

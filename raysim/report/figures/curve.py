@@ -1,4 +1,4 @@
-"""The figure of a curve: mean and variance over hospitals against a hyper-parameter, with bands over seeds."""
+"""The figure of a curve: mean and variance over hospitals by the value of a hyper-parameter, with bands over seeds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from raysim.report import svg
 from raysim.report.svg import PANEL, Axis, Chart, Figure
 
 UNITS = {figure.name: figure.unit for figure in (*SCORES, *ERROR_FIGURES)}
-"""Figures of hospitals with what they are counted in."""
+"""The figures of hospitals with their units."""
 
 
 def curve_figure(
     table: pd.DataFrame, field: str, figure: str, scale: str = "linear", names: Mapping[str, str] | None = None
 ) -> Figure:
-    """From ``line, <field>, seed, mean, variance``: a panel for the mean, one for the variance, a line a strategy.
+    """Plot ``line, <field>, seed, mean, variance``: one panel for the mean and one for the variance.
 
-    Lines are means over seeds, bands one deviation over seeds to either side; strategies without the ``field`` are
-    level. The horizontal axis is logarithmic where the values are spaced so, the vertical ones as ``scale`` says.
-    ``names``: what people call the lines.
+    Each strategy has a line, the mean over seeds, and a band of one standard deviation over seeds. Strategies without
+    the ``field`` have horizontal lines. The horizontal axis is logarithmic if the values are spaced so; ``scale`` sets
+    the vertical axes. ``names`` are the display names of the lines.
     """
     lines = list(dict.fromkeys(table["line"]))
     called = {line: (names or {}).get(line, line) for line in lines}
@@ -34,7 +34,7 @@ def curve_figure(
     for column, label in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {word}²")):
         over = {line: _over_seeds(table[table["line"] == line], field, column) for line in lines}
         ends = np.concatenate([part[["low", "high"]].to_numpy().ravel() for part in over.values()])
-        # A band that reaches 0 would reach out of a logarithmic axis.
+        # A band that includes 0 does not fit on a logarithmic axis.
         y = svg.log(label, table[column]) if scale == "log" else svg.linear(label, ends)
         x = _across(table[field], field)
         chart = Chart(
@@ -66,7 +66,8 @@ def curve_figure(
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
-    """``mean``, ``low`` and ``high`` by value, ascending; of a level line a row whose value is NaN."""
+    """Return ``mean``, ``low`` and ``high`` by value, ascending; a horizontal line has one row, with NaN as its
+    value."""
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])
 

@@ -1,6 +1,6 @@
-"""The forest of a comparison: one line a way, with the differences of the mean and of the worst tenth side by side.
+"""The forest of a comparison: one line for each method, with its differences of the mean and of the worst decile.
 
-On the page it is a table with a mark in each cell, which a phone shows as it is; as a file it is two charts.
+The page has a table with a mark in each cell, which also fits a phone; the file has two charts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from raysim.statistics.differences.paired import Limits
 NONE = Limits(float("nan"), float("nan"))
 
 WIDE, HIGH = 160.0, 20.0
-"""Units of a mark's box."""
+"""The size of a mark's box, in units of the drawing."""
 
 DIGITS = 3
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference from the reference strategy, with its 95 % interval; NaN where it is undefined."""
+    """A difference from the reference strategy, with its 95 % interval; NaN where undefined."""
 
     value: float
     limits: Limits
@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A way, or several that have the same figure at every hospital."""
+    """A method, or several methods with the same figure at every hospital."""
 
     name: str
     look: Style
@@ -52,14 +52,14 @@ class Row:
     reference: bool
 
     def shown(self, columns: int) -> tuple[Difference, ...]:
-        """The differences in the first ``columns``: of the mean, and of the worst tenth."""
+        """Return the differences in the first ``columns``: of the mean, then of the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
 def forest(shown: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style]) -> list[Figure]:
-    """The forest against the reference strategy; empty where that was not run, or nothing is compared with it.
+    """Plot differences from the reference strategy; empty if it was not run, or if there is nothing to compare with it.
 
-    ``differences`` as :func:`raysim.report.tables.differences` gives them; ``looks``: the style of each way.
+    ``differences`` are from :func:`raysim.report.tables.differences`; ``looks`` are the styles of the methods.
     """
     if shown.base is None:
         return []
@@ -103,9 +103,9 @@ def _between(shown: Evidence, i: int) -> Difference:
 
 
 def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: float = float("nan")) -> Difference:
-    """The difference of one figure of a strategy's model, as the table has it, cut to what is possible.
+    """Return the difference of one figure of a strategy's model, read from the table and cut to possible values.
 
-    ``level`` is the reference strategy's own figure, as far as it is known.
+    ``level`` is the reference strategy's figure, if known.
     """
     rows = differences[(differences["strategy"] == key[0]) & (differences["model"] == key[1])]
     rows = rows[rows["figure"] == figure]
@@ -133,7 +133,7 @@ def _caption(shown: Evidence, worst: bool) -> str:
 
 
 def equal_sentences(shown: Evidence) -> list[str]:
-    """A sentence for each entry of several that have the same figure at every hospital, which has one row."""
+    """Name the members of each entry that stands for several methods with the same figure at every hospital."""
     sentences = []
     for entry in (*shown.entries, *shown.references):
         others = [short(each) for each in entry.called if each != entry.name]
@@ -143,14 +143,14 @@ def equal_sentences(shown: Evidence) -> list[str]:
 
 
 def _ends(differences: Iterable[Difference]) -> list[float]:
-    """The values that an axis of these differences has to hold."""
+    """Return the values that an axis of these differences has to include."""
     return [end for each in differences for end in (each.value, *each.limits)]
 
 
 def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: bool) -> Markup:
     better = "right is better" if larger else "left is better"
     columns = len(headings)
-    # One axis for all columns, so that lengths compare.
+    # All columns share one axis, so that lengths are comparable.
     axis = svg.linear(
         "", _ends(each for row in rows for each in row.shown(columns)), include=(0.0,), signed=True, count=3
     )
@@ -198,7 +198,7 @@ def _figure(difference: Difference) -> Markup:
 
 
 def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
-    """A dot with its line in a box whose width is the axis."""
+    """Draw a dot with its interval in a box as wide as the axis."""
     parts = []
     if np.isfinite(difference.limits.low):
         low, high = WIDE * axis.places(np.clip(difference.limits, axis.low, axis.high))
@@ -209,7 +209,7 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
 
 
 def ticks(axis: Axis) -> Markup:
-    """The cell with an axis's ticks, below marks in boxes whose width is the axis."""
+    """Draw the cell with an axis's ticks, below marks in boxes as wide as the axis."""
     texts = [
         element("span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%")
         for tick, text in zip(axis.ticks, axis.texts, strict=True)
@@ -218,7 +218,7 @@ def ticks(axis: Axis) -> Markup:
 
 
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
-    """One column as a chart of its own, for the file."""
+    """Draw one column as a separate chart, for the file."""
     differences = [row.worst if column else row.mean for row in rows]
     better = "(better →)" if larger else "(← better)"
     chart = Chart(

@@ -1,4 +1,4 @@
-"""Figures of what columns do to a model: how much worse it is without each, and its mean prediction along six."""
+"""Figures of a model's use of columns: permutation importance, and the mean prediction along six columns."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from raysim.report.svg import Chart, Figure, Style
 from raysim.storage.coefficients import DEPENDENCE, IMPORTANCE
 
 MOST = 12
-"""The most columns whose importance is drawn."""
+"""The largest number of columns in the importance figure."""
 
 LOOK: Final = Style(0, "circle")
 
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """The figures of a run that has them, of one whose label is among ``first`` if there is such; else empty."""
+    """Return the figures of one run that has them; runs whose label is in ``first`` are preferred. Empty without such
+    runs."""
     for result, called in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{called}: " if called else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

@@ -1,7 +1,7 @@
-"""Figures of a run's and a comparison's page, from plain data frames; what is undefined is left out.
+"""Figures of a run's and a comparison's page, from plain data frames; undefined values are left out.
 
-``names`` and ``looks`` have a name and a style for each strategy and model of the page, ``numbers`` the number of each
-hospital on it, by which one that is chosen is marked in every figure.
+``names`` and ``looks`` have a name and a style for each strategy and model of the page. ``numbers`` has each hospital's
+number on the page, so that a selected hospital is marked in every figure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Names = Mapping[Key, str]
 Looks = Mapping[Key, svg.Style]
 
 FEW_DOTS = 40
-"""More dots are smaller, and half transparent."""
+"""Figures with more dots than this have smaller, half-transparent dots."""
 
 
 def by_size(
@@ -33,11 +33,10 @@ def by_size(
     numbers: Mapping[str, int],
     first: Sequence[Key] = (),
 ) -> list[svg.Figure]:
-    """Each hospital's headline figure against its stays, a panel a strategy and model; panels other than those of the
-    ``first`` are folded away.
+    """Plot each hospital's headline figure by its number of stays, one panel for each strategy and model.
 
-    ``table`` is that of :func:`raysim.report.tables.comparison`, whose slopes and worst deciles are told: means over
-    seeds, while a dot is a hospital's mean.
+    Panels of models not in ``first`` are folded away. The slopes and worst deciles in the text are from ``table``
+    (:func:`raysim.report.tables.comparison`): means over seeds. A dot is a hospital's mean over seeds.
     """
     if hospitals is None or hospitals.empty:
         return []
@@ -106,7 +105,7 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Mean, worst decile, absolute size bias and Gini, two at a time, with one deviation over seeds."""
+    """Plot mean, worst decile, absolute size bias and Gini, two at a time, with one standard deviation over seeds."""
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     axes = {
@@ -175,9 +174,9 @@ def curves(
     axis: str = "",
     caption: str = "",
 ) -> list[svg.Figure]:
-    """A metric by round: a line a strategy and model, a band of one deviation over seeds. None: the headline figure.
+    """Plot a metric by round: a line for each strategy and model, and a band of one standard deviation over seeds.
 
-    Nothing where fewer than two rounds were evaluated.
+    ``metric`` None means the headline figure. Empty if fewer than two rounds were evaluated.
     """
     if rounds is None:
         return []
@@ -187,7 +186,7 @@ def curves(
         return []
     evaluated = rounds if "model" in rounds else rounds.assign(model="global")
     evaluated = evaluated[np.isfinite(evaluated[metric].astype(float))]
-    if evaluated["round"].nunique() < 2:  # a point for each strategy is no curve
+    if evaluated["round"].nunique() < 2:  # one point for each strategy is not a curve
         return []
     title, axis = title or f"Mean {kind.title} by round", axis or f"mean {kind.title} over hospitals"
     lines = []
@@ -232,10 +231,10 @@ def curves(
 def from_reference(
     values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
 ) -> list[svg.Figure]:
-    """How far each hospital's ``figure`` lies above the reference's, in order: a line a strategy and model.
+    """Plot the sorted differences of each hospital's ``figure`` from the reference: a line for each strategy and model.
 
-    ``values`` has ``strategy, model, hospital`` and the figure, a mean over seeds. Lines that would coincide as
-    distributions are told apart, for each is of differences at the same hospitals.
+    ``values`` has ``strategy, model, hospital`` and the figure, a mean over seeds. Differences are paired by hospital,
+    so two models with the same distribution still have different lines.
     """
     wide = values.pivot(index="hospital", columns=KEYS, values=figure)
     if reference not in wide:
@@ -273,5 +272,5 @@ def from_reference(
 
 
 def styles(table: pd.DataFrame) -> dict[Key, svg.Style]:
-    """By strategy and model, the looks of a page with this table."""
+    """Return the style of each strategy and model of a page with this table."""
     return svg.styles([(str(a), str(b)) for a, b in table[KEYS].to_numpy()])

@@ -1,1 +1,1 @@
-"""What a page shows of each hospital."""
+"""The parts of pages about each hospital."""

@@ -1,4 +1,4 @@
-"""What stands beside a hospital's gains: its calibration under every model, acting on it, and what left it."""
+"""What a page lists with a hospital's gains: calibration under every model, acting at thresholds, and data sent."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 SHOWN = ("observed_over_expected", "sensitivity", "ppv")
-"""Figures of ``clinical.csv``, which have two decimals here."""
+"""The figures of ``clinical.csv`` shown here, with two decimals."""
 
 At = tuple[str, str, str, float]
-"""Strategy, model, hospital and threshold; NaN stands as -1."""
+"""Strategy, model, hospital and threshold; -1 stands for a threshold of NaN."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Clinical figures of hospitals under models; empty where runs have measured none."""
+    """The clinical figures of hospitals under models; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
-    """The models that have some."""
+    """The models with clinical figures."""
     texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
-    """By figure, its text."""
+    """For each figure, its text by strategy, model, hospital and threshold."""
     alerts: Mapping[At, float] = field(default_factory=dict)
-    """The share of patients at or above a threshold, over the runs together."""
+    """The share of patients at or above a threshold, over all runs together."""
     thresholds: tuple[float, ...] = ()
 
     def calibration(self, key: Key, hospital: str) -> list[str]:
-        """The cell of the observed over the expected events; none where nothing was measured."""
+        """Return the cell of observed over expected events; an empty list if it was not measured."""
         if not self.keys:
             return []
         return [self.texts["observed_over_expected"].get((*key, hospital, -1.0), "–")]
 
     def acting(self, key: Key, name: str, hospital: str) -> list[list[str]]:
-        """A row a threshold: the threshold and the model, then :data:`ACTING`."""
+        """Return one row for each threshold: the threshold, the model, and the columns :data:`ACTING`."""
         rows = []
         for at in self.thresholds:
             where = (*key, hospital, at)
@@ -55,13 +55,13 @@ class Measured:
 
 
 def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
-    """The figures of all models ``keys`` at all hospitals, means over the seeds of ``results``."""
+    """Collect the figures of all models ``keys`` at all hospitals, means over the seeds of ``results``."""
     stacked = []
-    for result in results:
-        file = result.folder / "clinical.csv"
-        models = {model for label, model in keys if label == result.label}
-        if models and file.exists():
-            stacked.append(read_rows(file, model=models, figure=set(SHOWN)).assign(strategy=result.label))
+    for label in dict.fromkeys(label for label, _ in keys):
+        files = [result.folder / "clinical.csv" for result in results if result.label == label]
+        written, models = [file for file in files if file.exists()], {model for of, model in keys if of == label}
+        if written:
+            stacked.append(read_rows(written, model=models, figure=set(SHOWN)).assign(strategy=label))
     if not stacked:
         return Measured()
     rows = pd.concat(stacked, ignore_index=True)
@@ -85,9 +85,10 @@ def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
 def left(
     results: Sequence[Result], titles: Mapping[str, str], hospitals: pd.DataFrame
 ) -> Callable[[int], list[list[str]]]:
-    """For a hospital's number, a row a strategy: in how many rounds it took part, and the bytes that left it by kind.
+    """Return a function from a hospital's number to one row for each strategy.
 
-    Neither is a mean over seeds: where these differ, the lowest and the highest stand there.
+    A row has the rounds in which the hospital took part, and the bytes that it sent by kind. If seeds differ, the row
+    has the lowest and the highest value.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
     took = _participation(hospitals)
@@ -108,7 +109,8 @@ def left(
 
 
 def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """By kind, the lowest and the highest of several runs, ``[H]`` each; a run without a kind sent 0 bytes of it."""
+    """By kind, the lowest and the highest bytes of several runs, ``[H]`` each; a run without a kind sent 0
+    bytes of it."""
     kinds = dict.fromkeys(kind for totals in runs for kind in totals)
     ends = {}
     for kind in kinds:
@@ -119,7 +121,7 @@ def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[ND
 
 
 def _bytes(low: int, high: int) -> str:
-    """Exact bytes.
+    """Format exact numbers of bytes.
 
     >>> _bytes(1632, 1632), _bytes(0, 280)
     ('1,632 bytes', '0 to 280 bytes, by seed')
@@ -128,7 +130,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def _participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """By strategy and hospital, in how many of the rounds the hospital sent an update; empty where it is unknown."""
+    """By strategy and hospital, in how many rounds the hospital sent an update; empty if unknown."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

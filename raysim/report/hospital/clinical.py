@@ -1,4 +1,4 @@
-"""Calibration and decisions on a page, drawn: for all rows or for one hospital."""
+"""Figures of calibration and decisions on a page, for all rows or for one hospital."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ OVERALL = (
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""Figures of the first table with heading and decimals; the second has :data:`AT_THRESHOLDS` for each threshold."""
+"""The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
 
 LEAST = 5
-"""What fewer patients decide is left out of a page to pass on."""
+"""A page to pass on omits figures based on fewer patients than this."""
 
 ROUNDING = 1e-9
-"""Net benefits that are closer than this are equal."""
+"""Net benefits that differ by less than this count as equal."""
 
 Columns = list[tuple[str, float | None, str, int]]
-"""Figure, threshold, heading and decimals."""
+"""For each column: figure, threshold, heading and decimals."""
 
 AT_THRESHOLDS = (
     ("sensitivity", "sensitivity from {at:.0%}", 3),
@@ -45,10 +45,10 @@ AT_THRESHOLDS = (
 
 
 def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """The decision curve, the calibration plots, and a table with intervals; empty where there are no rows for them.
+    """The decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
 
-    ``part`` of the rows was evaluated. Where some models have one of the labels ``first``, these figures are of them,
-    and those of all models follow, folded away.
+    ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
+    models; figures with all models follow, folded away.
     """
     shown = [each for each in served if len(each.figures)]
     if not shown:
@@ -64,7 +64,8 @@ def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """The figures of :func:`drawn` that are not folded away, without what fewer than :data:`LEAST` patients decide."""
+    """Those figures of :func:`drawn` that are not folded away, without parts based on fewer than :data:`LEAST`
+    patients."""
     kept = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in kept if each is not None and (each.label in first or not first)]
     if not chosen:
@@ -97,7 +98,7 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
-    """A table with one row per model, which scrolls by itself where it is too wide."""
+    """A table with one row for each model; it scrolls separately if it is too wide."""
     headings, body = [], []
     for figure, at, heading, _ in columns:
         row = served[0].row(figure, at)
@@ -137,7 +138,7 @@ def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Marku
 
 
 def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """A panel a model: the share of events against what was predicted, by bins."""
+    """One panel for each model: the observed share of events by predicted risk, in bins."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
     for i, each in enumerate(served):
@@ -169,7 +170,7 @@ def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> F
 
 
 def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """Net benefit by threshold: a line a model, one of acting on all patients, and one of acting on nobody."""
+    """Net benefit by threshold: a line for each model, for acting on all patients, and for acting on none."""
     curves = [each.net_benefit for each in served]
     everyone = curves[0]["of_all"].to_numpy(float)
     thresholds = curves[0]["threshold"].to_numpy(float)
@@ -195,7 +196,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
         chart.marked_line(thresholds[inside], value[inside], each.style)
         ends.append((short(each.name), float(value[inside][-1]) if inside.any() else np.nan, each.style))
     chart.ends([one for one in ends if np.isfinite(one[1])])
-    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that no line crosses it
+    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that it is on top of the lines
     entries = [(each.name, each.style) for each in served]
     caption = (
         f"{'; '.join(answers[:2])}. Net benefit is, per patient, the events that are acted on less false alarms, "
@@ -208,7 +209,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
 
 
 def worth_using(curve: pd.DataFrame) -> str:
-    """Where a model's net benefit is above acting on all and on nobody, and where it is below 0, in words.
+    """Say where a model's net benefit exceeds that of acting on all and on none, and where it is negative.
 
     ``curve`` has ``threshold``, ``value`` and ``of_all``, of one run or means over seeds.
     """
@@ -221,7 +222,7 @@ def worth_using(curve: pd.DataFrame) -> str:
 
 
 def _ranges(at: NDArray[np.float64], holds: NDArray[np.bool_]) -> str:
-    """The thresholds ``at`` which something holds, as ranges between neighbours.
+    """Format the thresholds ``at`` where ``holds`` is True, as ranges of neighbours.
 
     >>> _ranges(np.array([0.1, 0.2, 0.3, 0.4]), np.array([True, True, False, True]))
     'between 10 % and 20 % and at 40 %'

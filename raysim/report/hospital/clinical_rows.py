@@ -1,14 +1,11 @@
-"""The rows of clinical tables that a page shows, read from the folders of runs; means over seeds of several runs.
+"""The rows of clinical tables that a page shows, read from the folders of runs; several runs give means over seeds.
 
 Intervals of means are over patients and seeds (:mod:`raysim.statistics.over_seeds`).
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 from numpy.typing import NDArray
 
 from raysim.core.csv_files import cell, text_of
@@ -27,53 +27,61 @@ from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
-"""Columns of these tables that hold no numbers."""
+"""The text columns of these tables."""
+
+_PARSED = {
+    "read_options": pyarrow.csv.ReadOptions(use_threads=False),
+    "parse_options": pyarrow.csv.ParseOptions(newlines_in_values=True),
+    "convert_options": pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(TEXTS, pa.string()), null_values=["", "nan"], strings_can_be_null=False
+    ),
+}
+"""How Arrow reads these tables: texts as they are written, an empty cell of another column as NaN."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClinicalRows:
-    """The rows of the clinical tables that are about one model, for all hospitals together or for one."""
+    """The rows of the clinical tables about one model, for all hospitals together or for one."""
 
     label: str
     """The label of the strategy."""
     name: str
-    """What people call the model."""
+    """The display name of the model."""
     style: Style
     seeds: int
-    """How many runs the rows are of; those of several are means with their intervals."""
+    """The number of runs; rows of several runs are means with their intervals."""
     rows: str
-    """How many rows and events figures are of, in words."""
+    """The numbers of rows and events behind the figures, in words."""
     figures: pd.DataFrame
-    """Its rows of ``clinical.csv``."""
+    """The model's rows of ``clinical.csv``."""
     calibration: pd.DataFrame
-    """Its rows of ``calibration.csv``."""
+    """The model's rows of ``calibration.csv``."""
     net_benefit: pd.DataFrame
-    """Its rows of ``net_benefit.csv``."""
+    """The model's rows of ``net_benefit.csv``."""
 
     @cached_property
     def by_figure(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of ``figures`` by their figure."""
+        """The rows of ``figures``, grouped by figure."""
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in self.figures.to_dict("records"):
             rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
         return rows
 
     def row(self, figure: str, at: float | None = None) -> dict[str, Any] | None:
-        """The first row of a figure, at a threshold or at any (None)."""
+        """Return the first row of a figure at the threshold ``at``; None means any threshold."""
         return next((row for row in self.by_figure.get(figure, ()) if at is None or row["at"] == at), None)
 
     def alerts(self, at: float | None) -> float:
-        """The share of patients whose risk is at least ``at``, one of the thresholds; NaN where it is unknown."""
+        """Return the share of patients with a risk of at least ``at``, one of the thresholds; NaN if unknown."""
         row = self.row("ppv", at)
         return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
 
     def without_few(self, least: int) -> ClinicalRows | None:
-        """These rows without what fewer than ``least`` patients decide; None where nothing is left.
+        """Return these rows without parts based on fewer than ``least`` patients; None if nothing remains.
 
-        - Figures at a threshold stay where at least so many patients with the event reach it and do not reach it, and
-        so many without the event.
-        - Bins stay where at least so many have the event and so many have not.
-        - Net benefit stays up to where the last of these bins begins.
+        - A figure at a threshold needs ``least`` patients above and below it, both with and without the event.
+        - A bin needs ``least`` patients with the event and ``least`` without.
+        - Net benefit ends where the last of these bins begins.
         """
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
@@ -90,7 +98,7 @@ class ClinicalRows:
         return replace(self, figures=figures.reset_index(drop=True), calibration=large, net_benefit=curve)
 
     def _called(self, at: float) -> tuple[float, float, float, float]:
-        """Patients by whether they pass the threshold ``at`` and have the event; 0 where it is unknown."""
+        """Count patients by whether they reach the threshold ``at`` and have the event; 0 if unknown."""
         rows = {name: row for name, each in self.by_figure.items() for row in each if row["at"] == at}
         if not {"sensitivity", "ppv"} <= set(rows) or np.isnan(rows["sensitivity"]["value"]):
             return 0.0, 0.0, 0.0, 0.0
@@ -100,9 +108,9 @@ class ClinicalRows:
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """The headline model of each strategy. ``runs``: the label, what people call it, and the folder of each run.
+    """Return the rows of each strategy's headline model.
 
-    Runs without clinical tables are left out.
+    ``runs`` has the label, the display name and the folder of each run. Runs without clinical tables are left out.
     """
     folders: dict[tuple[str, str], list[Path]] = {}
     for label, name, folder in runs:
@@ -117,7 +125,7 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
 
 
 def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[ClinicalRows]:
-    """Every model that a run serves; empty where it left no clinical tables."""
+    """Return the rows of every model of a run; empty if it has no clinical tables."""
     if not (folder / FIGURES).is_file():
         return []
     models = _models(folder)
@@ -126,68 +134,31 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
     return [_clinical_rows(label, MODELS.get(model, model), 1, tables, model, styles[label, model]) for model in models]
 
 
-def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
-    """The rows of a clinical table that have one of the ``wanted`` texts in each of these columns.
+def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
+    """Read the rows of clinical tables that have one of the ``wanted`` texts in each of the named columns, stacked.
 
-    The table has a row for every hospital and figure, of which these are few: so the text is searched first.
+    The tables have a row for every hospital and figure, and few are wanted, so Arrow filters before pandas has them.
     """
-    text = path.read_bytes().decode()
-    if '"' in text:
-        lines: Iterable[str] = io.StringIO(text, newline="")
-    else:  # no cell spans lines or has a comma in it
-        lines = _possible_lines(text, wanted)
-    names, *rows = filter(None, csv.reader(lines))
-    for name, texts in wanted.items():
-        place, cells = names.index(name), {cell(each) for each in texts}
-        rows = [row for row in rows if row[place] in cells]
-    if not rows:
-        return pd.DataFrame(columns=names)
-    columns = zip(names, zip(*rows, strict=True), strict=True)
-    return pd.DataFrame({name: _column(name, cells) for name, cells in columns})
+    stacked = []
+    for path in paths:
+        table = pyarrow.csv.read_csv(path, **_PARSED)
+        for name, texts in wanted.items():
+            table = table.filter(pc.is_in(table[name], pa.array([cell(each) for each in texts], pa.string())))
+        stacked.append(table)
+    rows = pa.concat_tables(stacked, promote_options="permissive")
+    return pd.DataFrame({name: _column(name, rows[name]) for name in rows.column_names})
 
 
-def _possible_lines(text: str, wanted: Mapping[str, Set[str]]) -> list[str]:
-    """The first line of a table without quotes, and those that may have a wanted text in each of the columns.
-
-    Searching a line is faster than parsing it; matches in other columns are removed later.
-    """
-    head, line_end, rest = text.partition("\n")
-    among = dict(wanted)
-    lines = _beginning(line_end + rest, among.pop("hospital")) if "hospital" in among else rest.split("\n")
-    for texts in among.values():
-        cells = "|".join(re.escape(cell(each)) for each in texts)
-        holds = re.compile(f",(?:{cells})(?:,|$)").search
-        lines = [line for line in lines if holds(line)]
-    return [head, *lines]
-
-
-def _beginning(text: str, firsts: Set[str]) -> list[str]:
-    """The lines of ``text``, each after a line end, whose first cell is one of ``firsts``, in order."""
-    lines: dict[int, str] = {}
-    for first in firsts:
-        searched = f"\n{cell(first)},"
-        at = text.find(searched)
-        while at >= 0:
-            end = text.find("\n", at + 1)
-            end = len(text) if end < 0 else end
-            lines[at] = text[at + 1 : end]
-            at = text.find(searched, end)
-    return [lines[at] for at in sorted(lines)]
-
-
-def _column(name: str, cells: Sequence[str]) -> list[str] | NDArray[Any]:
-    """A column with its texts or numbers as they were before they were written."""
-    if name in TEXTS:
-        texts = {each: text_of(each) for each in set(cells)}
-        return [texts[each] for each in cells]
-    try:
-        return np.array([int(each) for each in cells], np.int64)
-    except ValueError:
-        return np.array([float(each or "nan") for each in cells])
+def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
+    """Return the texts or numbers of a column; one without any number is NaN."""
+    if name not in TEXTS:
+        return np.asarray((cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells).to_numpy())
+    texts = {each: text_of(each) for each in cells.unique().to_pylist()}
+    return [texts[each] for each in cells.to_pylist()]
 
 
 def possible(figure: str) -> tuple[float, float]:
-    """The least and the largest value that a clinical figure can have.
+    """Return the smallest and the largest possible value of a clinical figure.
 
     >>> possible("ppv"), possible("observed_over_expected"), possible("calibration_slope")
     ((0.0, 1.0), (0.0, inf), (-inf, inf))
@@ -198,17 +169,18 @@ def possible(figure: str) -> tuple[float, float]:
 
 
 def _models(folder: Path) -> list[str]:
-    """The models that a run serves, in its order."""
-    together = read_rows(folder / FIGURES, hospital={EVERYWHERE})
+    """Return the models of a run, in its order."""
+    together = read_rows([folder / FIGURES], hospital={EVERYWHERE})
     return list(dict.fromkeys(together["model"]))
 
 
 def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
-    """The rows of figures, calibration and net benefit of a hospital and some models, one run after the other."""
+    """Return the figures, calibration and net benefit of a hospital under some models.
+
+    The rows of all runs are stacked.
+    """
     return [
-        pd.concat(
-            [read_rows(folder / file, hospital={hospital}, model=models) for folder in folders], ignore_index=True
-        )
+        read_rows([folder / file for folder in folders], hospital={hospital}, model=models)
         for file in (FIGURES, CALIBRATION, NET_BENEFIT)
     ]
 
@@ -216,7 +188,8 @@ def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.
 def _clinical_rows(
     label: str, name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style
 ) -> ClinicalRows:
-    """``tables`` as :func:`_about` gives them, of this model and maybe others."""
+    """Select the rows of this model from ``tables``, which :func:`_about` returns and which may contain other
+    models."""
     figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
     if figures.empty:
         return ClinicalRows(label, name, style, seeds, "", figures, calibration, benefit)
@@ -238,9 +211,9 @@ def _range(counts: pd.Series, word: str) -> str:
 
 
 def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
-    """From clinical rows of several runs, one for each seed: the first row by ``keys``, in order, and the means.
+    """Combine clinical rows of several runs, one run for each seed: return the first row by ``keys``, and the means.
 
-    ``value`` is the column with the figure, beside ``low`` and ``high``.
+    ``value`` is the column with the figure; its limits are in ``low`` and ``high``.
     """
     groups = stacked.groupby(list(keys), sort=False, dropna=False)
     group, seed = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
@@ -253,7 +226,7 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
 
 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """One row by ``keys`` from those of several seeds: means, with intervals over patients and seeds."""
+    """Average the rows of several seeds to one row by ``keys``, with intervals over patients and seeds."""
     if not stacked.duplicated(keys).any():
         return stacked
     value = next(name for name in ("value", "observed") if name in stacked)
@@ -265,7 +238,7 @@ def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     row[value] = np.where(several, estimates.value, row[value])
     limited = several & ~np.isnan(
         estimates.low
-    )  # a figure with an upper limit alone, such as the chance floor, keeps its mean
+    )  # a figure with only an upper limit, such as the chance floor, still has its mean
     for name, limit in (("low", estimates.low), ("high", estimates.high)):
         row[name] = np.where(limited, limit, row[name])
     return row

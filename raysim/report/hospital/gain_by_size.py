@@ -1,4 +1,4 @@
-"""Whether small hospitals gain more over training alone, in one sentence."""
+"""One sentence on whether small hospitals gain more over training alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, sm
 
 
 def sentence(results: Sequence[Result], key: Key) -> str:
-    """Whether small hospitals gain more under the model ``key`` than alone; empty where none was trained alone, for
-    other labels than two classes, and where sizes are not public.
+    """Say whether small hospitals gain more under the model ``key`` than alone.
+
+    Empty if no model was trained alone, for labels that do not have two classes, and if sizes are not public.
     """
     alone = {result.seed: result for result in results if result.alone}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
@@ -45,7 +46,7 @@ def sentence(results: Sequence[Result], key: Key) -> str:
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """The slope of the gains of one model over another on the logarithm of ``sizes [H]``, the mean over seeds."""
+    """Estimate the slope of one model's gains over another on the logarithm of ``sizes [H]``, the mean over seeds."""
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
     own = np.square(np.mean([seed.sums for seed in seeds], axis=0)).mean(axis=1)

@@ -1,7 +1,8 @@
-"""What each hospital gains by federating, the mean over seeds, with an interval over its patients and the seeds.
+"""Each hospital's gain by federating, the mean over seeds, with an interval over its patients and the seeds.
 
-A gain is a hospital's AUROC under one model less that under another, on the same test rows. Its interval comes from
-what hospitals send of both models (:mod:`raysim.statistics.differences.one_hospital`): rows and predictions stay there.
+A gain is a hospital's AUROC under one model less its AUROC under another, on the same test rows. Its interval uses
+statistics that hospitals send about both models (:mod:`raysim.statistics.differences.one_hospital`); rows and
+predictions stay at the hospital.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from raysim.storage.run_tables import auroc_intervals
 Floats = NDArray[np.float64]
 
 MUCH = 0.05
-"""Losses of more AUROC than this are counted separately."""
+"""AUROC losses larger than this are counted separately."""
 
 GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 """The markers of hospitals that gain or lose beyond what chance explains."""
@@ -37,11 +38,11 @@ class HospitalFigures:
     value: Floats
     """The mean over seeds, ``[H]``."""
     low: Floats
-    """The lower limit of its interval, ``[H]``."""
+    """The lower limit of the interval of ``value``, ``[H]``."""
     high: Floats
-    """The upper limit, ``[H]``."""
+    """The upper limit of the interval, ``[H]``."""
     seeds: NDArray[np.int64]
-    """In how many seeds the figure is defined, ``[H]``."""
+    """The number of seeds with a defined figure, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,38 +52,41 @@ class Gains:
     value: Floats
     """The figure under ``better`` minus that under ``against``, the mean over seeds, ``[H]``."""
     low: Floats
-    """The lower limit of its interval, ``[H]``."""
+    """The lower limit of the interval of ``value``, ``[H]``."""
     high: Floats
-    """The upper limit, ``[H]``."""
+    """The upper limit of the interval, ``[H]``."""
     seeds: NDArray[np.int64]
-    """In how many training seeds it is defined, ``[H]``."""
+    """The number of training seeds with a defined gain, ``[H]``."""
     trained: int
-    """How many training seeds there are."""
+    """The number of training seeds."""
     better: str
-    """What people call the model whose gains these are."""
+    """The display name of the model whose gains these are."""
     against: str
-    """What people call the model that it is compared with."""
+    """The display name of the model that it is compared with."""
     kind: TaskKind
 
     @property
     def sign(self) -> int:
-        """1 where more of the figure is better, else -1."""
+        """1 if larger figures are better, else -1."""
         return 1 if self.kind.larger else -1
 
     def gaining(self) -> NDArray[np.bool_]:
-        """Which hospitals are shown to gain: their own interval excludes 0, ``[H]``."""
+        """The hospitals that demonstrably gain: their intervals exclude 0, ``[H]``."""
         return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
-        """Which hospitals are shown to lose, ``[H]``."""
+        """The hospitals that demonstrably lose, ``[H]``."""
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Which intervals count: of several training seeds, those with at least two that define the gain, ``[H]``."""
+        """The hospitals whose intervals count, ``[H]``.
+
+        With several training seeds, at least two must define the gain.
+        """
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
-        """Sentences on how many hospitals gain and lose, and how many of these by more than chance."""
+        """Say how many hospitals gain and lose, and how many of these by more than chance."""
         up = self.sign * self.value[np.isfinite(self.value)]
         if not len(up):
             return [f"No hospital has a defined {self.kind.title} under both, so no gain can be told."]
@@ -109,9 +113,9 @@ class Gains:
 
 
 def served(results: Sequence[Result], key: Key) -> HospitalFigures:
-    """The headline figure of each hospital under a strategy's model, with its interval where it has one.
+    """Return the headline figure of each hospital under the model ``key``, with its interval if there is one.
 
-    ``results`` are of any strategies and seeds; those of ``key`` count.
+    ``results`` may contain other strategies and seeds; only the runs of ``key`` count.
     """
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
@@ -120,9 +124,9 @@ def served(results: Sequence[Result], key: Key) -> HospitalFigures:
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
-    """The gains of a strategy's model over that of ``base``, on seeds that have both; ``names``: those of the two.
+    """Return the gains of the model ``key`` over the model ``base``, from seeds that have both.
 
-    ``results`` are of all strategies and seeds.
+    ``names`` are the display names of the two models; ``results`` contains all strategies and seeds.
     """
     of: dict[str, dict[int, Result]] = {key[0]: {}, base[0]: {}}
     for result in results:
@@ -145,7 +149,7 @@ def _sent(outcome: Outcome, model: str) -> Sent:
 
 
 def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floats, Floats]:
-    """The headline figure of each hospital in one run, and its interval over patients."""
+    """Return each hospital's headline figure in one run, and its interval over patients."""
     value = outcome.figures[model][:, list(kind.figures).index(kind.headline)].astype(np.float64)
     value = np.where(np.isfinite(value), value, np.nan)
     intervals = auroc_intervals(outcome, model)
@@ -156,7 +160,8 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
 
 
 def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> Key | None:
-    """The model that gains are over: hospitals that train alone, or else the reference; None where neither was run."""
+    """Choose the model that gains are measured against: training alone, or else the reference; None if neither
+    was run."""
     alone = next((result for result in results if result.alone), None)
     chosen = alone or next((result for result in results if result.label == reference), None)
     if chosen is None or (chosen.label, list(chosen.outcome.figures)[-1]) == recommended:
@@ -166,7 +171,7 @@ def compared_with(results: Sequence[Result], reference: str, recommended: Key) -
 
 
 def caterpillar(gains: Gains) -> svg.Chart | None:
-    """A dot a hospital with its interval, from the one that loses most to the one that gains most."""
+    """Plot each hospital's gain with its interval, from the largest loss to the largest gain."""
     order = [h for h in np.argsort(gains.sign * gains.value, kind="stable").tolist() if np.isfinite(gains.value[h])]
     if not order:
         return None
@@ -196,7 +201,7 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
 
 
 def standing(figures: HospitalFigures, kind: TaskKind, model: str) -> list[svg.Figure]:
-    """Each hospital's headline figure under one model with its interval, from the worst to the best."""
+    """Plot each hospital's headline figure under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
     order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]
     if not order:

@@ -1,7 +1,7 @@
-"""The card of one hospital: its rows and events, how each model serves it, its cluster, and what left it.
+"""The card of one hospital: rows and events, its figures under each model, its cluster, and the data that it sent.
 
-A card is plain data: headings and texts. The page has those of all hospitals in its one block of data, and shows the
-one that is chosen; ``raysim report --hospital`` writes a page with one.
+A card consists of headings and texts. The page stores the cards of all hospitals in one block of data and shows the
+selected one. ``raysim report --hospital`` writes a page with a single card.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
 
 MORE_OFTEN = 2
-"""The most attributes named that a cluster's hospitals have more often than others."""
+"""The largest number of a cluster's over-represented attributes that a card names."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 ALONE = "training alone"
-"""What gains call hospitals that train alone."""
+"""The name of training alone in sentences on gains."""
 
 FLOOR = "calibration_error_floor"
-"""The figure of clinical.csv for the error that perfectly calibrated predictions have by chance."""
+"""The figure of clinical.csv for the expected calibration error of perfectly calibrated predictions."""
 
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",
     "calibration_in_the_large": "Calibration in the large (0 is right)",
     "calibration_error": "Calibration error (ECE)",
 }
-"""Figures of ``clinical.csv`` that a card shows of the recommended model."""
+"""The figures of ``clinical.csv`` that a card shows for the recommended model."""
 
 LEFT = "What left this hospital, exactly. No patient rows, unless rows are listed; all else is computed from them."
 
@@ -52,11 +52,13 @@ def cards(
     part: str,
     hospitals: pd.DataFrame,
 ) -> dict[str, Any]:
-    """``hospitals``: a card for each hospital of the federation, in its order, with its ``name``, the sentences of its
-    ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts; ``tables``: their captions
-    and columns.
+    """Return the cards of all hospitals as data.
 
-    ``results`` are of all strategies and seeds, ``hospitals`` their table.
+    - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
+      ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
+    - ``tables``: captions and columns of the tables.
+
+    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -119,10 +121,10 @@ def cards(
 
 
 def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: int, kind: TaskKind) -> list[str]:
-    """What these data say to hospital ``h``, from its own interval and from no other hospital's.
+    """Sentences for hospital ``h``, based only on its own interval.
 
-    ``gains``: of the model ``name`` at all hospitals, whose ``figures`` these are; None: there is nothing to compare
-    it with.
+    ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` its gains; None without another model
+    to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -150,7 +152,7 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
 def recommended_gains(
     results: Sequence[Result], names: Mapping[Key, str], reference: str, recommended: Key
 ) -> Gains | None:
-    """The gains of the recommended model at each hospital; None where there is nothing to compare it with."""
+    """Return the recommended model's gains at each hospital; None if there is no model to compare with."""
     base = compared_with(results, reference, recommended)
     if base is None or all(result.label != recommended[0] for result in results):
         return None
@@ -159,9 +161,7 @@ def recommended_gains(
 
 
 def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:
-    """How many rows of a part each hospital has: the lowest and the highest over seeds, which may divide rows
-    differently.
-    """
+    """Count each hospital's rows of a part: the lowest and the highest over seeds, which may split rows differently."""
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
     return list(zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True))
 
@@ -181,13 +181,13 @@ def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Ke
 
 
 def _reached(figures: HospitalFigures, h: int, kind: TaskKind, digits: int) -> str:
-    """The headline figure of hospital ``h`` with its interval, within what is possible."""
+    """Format the headline figure of hospital ``h`` with its interval, cut to possible values."""
     limits = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
     return with_interval(float(figures.value[h]), *limits, digits)
 
 
 def _gained(gains: Gains, h: int, digits: int) -> str:
-    """The gain of hospital ``h`` with its interval, within what is possible."""
+    """Format the gain of hospital ``h`` with its interval, cut to possible values."""
     limits = possible.difference(Limits(float(gains.low[h]), float(gains.high[h])), gains.kind.larger)
     return with_interval(float(gains.value[h]), *limits, digits, sign=True)
 
@@ -201,14 +201,13 @@ def _events(hospitals: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]]:
-    """By hospital, the calibration of the model ``main``, where runs have measured it."""
+    """By hospital, the calibration of the model ``main``, if runs have measured it."""
     label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
-    wanted = {*CLINICAL, FLOOR}
-    tables = [read_rows(file, model={model}, figure=wanted) for file in files if file.exists()]
-    if not tables:
+    present = [file for file in files if file.exists()]
+    if not present:
         return {}
-    rows = pd.concat(tables, ignore_index=True)
+    rows = read_rows(present, model={model}, figure={*CLINICAL, FLOOR})
     chance = rows[rows["figure"] == FLOOR].groupby("hospital")["high"].mean()
     first, estimates = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
     lines: dict[str, list[list[str]]] = {}
@@ -229,14 +228,14 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """The title of each strategy by its label. On a run's page ``names`` are those of its models."""
+    """Return the title of each strategy by its label. On a run's page, ``names`` has the run's models instead."""
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
     return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
-    """For each hospital, its cluster in a run and the attributes that this cluster's hospitals have more often."""
+    """Return each hospital's cluster in a run, and the attributes that are more frequent in this cluster."""
     rows = result.outcome.cluster
     if rows is None:
         return None

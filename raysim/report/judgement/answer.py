@@ -1,7 +1,7 @@
-"""The answer of a comparison or a run in plain words: its decision card, and the sentences that a card has no room for.
+"""The answer of a comparison or a run in plain words: its decision card, and the sentences that do not fit on it.
 
-"No difference was found with these data" is an answer. Which method is taken is decided in
-:mod:`raysim.report.judgement.choice`, what is said of it in :mod:`raysim.report.judgement.compose`.
+"No difference was found with these data" is an answer. :mod:`raysim.report.judgement.choice` decides which method is
+recommended; :mod:`raysim.report.judgement.compose` writes the card about it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Answer:
     caution: str
     """What limits the intervals; may be empty."""
     not_dominated: tuple[str, ...]
-    """The entries that no other dominates on the headline figure and the worst decile."""
+    """The entries that no other entry dominates on the headline figure and the worst decile."""
     difference_shown: bool
-    """Whether any strategy differs from the reference, or without one, from another."""
+    """Whether any strategy differs from the reference. Without a reference: whether any two strategies differ."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -62,11 +62,12 @@ def answer_from(
     before: Sequence[str] = (),
     names: Mapping[Key, str] | None = None,
 ) -> Answer:
-    """The answer with this ``card``, from the evidence ``shown`` of a comparison; None for a run.
+    """Build the answer with this ``card``.
 
-    ``noise`` is that of each model, for sentences on differences between hospitals of the one that is taken. ``before``
-    are sentences that come first, such as those on training and privacy. ``names`` are what people call the models: its
-    sentences use them, ``not_dominated`` keeps the labels.
+    - ``shown``: the evidence of a comparison; None for a run.
+    - ``noise``: each model's noise, for sentences on differences between hospitals under the recommended model.
+    - ``before``: the first sentences, such as sentences on training and privacy.
+    - ``names``: display names of the models, used in sentences; ``not_dominated`` contains labels.
     """
     of_taken = noise.get(card.ways[0].key) if noise and card.ways else None
     between = [] if of_taken is None else _between_hospitals(of_taken)
@@ -110,7 +111,7 @@ def _others(shown: Evidence) -> list[str]:
 
 
 def _front(shown: Evidence) -> list[str]:
-    """The strategies that none dominates on accuracy and worst decile; empty where that is all of them."""
+    """Name the strategies that no other dominates on accuracy and worst decile; empty if that is all of them."""
     left = [shown.entries[i].name for i in np.flatnonzero(shown.front)]
     if len(left) == len(shown.entries):
         return []
@@ -118,7 +119,7 @@ def _front(shown: Evidence) -> list[str]:
 
 
 def _references(shown: Evidence) -> list[str]:
-    """How references compare: training alone or on pooled rows, which are neither federated nor bounds."""
+    """Compare the references (training alone or on pooled rows), which are neither federated methods nor bounds."""
     sentences = []
     for i, (entry, pair) in enumerate(zip(shown.references, shown.of_references, strict=True)):
         interval = shown.of_reference(i)
@@ -135,7 +136,7 @@ def _references(shown: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Whether the model serves hospitals differently, beyond what test noise explains, and who is treated where."""
+    """Say whether performance differs between hospitals beyond test noise, and which groups go to which hospitals."""
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))
@@ -144,9 +145,9 @@ def _between_hospitals(noise: Noise) -> list[str]:
 
 
 def _caution(shown: Evidence) -> str:
-    """Notes on the interval that the headline is about, and on all intervals together.
+    """Notes on the interval in the headline, and on all intervals together.
 
-    Where only one federated method was run, on the interval of the first reference.
+    If only one federated method was run, the first note is on the interval of the first reference.
     """
     if not shown.differences:
         notes = shown.of_references[0].notes() if shown.of_references else []
@@ -170,7 +171,7 @@ def _words(shown: Evidence, i: int, j: int) -> str:
 
 
 def signed(value: float, interval: Limits, digits: int) -> str:
-    """A difference with its interval.
+    """Format a difference with its interval.
 
     >>> signed(0.0031, Limits(0.0019, 0.0042), 3), signed(-0.0004, Limits(float("nan"), float("nan")), 3)
     ('+0.003 (+0.002 to +0.004)', '0.000, without an interval')
@@ -184,7 +185,7 @@ def signed(value: float, interval: Limits, digits: int) -> str:
 
 
 def plus_minus(mean: float, std: float, digits: int) -> str:
-    """A mean and its deviation, as far as they are defined.
+    """Format a mean and its standard deviation, as far as both are defined.
 
     >>> plus_minus(0.9123, 0.0041, 3), plus_minus(0.9123, float("nan"), 3), plus_minus(float("nan"), 0.0, 3)
     ('0.912 ± 0.004', '0.912', 'undefined')

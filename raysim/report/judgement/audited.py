@@ -1,7 +1,7 @@
-"""What an audit of privacy found, in words: the sentences of its page and of the block that the command prints.
+"""The findings of a privacy audit in words: sentences of its page and of its terminal block.
 
-An exact reading of a patient's row comes first, as it needs no statistics and no second look; then who was trained on;
-then the canaries.
+An exactly reconstructed patient row comes first, because it needs no statistics. Membership inference follows, then the
+canaries.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from raysim.report.terminal.block import Block, Warning
 from raysim.statistics.differences.paired import Limits
 
 TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
-"""The names of the attacks on membership."""
+"""Display names of the membership-inference attacks."""
 
 STRONGER = "A stronger attack may find more."
 
 
 def headline(summary: Mapping[str, Any]) -> str:
-    """What was found, from ``audit.json``: a guarantee that is broken, a row that was read exactly, and who was trained
-    on.
-    """
+    """Summarise ``audit.json``: a violated guarantee, an exactly reconstructed row, and recognised training rows."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     parts = [canaries(bound)] if bound is not None and _refuted(bound) else []
     parts += [read_out(inversion)] if inversion is not None and _bare(inversion) else []
@@ -33,7 +31,7 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 
 def read_out(inversion: Mapping[str, Any]) -> str:
-    """A sentence on the row that was read out of an update."""
+    """A sentence on the row that was reconstructed from an update."""
     exactly = "exactly" if inversion["exact"] else f"to within {inversion['deviation']:.1g}"
     text = (
         f"A patient's row, {inversion['features']} features and the label, was read {exactly} from the update of a "
@@ -45,7 +43,7 @@ def read_out(inversion: Mapping[str, Any]) -> str:
 
 
 def from_sums(sums: Mapping[str, Any]) -> str:
-    """A sentence on the rows that were read out of the sums of a regression."""
+    """A sentence on the rows that were reconstructed from the sums of a regression."""
     if not sums["read"]:
         return (
             f"No row was read from the sums of a hospital: each has more rows ({sums['fewest_rows']} or more) than the "
@@ -58,7 +56,7 @@ def from_sums(sums: Mapping[str, Any]) -> str:
 
 
 def members(summary: Mapping[str, Any]) -> str:
-    """A sentence on the attack that recognises best who was trained on; empty where none was tried."""
+    """A sentence on the best membership-inference attack; empty if no attack was run."""
     found = {title: summary[attack] for attack, title in TITLES.items() if attack in summary}
     defined = {title: each for title, each in found.items() if each["auroc"] is not None}
     if not found:
@@ -73,7 +71,7 @@ def members(summary: Mapping[str, Any]) -> str:
 
 
 def canaries(bound: Mapping[str, Any]) -> str:
-    """A sentence or two on planted records, and what they say of a privacy guarantee."""
+    """One or two sentences on the canaries (planted records) and on the epsilon that they demonstrate."""
     least, claimed = bound["epsilon_at_least"], bound["epsilon_claimed"]
     guessed = f"{bound['canaries']} planted records: {bound['right']} of {bound['guesses']} guesses right"
     if _refuted(bound):
@@ -91,7 +89,7 @@ def canaries(bound: Mapping[str, Any]) -> str:
 
 
 def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next: str) -> Block:
-    """The block of the audit of the run called ``name``, from its ``audit.json``."""
+    """The terminal block for the audit of the run ``name``, from its ``audit.json``."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     warnings = []
     if inversion is not None and _bare(inversion):
@@ -122,12 +120,12 @@ def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next
 
 
 def _refuted(bound: Mapping[str, Any]) -> bool:
-    """Whether the planted records show a larger epsilon than the run claims."""
+    """Whether the canaries demonstrate a larger epsilon than the run claims."""
     return bound["epsilon_claimed"] is not None and bool(bound["epsilon_at_least"] > bound["epsilon_claimed"])
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether a row was read exactly, and nothing stands between the update and who sees it."""
+    """Whether a row was reconstructed exactly and nothing protects updates from those who receive them."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

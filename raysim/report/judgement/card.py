@@ -1,7 +1,7 @@
-"""The decision card: what a comparison, or one run, says to a reader who has to act on it.
+"""The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
-A card has lines in a fixed order (:data:`FACTS`), each with a state and one sentence, and a headline that is composed
-last. A line that ``forbids`` use stands in the headline, too. Pages, the terminal and ``answer.json`` render the same
+A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence, and a headline, which is composed
+last. The headline repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` render the same
 card.
 """
 
@@ -31,7 +31,7 @@ FACTS = (
     "limits",
     "leaks",
 )
-"""The facts that lines are about, in the order of the lines; documented in ``docs/answer.md``."""
+"""The subjects of the lines, in the order of the lines; documented in ``docs/answer.md``."""
 
 
 @dataclass(frozen=True)
@@ -39,45 +39,46 @@ class Line:
     """A line of the card."""
 
     fact: str
-    """What it is about, one of :data:`FACTS`."""
+    """The subject of the line, an entry of :data:`FACTS`."""
     state: State
     """``ok``: demonstrated; ``warn``: a fault is demonstrated; ``open``: these data leave it open."""
     text: str
-    """A sentence or a few, with an interval where one has a number."""
+    """One or a few sentences; numbers are given with their intervals where these are defined."""
     figure: Mapping[str, Any] | None = None
-    """The numbers behind the sentence, ready for JSON; None: there are none."""
+    """The numbers behind the sentence, ready for JSON; None if the sentence has no numbers."""
     remedy: str = ""
-    """What to do about it; may be empty."""
+    """What to do about the finding; may be empty."""
     forbids: bool = False
-    """Whether it forbids a use of the model: it then stands in the headline."""
+    """Whether the finding forbids a use of the model. The headline then repeats it."""
     short: str = ""
-    """What is wrong as a clause, as the headline and the terminal have it; empty where the line does not warn."""
+    """The finding as a clause for the headline and the terminal; empty unless the line warns."""
     setting: str = ""
-    """The setting that is the remedy, as ``--set`` takes it; empty where a person has to choose."""
+    """The remedy as an argument of ``--set``; empty if a person has to choose the setting."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A row of the card: a method, or several that have the same figure at every hospital."""
+    """A row of the card: a method, or several methods with the same figure at every hospital."""
 
     name: str
-    """Its name as on pages."""
+    """The method's name on pages."""
     key: tuple[str, str]
     """The label of its strategy and the model used."""
     role: Role
-    """``taken``: the card is about this one; ``reference``: training alone or on pooled rows; else ``method``."""
+    """``taken``: the method that the card is about; ``reference``: training alone or on pooled rows; else
+    ``method``."""
     mean: float
-    """Its mean headline figure over hospitals and seeds."""
+    """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")
-    """Its mean less that of the one taken; NaN for that itself."""
+    """The difference of ``mean`` from that of the recommended method; NaN for the recommended method itself."""
     low: float = float("nan")
-    """The lower limit of the simultaneous interval of ``difference``; NaN where there is none."""
+    """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
     high: float = float("nan")
-    """The upper limit."""
+    """The upper limit of the simultaneous interval of ``difference``."""
     verdict: str = ""
     """``better``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
     also: tuple[str, ...] = ()
-    """The names of others that have the same figure at every hospital."""
+    """The names of the other methods with the same figure at every hospital."""
 
 
 @dataclass(frozen=True)
@@ -85,27 +86,27 @@ class Card:
     """The card of a comparison or of one run."""
 
     what: str
-    """What is predicted, for how many hospitals, patients and events, and what was run."""
+    """What is predicted, the numbers of hospitals, patients and events, and what was run."""
     headline: str
-    """What to do, with the facts that forbid use."""
+    """The recommendation, with the facts that forbid use."""
     lines: tuple[Line, ...]
-    """In the order of :data:`FACTS`."""
+    """The lines in the order of :data:`FACTS`."""
     ways: tuple[Way, ...]
-    """The one taken first, then references, then the others by their mean."""
+    """The rows: the recommended method, then references, then the other methods by their means."""
     use: Use
-    """What the model taken may be used for."""
+    """What the recommended model may be used for."""
     federate: Federate
     """Whether federating is better than training alone."""
     recommended: str | None
-    """The label of the strategy to take, as ``answer.json`` names it; None: none is recommended."""
+    """The label of the recommended strategy, as in ``answer.json``; None if no strategy is recommended."""
     taken: str
-    """The name of the model that the card is about, as on pages; may be empty."""
+    """The display name of the model that the card is about; may be empty."""
     predicts: str
-    """What is predicted, such as ``death in hospital``."""
+    """The predicted outcome, such as ``death in hospital``."""
     calibration: Mapping[str, Any] | None = None
-    """``estimate``, ``low``, ``high``, ``state``, ``at_least``, ``of``, ``named``; None: it was not measured."""
+    """``estimate``, ``low``, ``high``, ``state``, ``at_least``, ``of`` and ``named``; None if it was not measured."""
     harmed: Mapping[str, Any] | None = None
-    """``against``, ``at_least``, ``of``, ``named``; None: there is nothing to compare with."""
+    """``against``, ``at_least``, ``of`` and ``named``; None if there is no model to compare with."""
 
     @property
     def forbids(self) -> tuple[Line, ...]:
@@ -113,11 +114,11 @@ class Card:
         return tuple(line for line in self.lines if line.forbids)
 
     def line(self, fact: str) -> Line | None:
-        """The first line about ``fact``; None where there is none."""
+        """Return the first line about ``fact``, or None."""
         return next((line for line in self.lines if line.fact == fact), None)
 
     def as_json(self) -> dict[str, Any]:
-        """The part of ``answer.json`` that is the card's; what is not finite is None."""
+        """Return the card's part of ``answer.json``. Numbers that are not finite become None."""
         return {
             "predicts": self.predicts,
             "what": self.what,
@@ -134,7 +135,7 @@ class Card:
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Card:
-        """The card in the content of ``answer.json``."""
+        """Read the card from the content of ``answer.json``."""
         return Card(
             tree["what"],
             tree["headline"],
@@ -151,7 +152,7 @@ class Card:
 
 
 def _plain(part: Line | Way) -> dict[str, Any]:
-    """Its fields as JSON has them, with None for a number that is not finite."""
+    """Return the fields as JSON values. Numbers that are not finite become None."""
     fields = {field.name: getattr(part, field.name) for field in dataclass_fields(part)}
     return {name: _value(value) for name, value in fields.items()}
 

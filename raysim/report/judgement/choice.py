@@ -1,18 +1,19 @@
-"""Which method a comparison takes: the one place that decides it.
+"""Which method a comparison recommends: this module alone decides it.
 
-The reference was named before anything was seen, so it stands unless another method is better by intervals that hold
-together. Bytes decide between equals only: methods whose difference lies within :data:`EQUIVALENT` by such an interval.
-That no difference was found makes two methods no equals. Between models (learners) the simplest stands as the reference
-does: a more complex one has to be better.
+The reference is named before any result, so it is recommended unless another method is better by joint intervals. Bytes
+decide only between equivalent methods, whose difference lies within :data:`EQUIVALENT` by such an interval. Two methods
+are not equivalent merely because no difference was found. Among models (learners) the simplest has the role of the
+reference: a more complex model has to be better.
 
-===================================================== ======================================================
-some methods are better than the reference            of these, the best mean that no method is better than
-none is better than the reference                     the reference
-there is no reference, or each of the first is beaten the best mean that no method is better than
-then: no method is better than one of a simpler model of these of the simplest, the reference or the best mean
-then: an equal one moves :data:`LESS` of its bytes,   the equal one that moves fewest
-and its model is as simple or simpler
-===================================================== ======================================================
+A method is unbeaten if no other method is better. The rules apply in this order:
+
+- If the reference is unbeaten, choose the reference.
+- Otherwise choose the best mean of the unbeaten methods that are better than the reference. Without any, or without a
+  reference, choose the best mean of all unbeaten methods.
+- If an unbeaten method has a simpler model, choose the simplest model instead: with the reference method if that is
+  unbeaten, else with the best mean.
+- If an equivalent unbeaten method sends at most :data:`LESS` of the bytes, and its model is not more complex, choose
+  the one with the fewest bytes.
 """
 
 from __future__ import annotations
@@ -29,23 +30,27 @@ Flags = NDArray[np.bool_]
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
 LESS = 0.67
-"""The share of another's bytes from which on a method moves clearly fewer."""
+"""A method sends clearly fewer bytes if it sends at most this share of the other method's bytes."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The method that is taken."""
+    """The recommended method and the reason for it."""
 
     index: int
     """Its index among the methods."""
     why: Why
-    """``better`` than the reference; the ``reference`` itself; the best mean of those that none is better than
-    (``unbeaten``); of a ``simpler`` model than the one that would be taken for one of these reasons."""
-    equals: tuple[int, ...]
-    """The methods that are equal to it."""
-    instead_of: int | None = None
-    """The equal method in whose place it was taken because it moves clearly fewer bytes; None: bytes decided nothing.
+    """Why the method is recommended:
+
+    - ``better``: it is better than the reference.
+    - ``reference``: it is the reference itself.
+    - ``unbeaten``: it has the best mean of the methods that no other method is better than.
+    - ``simpler``: its model is simpler than that of the method that the other three reasons would choose.
     """
+    equals: tuple[int, ...]
+    """The methods that are equivalent to it."""
+    instead_of: int | None = None
+    """The equivalent method that it replaces because it sends clearly fewer bytes; None if bytes did not matter."""
 
 
 def choose(
@@ -56,13 +61,14 @@ def choose(
     reference: int | None,
     complexity: Sequence[int] | None = None,
 ) -> Choice:
-    """The method to take of ``E``, of which there is at least one.
+    """Choose one of ``E`` methods, ``E >= 1``.
 
-    - ``means [E]``: the headline figure of each, of which more is better.
+    - ``means [E]``: each method's headline figure; larger is better.
     - ``better [E, E]``: whether the row's method is better than the column's.
-    - ``equal [E, E]``: whether two are equal; symmetric, and False where either is better.
-    - ``traffic [E]``: bytes that each moves. ``reference``: its index; None where it was not run.
-    - ``complexity [E]``: the rank of each one's model, the simplest first; None: all have the same model.
+    - ``equal [E, E]``: whether two methods are equivalent; symmetric, and False where either is better.
+    - ``traffic [E]``: the bytes that each method sends.
+    - ``reference``: the index of the reference; None if it was not run.
+    - ``complexity [E]``: each model's rank, the simplest first; None if all methods have the same model.
     """
     ranks = [0] * len(traffic) if complexity is None else complexity
     values = np.asarray(means, dtype=np.float64)
@@ -88,5 +94,5 @@ def choose(
 
 
 def _best(values: NDArray[np.float64], among: Sequence[int]) -> int:
-    """The index of the largest mean, the first of equal ones; an undefined mean is the least."""
+    """Return the index of the largest mean, the first of equal means; undefined means rank last."""
     return max(among, key=lambda i: (-np.inf if np.isnan(values[i]) else values[i], -i))

@@ -1,4 +1,5 @@
-"""Makes the decision card of a comparison or a run from its results: what is taken, and the lines in order."""
+"""Compose the decision card of a comparison or a run from its results: the recommended method and the lines in
+order."""
 
 from __future__ import annotations
 
@@ -46,16 +47,16 @@ from raysim.strategies.shared.personalization import RECALIBRATED
 
 @dataclass(frozen=True)
 class Remarks:
-    """What other parts of a report have found that belongs on the card."""
+    """The findings of other parts of a report that belong on the card."""
 
     training: Line | None = None
-    """Whether models are trained to the end."""
+    """The line on whether models were trained to convergence."""
     leaks: tuple[Line, ...] = ()
-    """Features that may give the label away."""
+    """Lines on features that may leak the label."""
     cautions: tuple[str, ...] = ()
-    """Clauses that limit the headline, such as a rate at the edge of what was tried."""
+    """Clauses that limit the headline, such as a learning rate at the edge of the values that were tried."""
     unseen: Mapping[Key, Line] = field(default_factory=dict)
-    """By model, the line on hospitals that were left out in turn; empty where none were."""
+    """By model, the line on hospitals that were left out in turn; empty if none were."""
 
 
 NO_REMARKS = Remarks()
@@ -72,12 +73,14 @@ def comparison_card(
     remarks: Remarks = NO_REMARKS,
     compared: bool = True,
 ) -> Card:
-    """The card of a comparison.
+    """Compose the card of a comparison.
 
-    ``shown`` is its evidence, with labels as names; None where no headline figure is defined. Without ``results``
-    nothing is known of calibration, net benefit and harm. ``hospitals`` as in :mod:`raysim.report.tables`; ``names``
-    are what people call the models, and ``noise`` that of the first seed. Where nothing was ``compared``, nothing is
-    recommended.
+    - ``shown``: its evidence, with labels as names; None if no headline figure is defined.
+    - ``results``: needed for calibration, net benefit and harm; may be empty.
+    - ``hospitals``: the table of :mod:`raysim.report.tables`.
+    - ``names``: display names of the models.
+    - ``noise``: the noise of the first seed.
+    - ``compared``: whether methods were compared; if not, no method is recommended.
     """
     if shown is None:
         data, kind = data_of(results, hospitals, asked, None), reporting(hospitals)
@@ -98,7 +101,7 @@ def comparison_card(
     against = method if shown.base is None else shown.entries[shown.base]
     if alone is not None:
         against = alone
-        # Where both rank alike, the one whose risks are not off is taken.
+        # If both rank alike, the model with correct risks is recommended.
         right_alone = other is not None and own is not None and other.state != "warn" and own.state == "warn"
         to_alone = federates == "no" or (federates == "equal" and right_alone)
         if to_alone:
@@ -149,9 +152,9 @@ def run_card(
     noise: Mapping[Key, Noise] | None,
     remarks: Remarks = NO_REMARKS,
 ) -> Card:
-    """The card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
+    """Compose the card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
 
-    ``noise`` is None where groups of patients were not tested for this run by itself.
+    ``noise`` is None if groups of patients were not tested for this run alone.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label
@@ -204,7 +207,8 @@ def _composed(
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
-    """The card, its lines in order and its headline last; ``runs`` are all results, and the key of the model taken."""
+    """Compose the lines in order, and the headline last; ``runs`` are all results and the key of the
+    recommended model."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)
@@ -271,13 +275,13 @@ def _federate(called: Evidence) -> tuple[Federate, Line]:
 
 
 def _first_pair(shown: Evidence) -> Paired | None:
-    """A difference of the method that is taken, for what limits it."""
+    """Return a difference between the recommended method and another, for the line on the limits of the data."""
     others = [i for i in range(len(shown.entries)) if i != shown.best]
     return shown.pair(others[0], shown.best) if others else next(iter(shown.of_references), None)
 
 
 def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line:
-    """The line on training, which forbids use where it is the model taken that diverged."""
+    """Return the line on training; it forbids use if the recommended model diverged."""
     diverged = () if line.figure is None else line.figure["diverged"]
     titles = {result.title or result.label for result in results if result.label == key[0]}
     if titles.isdisjoint(diverged):
@@ -286,7 +290,7 @@ def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
-    """A line on a model that ranks better than models do, unless a feature gives the label away."""
+    """Warn of a model with an implausibly good ranking, unless a feature that leaks the label explains it."""
     text = unusually_high(level.difference) if kind.larger else ""
     return [Line("leaks", "warn", text, {"auroc": level.difference}, short=text.rstrip("."))] if text else []
 

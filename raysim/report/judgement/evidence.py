@@ -1,12 +1,14 @@
-"""What a comparison shows about its strategies: paired differences, and claims that hold jointly.
+"""The evidence of a comparison: paired differences between strategies, and claims that hold jointly.
 
-Differences are those of the headline figure (AUROC, or MAE) between two models at the same hospitals, weighted by test
-rows, with intervals for hospitals like these, in which patients and training seeds vary too
-(:mod:`raysim.statistics.differences.paired`). Claims come from intervals that hold together for all pairs of strategies
-(:mod:`raysim.statistics.differences.simultaneous`), and never from one training seed. Strategies that ended with
-equal models are one entry, and a recalibrated model stands for the one that it was made of. References (``yardstick``)
-are no federated methods and take no part in the claims; one of them, training alone, is compared with every method in a
-family of its own. Which method is taken is decided in :mod:`raysim.report.judgement.choice`.
+- A difference is that of the headline figure (AUROC or MAE) between two models at the same hospitals, weighted by test
+  rows. Its interval is for hospitals like these; patients and training seeds vary as well
+  (:mod:`raysim.statistics.differences.paired`).
+- Claims need intervals that hold jointly for all pairs of strategies
+  (:mod:`raysim.statistics.differences.simultaneous`), and more than one training seed.
+- Strategies with equal final models form one entry. A recalibrated model belongs to the entry of its original model.
+- References (``yardstick``) are not federated methods, and claims exclude them. Only training alone is compared with
+  every method, in a separate family of intervals.
+- :mod:`raysim.report.judgement.choice` decides which method is recommended.
 """
 
 from __future__ import annotations
@@ -31,78 +33,87 @@ from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
 
 FEWEST_SMALL = 5
-"""The fewest small hospitals of which a difference is reported by itself."""
+"""The difference at small hospitals is reported only if at least this many small hospitals define it."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A federated method: one model, or several with the same headline figure at every hospital."""
+    """A federated method: one model, or several models with the same headline figure at every hospital."""
 
     name: str
-    """The label of the reference if it is a member, else of the first, unless another moves clearly fewer bytes."""
+    """The label of the reference if it is a member, else of the first member, unless another sends clearly
+    fewer bytes."""
     key: Key
-    """The key of that member."""
+    """The key of the member that gives the entry its name."""
     bytes: float
-    """The bytes that it moves, set-up included, the mean over seeds."""
+    """The bytes that this member sends, set-up included, the mean over seeds."""
     members: tuple[Key, ...]
-    """The keys of all strategies and models that ended equal."""
+    """The keys of all strategies and models with equal final models."""
     called: tuple[str, ...]
-    """The names of these."""
+    """The names of ``members``."""
     level: Paired
-    """Its mean headline figure, as its difference from 0."""
+    """The mean headline figure, stored as its difference from 0."""
     learner: str = ""
-    """What tables call its model; empty where they do not say."""
+    """The table's name for the kind of model; empty if the table has none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is shown about ``E`` entries, compared in pairs."""
+    """The evidence on ``E`` entries, compared in pairs."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
     entries: tuple[Entry, ...]
     """The federated methods, in the order in which they first appear."""
     references: tuple[Entry, ...]
-    """Models that are no federated methods, such as local training."""
+    """Models that are not federated methods, such as local training."""
     differences: dict[tuple[int, int], Paired]
     """``entries[i] - entries[j]`` for ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
-    """Intervals of these differences, which hold jointly."""
+    """The intervals of ``differences``, which hold jointly."""
     better: NDArray[np.bool_]
-    """``[i, j]``: whether i is shown to be better than j, ``[E, E]``."""
+    """``[i, j]``: whether entry i is demonstrably better than entry j, ``[E, E]``."""
     front: NDArray[np.bool_]
-    """The entries that no other dominates on the headline figure and the worst decile, ``[E]``. An entry dominates
-    another if it is shown better on one of the two, and the other is shown better on neither. The worst decile only
-    counts where enough hospitals are judged."""
+    """The entries that no other entry dominates on the headline figure and the worst decile, ``[E]``.
+
+    An entry dominates another if it is demonstrably better on one of the two, and the other is better on neither. The
+    worst decile only counts if enough hospitals are judged.
+    """
     base: int | None
-    """The entry of the reference strategy; None where that was not run, or is not a federated method."""
+    """The index of the reference strategy's entry; None if it was not run or is not a federated method."""
     choice: Choice
-    """Which entry is taken, and why."""
+    """The recommended entry, with the reason."""
     of_references: tuple[Paired, ...]
-    """The difference of each reference from the entry that is taken."""
+    """The difference of each reference from the recommended entry."""
     alone: int | None
-    """Which of ``references`` is training alone, of several models the one with the best mean; None where that was not
-    run."""
+    """The index of training alone in ``references``; of several models the best mean. None if it was not run."""
     over_alone: tuple[Paired, ...]
-    """The difference of each entry from training alone; empty without it."""
+    """The difference of each entry from training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
-    """Intervals of these, which hold jointly over the entries, and over all models that hospitals train alone."""
+    """The intervals of ``over_alone``. They hold jointly over the entries and over all models that hospitals train
+    alone."""
     over_alone_small: AtSome | None
-    """The difference of the entry that is taken from training alone at the hospitals with fewer training rows than the
-    median; None where :data:`FEWEST_SMALL` of them do not define both."""
+    """The difference of the recommended entry from training alone at small hospitals.
+
+    Small hospitals have fewer training rows than the median. None if fewer than :data:`FEWEST_SMALL` of them define
+    both figures.
+    """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """At how many hospitals the taken method or training alone was trained on one class, and their difference at the
-    others; None where that is nowhere."""
+    """How many hospitals have only one class in training, and the difference from training alone at the other
+    hospitals.
+
+    None if there are no such hospitals.
+    """
     learners: tuple[str, ...] = ()
-    """What tables call the models, from the simplest on; empty where they do not say."""
+    """The tables' names for the kinds of models, the simplest first; empty if the tables have none."""
 
     @property
     def one_seed(self) -> bool:
-        """Whether there is one training seed alone, which can show nothing about ways of training."""
+        """Whether there is only one training seed, which cannot compare methods of training."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
 
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
-        """The same evidence with other names for strategies and models."""
+        """Return the same evidence with other names for strategies and models."""
 
         def entry(original: Entry) -> Entry:
             return replace(original, name=names[original.key], called=tuple(names[key] for key in original.members))
@@ -111,46 +122,47 @@ class Evidence:
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """The mean of the headline figure of each entry, by which what is subtracted bounds a difference."""
+        """Each entry's mean headline figure, which bounds differences from it."""
         return tuple(entry.level.difference for entry in self.entries)
 
     @property
     def dominated(self) -> frozenset[Key]:
-        """The strategies and models that another dominates, in answer, ``comparison.csv`` and figures alike."""
+        """The dominated strategies and models; the answer, ``comparison.csv`` and figures all use this set."""
         return frozenset(key for k in np.flatnonzero(~self.front) for key in self.entries[k].members)
 
     @property
     def unbeaten(self) -> list[int]:
-        """The entries that no other is shown to be better than."""
+        """The entries that no other entry is demonstrably better than."""
         return [i for i in range(len(self.better)) if not self.better[:, i].any()]
 
     @property
     def best(self) -> int:
-        """The entry that is taken."""
+        """The index of the recommended entry."""
         return self.choice.index
 
     @property
     def difference_shown(self) -> bool:
-        """Whether any entry is shown to differ from the reference strategy, or without one, from another."""
+        """Whether any entry demonstrably differs from the reference strategy. Without a reference: whether any two
+        differ."""
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
 
     def pair(self, i: int, j: int) -> Paired:
-        """The difference of two entries, of the first listed less the other."""
+        """Return the difference of two entries: the entry listed first less the other."""
         return self.differences[min(i, j), max(i, j)]
 
     def between(self, i: int, j: int) -> tuple[float, Limits]:
-        """``entries[i] - entries[j]`` with its interval."""
+        """Return ``entries[i] - entries[j]`` with its interval."""
         if i < j:
             return self.differences[i, j].difference, self.intervals[i, j]
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Training alone less ``entries[i]``, with the interval that holds jointly over the entries, as it is printed:
-        cut to what is possible, :data:`raysim.report.possible.NOTHING` where it then says nothing.
+        """Return training alone less ``entries[i]``, with its joint interval over the entries as it is printed.
 
-        Only where training alone was run.
+        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Needs a
+        run of training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -158,7 +170,8 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """The interval of ``of_references[r]``, as it is printed; of training alone that of :meth:`alone_less`."""
+        """Return the printed interval of ``of_references[r]``; for training alone the interval of
+        :meth:`alone_less`."""
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
@@ -171,12 +184,15 @@ def evidence(
     sent: Sent | None = None,
     alone: Collection[str] = (),
 ) -> Evidence | None:
-    """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
+    """Collect the evidence of a comparison's runs; None if no hospital has the headline figure of any strategy.
 
-    ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with, ``alone`` the labels of those in which hospitals train alone; ``sent`` is what hospitals sent of the
-    models (:func:`raysim.report.panel.sent`), for the variance of patients. Where all strategies are references, they
-    are compared as if they were not.
+    - ``per_seed`` and ``hospitals``: tables as in :mod:`raysim.report.tables`.
+    - ``reference``: the strategy that the others are compared with.
+    - ``sent``: the statistics that hospitals sent of the models (:func:`raysim.report.panel.sent`), for the variance
+      over patients.
+    - ``alone``: the labels of strategies in which hospitals train alone.
+
+    If all strategies are references, they are compared like methods.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -246,8 +262,10 @@ def evidence(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """At how many hospitals one of two models was trained on one class alone, and their difference at the others; None
-    where that is nowhere.
+    """Count the hospitals that trained one of the two models on one class only; compare the models at the other
+    hospitals.
+
+    Returns None if there are no such hospitals.
     """
     if "trained" not in hospitals:
         return None
@@ -259,7 +277,7 @@ def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alon
 
 
 def _at_small(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> AtSome | None:
-    """Their difference at the hospitals with fewer training rows than the median; None where that is too few."""
+    """Compare both models at the hospitals with fewer training rows than the median; None if these are too few."""
     if "n_train" not in hospitals:
         return None
     compared = hospitals[hospitals["strategy"].isin([taken[0], alone[0]])]
@@ -279,7 +297,7 @@ def _turned(interval: Limits) -> Limits:
 
 
 def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """``[i, j]``: whether the ``intervals`` of differences show i to be better than j, ``[E, E]``."""
+    """``[i, j]``: whether the ``intervals`` of differences demonstrate that entry i is better than j, ``[E, E]``."""
     better = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
         if interval.shows:
@@ -289,9 +307,9 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 
 
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Which entries are equal: the joint interval of their difference lies within what does not matter, ``[E, E]``.
+    """Find equivalent entries: the joint interval of their difference lies within the equivalence margin, ``[E, E]``.
 
-    Only for the AUROC: of an error in its own unit nobody has said what does not matter.
+    Only for the AUROC: the margin of an error depends on its unit, and is not defined.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
@@ -302,10 +320,10 @@ def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Lim
 def _entries(
     panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float], reference: str
 ) -> list[Entry]:
-    """One entry for each judged model, or group of equal ones.
+    """Make one entry for each judged model or group of equal models.
 
-    A group is called by the strategy ``reference`` if that is one of it, else by its first, unless another moves
-    clearly fewer bytes.
+    A group has the name of the strategy ``reference`` if it is a member, else of its first member, unless another
+    member sends clearly fewer bytes.
     """
     groups: list[list[Key]] = []
     for key in keys:
@@ -327,20 +345,20 @@ def _entries(
 
 
 def _same(panel: Panel, first: Key, second: Key) -> bool:
-    """Whether two models have equal figures at every hospital, and are defined at the same hospitals."""
+    """Whether two models are defined at the same hospitals and have equal figures there."""
     pair = panel.difference(first, second)
     alone = [panel.difference(key, key).hospitals for key in (first, second)]
     return pair.equal and alone == [pair.hospitals] * 2
 
 
 def _called(keys: Sequence[Key]) -> tuple[str, ...]:
-    """Labels, with the model served where a label occurs twice."""
+    """Return the labels; the model's name follows if a label occurs more than once."""
     alone = len({strategy for strategy, _ in keys}) == len(keys)
     return tuple(strategy if alone else f"{strategy} ({model})" for strategy, model in keys)
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """The bytes of each model's strategy, set-up included: the mean over seeds; 0 where the table has none."""
+    """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none."""
     columns = [name for name in ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up") if name in rows]
     if not columns:
         return dict.fromkeys(keys, 0.0)

@@ -1,4 +1,7 @@
-"""What is said of groups of patients: claims from the gaps within hospitals alone; what the gap over all rows mixes."""
+"""Sentences on groups of patients: claims come only from gaps within hospitals.
+
+The gap over all rows mixes differences between groups with differences between hospitals.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ CANNOT = "within hospitals it cannot be judged"
 
 
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
-    """What the gaps of all attributes show within hospitals, and that hospitals differ which treat the groups."""
+    """Describe the gaps of all attributes within hospitals, and whether groups go to different hospitals."""
     lines = [
         f"Within hospitals the model {ranking(gap)} by {gap.attribute}: {figures(gap)}." for gap in gaps if gap.shown
     ]
@@ -34,7 +37,7 @@ def sentences(gaps: Sequence[WithinGap]) -> list[str]:
 
 
 def ranking(gap: WithinGap) -> str:
-    """Whom a shown gap favours, as a verb phrase about the model."""
+    """Say which group a demonstrated gap favours, as a verb phrase about the model."""
     first_better = (gap.estimate > 0) == gap.larger
     better, worse = gap.groups if first_better else gap.groups[::-1]
     if gap.larger:
@@ -43,7 +46,7 @@ def ranking(gap: WithinGap) -> str:
 
 
 def figures(gap: WithinGap) -> str:
-    """The gap with its interval, and p; where none is shown, what would have been found."""
+    """Format the gap with its interval and p-value; without a demonstrated gap, also the detectable size."""
     digits = _digits(gap)
     value = f"{signed(gap.estimate, digits)}, {interval(gap)}"
     if gap.shown:
@@ -55,7 +58,7 @@ def figures(gap: WithinGap) -> str:
 
 
 def interval(gap: WithinGap) -> str:
-    """The interval for these hospitals."""
+    """The interval for these hospitals, formatted."""
     if not np.isfinite([gap.low, gap.high]).all():
         return "no limits"
     digits = _digits(gap)
@@ -63,12 +66,12 @@ def interval(gap: WithinGap) -> str:
 
 
 def chance(gap: WithinGap) -> str:
-    """How often groups that are served alike differ as much; never 0."""
+    """The p-value: how often equally treated groups differ as much; never 0."""
     return words.chance(gap.p)
 
 
 def treated(gap: WithinGap) -> str:
-    """That the groups go to hospitals which differ, where that is shown; else empty."""
+    """Say that groups go to hospitals that differ, if that is demonstrated; else empty."""
     of = gap.composition
     if not of.low * of.high > 0:
         return ""
@@ -85,7 +88,7 @@ def treated(gap: WithinGap) -> str:
 
 
 def _digits(gap: WithinGap) -> int:
-    """Decimals of a difference: three of AUROC, of errors as many as three significant digits of its limits need."""
+    """The decimals of a difference: three for AUROC; for errors, enough for three significant digits of the limits."""
     if gap.larger:
         return 3
     largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))

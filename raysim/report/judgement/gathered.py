@@ -1,4 +1,4 @@
-"""The figures that the lines of a decision card are made from, gathered from results and tables."""
+"""Collect the figures behind the lines of a decision card from results and tables."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from raysim.storage.clinical_tables import EQUITY
 
 @dataclass(frozen=True)
 class Asked:
-    """What the configuration says that a card needs."""
+    """The part of the configuration that a card needs."""
 
     predicts: str
-    """What is predicted."""
+    """The predicted outcome."""
     part: str
     """The part of the rows that is evaluated."""
     clinical: ClinicalSection | None
-    """The clinical figures; None: there are none."""
+    """The settings of the clinical figures; None if there are none."""
     counted: bool
-    """Whether rows may be counted."""
+    """Whether row counts are public."""
 
 
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
-    """What the figures of the model ``key`` are of; of no model, that none is judged."""
+    """Describe the data behind the figures of the model ``key``; without a model, no hospital is judged."""
     kind, rows, events = reporting(hospitals), None, None
     if results and asked.counted:
         federation = results[0].federation
@@ -81,7 +81,7 @@ def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, ke
 
 
 def _outside(table: pd.DataFrame) -> tuple[str, ...]:
-    """The hospitals that are evaluated and have no rows in training or validation, under any seed."""
+    """Return the evaluated hospitals without rows in training or validation under any seed."""
     if not {"n_train", "n_validation"} <= set(table):
         return ()
     rows = table.groupby("hospital", sort=False)[["n_train", "n_validation", "n_test"]].sum()
@@ -90,18 +90,18 @@ def _outside(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _trained(result: Result) -> bool:
-    """Whether a round was played; of predictions, which have no model, that is taken for granted."""
+    """Whether any round was run; True for plain predictions, which have no model."""
     return not result.outcome.models.size or any(row.round > 0 for row in result.outcome.rounds)
 
 
 def unseen_of(results: Sequence[Result], hospitals: pd.DataFrame, key: Key, data: Data, kind: TaskKind) -> Line:
-    """How the model ``key`` does at hospitals that gave nothing to its training, if there are any."""
+    """Write the line on the model ``key`` at hospitals outside its training, if there are any."""
     level = Panel.of(hospitals[hospitals["hospital"].isin(data.outside)], sent(results)).level(key)
     return unseen(kind, data, level, level_interval(kind, level)[0])
 
 
 def _outcomes(results: Sequence[Result], key: Key) -> dict[int, Outcome]:
-    """By seed, the runs that have the model."""
+    """The outcomes of the runs that have the model, by seed."""
     return {
         result.seed: result.outcome for result in results if result.label == key[0] and key[1] in result.outcome.figures
     }
@@ -112,13 +112,13 @@ def _scores(results: Sequence[Result], key: Key) -> list[ScoreCounts]:
 
 
 def useful_of(results: Sequence[Result], key: Key, clinical: ClinicalSection | None) -> Usefulness | None:
-    """Whether acting on a model is worth it; None where scores were not counted."""
+    """Measure whether acting on a model is worth it; None if scores were not counted."""
     counts = _scores(results, key)
     return None if clinical is None or not counts else usefulness(counts, clinical.counted_at, clinical.act_at)
 
 
 def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
-    """The calibration of a model, the mean over seeds; None where scores were not counted."""
+    """Return the calibration of a model, the mean over seeds; None if scores were not counted."""
     counts = _scores(results, key)
     if not counts:
         return None
@@ -126,7 +126,7 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
     ratio, low, high, rows, expected = (
         np.array([getattr(each, name) for each in together]) for name in ("ratio", "low", "high", "rows", "expected")
     )
-    most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # where every row is an event
+    most = float(np.mean(rows / np.where(expected > 0, expected, np.nan)))  # the ratio if every row were an event
     pooled = over_seeds(ratio, low, high, within=(0.0, most if np.isfinite(most) else np.inf))
     folders = [r.folder for r in results if r.label == key[0] and key[1] in r.outcome.scores]
     chances = [
@@ -142,10 +142,10 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 
 
 def most_seeds(p: Sequence[float]) -> float:
-    """The p-value of several seeds' models together, which test many of the same rows; NaN without any.
+    """Combine the p-values of several seeds' models, which share many test rows; NaN without any.
 
-    Twice the median, the upper of two, which holds whatever the seeds share (Meinshausen, Meier and Buehlmann 2009). Of
-    two seeds the larger.
+    Returns twice the (upper) median, which is valid under any dependence (Meinshausen, Meier and Buehlmann 2009). For
+    two seeds it uses the larger p-value.
     """
     if len(p) < 3:
         return max(p, default=float("nan"))
@@ -153,13 +153,14 @@ def most_seeds(p: Sequence[float]) -> float:
 
 
 def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
-    """How often hospitals that are calibrated alike in the large differ as much."""
+    """The p-value of equal calibration in the large at all hospitals."""
     of = equity[(equity["model"].astype(str) == model) & (equity["figure"] == "calibration_in_the_large")]
     return float(of["p"].iloc[0]) if len(of) else float("nan")
 
 
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
-    """Whom the model harms; nothing where there is no other model, or for other labels than two classes."""
+    """Find the hospitals that the model harms; None without another model, or for labels that do not have two
+    classes."""
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
     sides = []
@@ -171,10 +172,11 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 
 
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
-    """The interval of a model's mean headline figure, and whether it is for hospitals like these.
+    """Return the interval of a model's mean headline figure, and whether it is for hospitals like these.
 
-    That for hospitals like these, unless it holds the AUROC of a coin, and the interval for these hospitals and trained
-    models does not: a few unlike hospitals, or two seeds, do not make a model that ranks well one that does not.
+    It is for hospitals like these, except where that interval includes an AUROC of 0.5 and the interval for these
+    hospitals and trained models does not. A few dissimilar hospitals, or two seeds, are no evidence against a good
+    ranking.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -188,8 +190,9 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 
 
 def _without_spread(auroc: float, data: Data) -> Limits:
-    """The score interval of a mean AUROC of 0 or 1, which has no variance of its own: by Hanley and McNeil's variance
-    at each hospital's rows, weighted as the mean is.
+    """The score interval of a mean AUROC of 0 or 1, whose estimated variance is 0.
+
+    It uses Hanley and McNeil's variance at each hospital's rows, with the weights of the mean.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0
@@ -204,8 +207,10 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 
 
 def visible_sizes(shown: Evidence) -> list[float]:
-    """The smallest differences from the method taken that four of five such comparisons would show; infinite where no
-    difference that is possible is as large."""
+    """The smallest differences from the recommended method that this comparison detects with 80 % power.
+
+    Infinity where no possible difference is that large.
+    """
     if shown.one_seed:
         return []
     others = (i for i in range(len(shown.entries)) if i != shown.best)

@@ -1,6 +1,7 @@
-"""How much evidence a page has: how many hospitals are judged, with how many rows of the rarer class.
+"""How much evidence a page has: the number of judged hospitals and their rows of the rarer class.
 
-A hospital's AUROC is as certain as its rarer class is large: 2 rows without the event among 25 are as few as 2 events.
+The rarer class determines the precision of a hospital's AUROC: 2 rows without the event among 25 are as few as 2
+events.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from raysim.report import svg
 from raysim.report.naming import Key
 
 NAMED = 5
-"""Hospitals that a sentence names; others are counted."""
+"""The largest number of hospitals that a sentence names; the rest are counted."""
 
 BINS = ((0, 0), (1, 9), (10, 49), (50, 10**12))
-"""Ranges of rows of the rarer class that are counted together, both ends included."""
+"""The ranges by which rows of the rarer class are grouped, both ends included."""
 
 FEW = 10
-"""Rows of the rarer class below which a hospital is marked wherever it is listed: its own figure says little."""
+"""A hospital with fewer rows of the rarer class than this is marked as uncertain wherever it is listed."""
 
 
 def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
-    """The rows of the rarer of two classes at each hospital, from its ``events [H]`` and all its ``rows [H]``.
+    """Return the rows of the rarer of two classes at each hospital, from its ``events [H]`` and all its ``rows [H]``.
 
     >>> rarer([23, 0, 5], [25, 9, 100]).tolist()
     [2.0, 0.0, 5.0]
@@ -37,9 +38,10 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 
 
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
-    """A table a seed with a row a hospital: under the first model listed that is defined there, if any is.
+    """Return one table for each seed with one row for each hospital.
 
-    Where the label has an event, ``rarer`` is the number of rows of the rarer class.
+    The row is from the first listed model with a defined figure, if there is one. If the label has an event, ``rarer``
+    is the number of rows of the rarer class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
@@ -52,12 +54,12 @@ def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _has_events(table: pd.DataFrame) -> bool:
-    """Whether the label has an event: more than two classes, and numbers, have none."""
+    """Whether the label has an event; labels with more than two classes, and numbers, have none."""
     return "events_test" in table and bool(table["events_test"].notna().any())
 
 
 def _means(tables: Sequence[pd.DataFrame], column: str) -> NDArray[np.float64]:
-    """By hospital, the mean of a count over seeds."""
+    """Return each hospital's mean count over seeds."""
     stacked = pd.concat([table[["hospital", column]] for table in tables])
     return stacked.groupby("hospital", sort=False)[column].mean().to_numpy(np.float64)
 
@@ -69,19 +71,20 @@ def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
 
 
 def _range(counts: Sequence[float]) -> str:
-    """A count, or a range where seeds differ."""
+    """Format a count; a range if seeds differ."""
     low, high = min(counts), max(counts)
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def _judged(judged: Sequence[int], hospitals: int) -> str:
-    """How many of the ``hospitals`` are ``judged``, by seed."""
+    """Say how many of the ``hospitals`` are judged; ``judged`` has one count for each seed."""
     return f"{_range(judged)} of {counted(hospitals, 'hospital')} {'is' if max(judged) == 1 else 'are'} judged"
 
 
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
-    """How many hospitals are judged, with how many rows and events; of several seeds, from the least to the most, and
-    of a hospital the mean.
+    """Say how many hospitals are judged, with how many rows and events.
+
+    Counts of several seeds are ranges; counts of a single hospital are means over seeds.
     """
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
@@ -103,7 +106,8 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
 
 
 def marks(hospitals: pd.DataFrame) -> dict[str, str]:
-    """By the name of each hospital with fewer than :data:`FEW` rows of the rarer class, how many it has, in words."""
+    """For each hospital with fewer than :data:`FEW` rows of the rarer class: its name, and a phrase on how many
+    it has."""
     if not _has_events(hospitals):
         return {}
     tables = _of_seeds(hospitals)
@@ -116,10 +120,10 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]:
-    """Sentences on models that nobody has trained at some hospitals, and on those of hospitals with one class.
+    """Sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
 
-    ``called`` are the names of strategies and models; ``hospitals`` says in ``trained`` which were trained, as
-    :func:`raysim.storage.run_tables.hospitals_table` does. Of several seeds, a hospital counts if it does under any.
+    ``called`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
+    :func:`raysim.storage.run_tables.hospitals_table`. A hospital counts if it qualifies under any seed.
     """
     if "trained" not in hospitals:
         return []
@@ -137,7 +141,7 @@ def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]
 
 
 def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> list[str]:
-    """For each model, at how many and which hospitals ``trained`` is ``state``; nothing where it is nowhere."""
+    """List, for each model, the hospitals where ``trained`` is ``state``; models without such hospitals are omitted."""
     of, parts = hospitals["hospital"].nunique(), []
     keyed = hospitals if "strategy" in hospitals else hospitals.assign(strategy="")
     for (strategy, model), theirs in keyed[keyed["trained"] == state].groupby(["strategy", "model"], sort=False):
@@ -148,13 +152,13 @@ def _places(hospitals: pd.DataFrame, state: str, called: Mapping[Key, str]) -> l
 
 
 def _events(tables: Sequence[pd.DataFrame]) -> str:
-    """Events of all hospitals, by seed, such as ``15 to 16 events``."""
+    """Say how many events all hospitals have, such as ``15 to 16 events`` if seeds differ."""
     counts = [float(np.nansum(table["events_test"].to_numpy(float))) for table in tables]
     return f"{_range(counts)} {'event' if max(counts) == 1 else 'events'}"
 
 
 def number_of(rows: float) -> str:
-    """A number of rows as text; the mean over seeds may not be whole.
+    """Format a number of rows; a mean over seeds may be fractional.
 
     >>> number_of(3.0), number_of(1.4), number_of(1234.0)
     ('3', '1.4', '1,234')
@@ -163,7 +167,7 @@ def number_of(rows: float) -> str:
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """How many hospitals have how many rows of the rarer class, the mean over seeds; none without events."""
+    """A bar chart of hospitals by their number of rows of the rarer class, means over seeds; none without events."""
     if not _has_events(hospitals):
         return []
     tables = _of_seeds(hospitals)

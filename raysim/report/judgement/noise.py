@@ -1,7 +1,7 @@
 """How much of the differences between hospitals, and between groups of patients, chance alone explains.
 
-Runs with other seeds test on largely the same patients, so their figures are no independent evidence: tests and
-intervals come from the first seed alone, which is named (:mod:`raysim.statistics.chance.noise_floor`).
+Runs with different seeds test on largely the same patients, so they are not independent evidence. Tests and intervals
+use the first seed only, and name it (:mod:`raysim.statistics.chance.noise_floor`).
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.statistics.patient_groups.within import WithinGap
 
 DRAWS = 200
-"""Federations simulated for each true spread that is tried: a third of a second for 208 hospitals."""
+"""The number of federations simulated for each true spread: a third of a second for 208 hospitals."""
 
 FEWEST_DRAWS = 40
-"""The fewest that can exclude a spread of 0 at 2.5 % on each side: one in 41 is less."""
+"""The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""Simulated hospitals for each spread, a few seconds; above 50,000 hospitals there are fewer draws than ``DRAWS``."""
+"""The largest number of simulated hospitals for each spread; more than 50,000 hospitals reduce the federations below
+``DRAWS``."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """One model's differences between hospitals and between patients, compared with chance, for one training seed."""
+    """The differences of one model between hospitals and between patients, compared with chance, for one
+    training seed."""
 
     seed: int
     """The training seed."""
     floor: NoiseFloor
-    """Spread over hospitals."""
+    """The spread over hospitals."""
     slope: SizeSlope
-    """The slope of AUROC on hospitals' size."""
+    """The slope of AUROC on hospital size."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
-    """Gaps between groups of patients within hospitals by attribute; only of the headline model of a strategy."""
+    """By attribute, the gap between groups of patients within hospitals; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """By attribute, the largest difference of groups over all rows, which mixes groups with their hospitals."""
+    """By attribute, the largest difference between groups over all rows, which mixes groups with their hospitals."""
 
     def sentences(self) -> list[str]:
-        """Sentences on what these differences show."""
+        """Describe these differences in sentences."""
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))
@@ -63,7 +65,7 @@ class Noise:
 
 
 def size_sentence(slope: SizeSlope) -> str:
-    """A sentence on whether larger hospitals are shown to be served better."""
+    """Say whether the AUROC demonstrably depends on hospital size."""
     if not np.isfinite([slope.slope, slope.low, slope.high]).all():
         return "Whether AUROC depends on hospitals' size cannot be estimated."
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
@@ -74,7 +76,8 @@ def size_sentence(slope: SizeSlope) -> str:
 
 
 def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
-    """The slope of hospitals' AUROC on their size, from what each sends; undefined where none has both classes."""
+    """Estimate the slope of AUROC on hospital size from each hospital's sums; undefined if no hospital has both
+    classes."""
     curve = common_curve(sums)
     judged = curve.judged
     if not judged.any():
@@ -84,21 +87,22 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """How many federations of ``hospitals`` are simulated for each spread, so that a million take a minute."""
+    """Return the number of simulated federations for each spread; it falls with ``hospitals``, so a million take a
+    minute."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
-    """The noise of every model served by the runs of the first seed; empty for labels of several classes.
+    """Compute the noise of every model of the first seed's runs; empty for labels of several classes.
 
-    For real labels it is that of the mean absolute error, without a slope on size and without intervals of gaps.
+    For real labels it is the noise of the mean absolute error, without a slope on size and without intervals of gaps.
     """
     if not results:
         return {}
     first = results[0].seed
     if results[0].federation.task is REGRESSION:
         return _of_errors([result for result in results if result.seed == first], minimum_events)
-    # All models share the draws, so that they differ by their figures alone.
+    # All models share the random numbers, so that only their figures differ.
     chance = Chance(lambda: stream(first, "noise floor"))
     return {
         (result.label, model): Noise(
@@ -121,7 +125,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
 
 def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, str], Noise]:
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
-    # The same deals of errors for all.
+    # All models share the random assignments of errors.
     chance = Chance(partial(stream, results[0].seed, "noise floor"))
     return {
         (result.label, model): Noise(
@@ -147,20 +151,23 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
 
 
 def _gaps(outcome: Outcome, model: str) -> tuple[Mapping[str, WithinGap], Mapping[str, float]]:
-    """The gaps between groups of patients of the headline model, and those over all rows."""
+    """Return the headline model's gaps between groups of patients, and the gaps over all rows."""
     if model != list(outcome.figures)[-1]:
         return {}, {}
     return outcome.gaps, {attribute: outcome.metrics[model][f"{attribute}_gap"] for attribute in outcome.gaps}
 
 
 def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
-    """``noise.csv``: a row a strategy, model and figure of dispersion; empty cells are undefined.
+    """Return ``noise.csv``: one row for each strategy, model and figure of dispersion; empty cells are undefined.
 
-    ``value`` on the test rows; ``floor`` with ``floor_low`` and ``floor_high``, what equal service shows; ``p``, how
-    often it shows one as bad; ``excess`` with its interval, what a true spread adds to the floor; ``true`` with its
-    interval, the figure without test noise. ``size_slope`` is per unit of ln stays, with its interval as ``true``.
-    ``<attribute>_within`` is a gap within hospitals with its interval as ``true``; ``<attribute>_gap``, over all rows,
-    has no test.
+    - ``value``: the figure on the test rows.
+    - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
+    - ``p``: the probability of a figure as bad under equal true performance.
+    - ``excess`` with its interval: what a true spread adds to the floor.
+    - ``true`` with its interval: the figure without test noise.
+
+    ``size_slope`` is per unit of ln stays, with its interval in ``true``. ``<attribute>_within`` is a gap within
+    hospitals with its interval in ``true``; ``<attribute>_gap`` is over all rows and has no test.
     """
     return pd.DataFrame(_rows(noise_of))
 

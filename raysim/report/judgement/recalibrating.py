@@ -1,7 +1,8 @@
-"""What recalibration would change, in words: whether it is worth its labelled rows, and what it did where it was done.
+"""The effect of recalibration in words: whether it is worth its labelled rows, and its effect where it was done.
 
-The estimate for a model that was not recalibrated is from halves of its validation rows
-(:mod:`raysim.statistics.clinical.recalibration_benefit`); what it did is measured on test rows.
+The estimate for a model without recalibration uses halves of its validation rows
+(:mod:`raysim.statistics.clinical.recalibration_benefit`). The effect of a completed recalibration is measured on test
+rows.
 """
 
 from __future__ import annotations
@@ -26,35 +27,36 @@ from raysim.statistics.levels import ALPHA
 
 @dataclass(frozen=True)
 class Proposal:
-    """Whether to recalibrate by empirical Bayes."""
+    """Whether to recalibrate by empirical Bayes, and why."""
 
     worth: bool
-    """Whether it is recommended: hospitals demonstrably differ, have the rows, and log loss would fall."""
+    """Whether recalibration is recommended: hospitals demonstrably differ, have enough rows, and log loss would
+    fall."""
     text: str
-    """Why, with what it would change and cost, in one sentence or two."""
+    """The reason, with the estimated effect and cost, in one or two sentences."""
     log_loss: float
-    """The estimated change of log loss, the mean over seeds; NaN where nothing could be judged."""
+    """The estimated change of log loss, the mean over seeds; NaN if it cannot be estimated."""
     labelled: float
-    """The labelled rows that it takes at the median hospital."""
+    """The number of labelled rows needed at the median hospital."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What recalibration did on test rows, the mean over seeds."""
+    """The effect of recalibration on test rows, means over seeds."""
 
     before: float
-    """Log loss over all test rows without it."""
+    """Log loss over all test rows without recalibration."""
     after: float
-    """Log loss with it."""
+    """Log loss over all test rows with recalibration."""
 
     @property
     def harms(self) -> bool:
-        """Whether risks are worse with it."""
+        """Whether recalibration raises log loss."""
         return self.after > self.before
 
     @property
     def text(self) -> str:
-        """A sentence."""
+        """Describe the effect in a sentence."""
         change = f"from {self.before:.4f} to {self.after:.4f}"
         if self.harms:
             return f"Recalibration raises log loss on test rows {change}: the model without it has better risks."
@@ -62,7 +64,7 @@ class Effect:
 
 
 def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
-    """The ``line`` on the calibration of the model ``key``, with what recalibration did to it or would do."""
+    """Add the effect of recalibration, done or proposed, to the calibration ``line`` of the model ``key``."""
     done = effect(results, key)
     if done is not None:
         remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")
@@ -79,9 +81,9 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
-    """Whether to recalibrate the model ``key`` of these runs; None where scores were not counted.
+    """Propose whether to recalibrate the model ``key`` of these runs; None if scores were not counted.
 
-    ``spread``: the p of equally calibrated hospitals that differ as much.
+    ``spread`` is the p-value of equal calibration at all hospitals.
     """
     strategy, model = key
     outcomes = [result.outcome for result in results if result.label == strategy]
@@ -118,7 +120,7 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
 
 
 def _changed(change: float) -> str:
-    """What happens to log loss, as a verb phrase.
+    """Describe the change of log loss, as a verb phrase.
 
     >>> _changed(-0.0013), _changed(0.00001)
     ('lower log loss by 0.0013', 'leave log loss as it is')
@@ -129,7 +131,7 @@ def _changed(change: float) -> str:
 
 
 def effect(results: Sequence[Result], key: Key) -> Effect | None:
-    """What recalibration did to the model ``key``; None where that is not a recalibrated one."""
+    """Measure the effect of recalibration on the model ``key``; None if it is not a recalibrated model."""
     strategy, model = key
     pairs = []
     for result in results:
@@ -142,13 +144,13 @@ def effect(results: Sequence[Result], key: Key) -> Effect | None:
 
 
 def _mean(figures: NDArray[np.float64], rows: int, column: int) -> float:
-    """The mean of a figure over all rows of hospitals that have it."""
+    """Return the row-weighted mean of a figure over the hospitals that have rows."""
     known = figures[:, rows] > 0
     return float(np.average(figures[known, column], weights=figures[known, rows]))
 
 
 def _needed(tested: Sequence[ScoreCounts]) -> int:
-    """The rows among which :data:`ENOUGH_ROWS` of the rarer class are expected, as often as they are in test rows."""
+    """Return how many rows contain :data:`ENOUGH_ROWS` of the rarer class, at its rate among test rows."""
     events = sum(int(counts.events.sum()) for counts in tested)
     rows = sum(int(counts.rows.sum()) for counts in tested)
     share = min(events, rows - events) / rows if rows else 0.0

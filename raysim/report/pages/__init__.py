@@ -1,1 +1,1 @@
-"""Whole pages of HTML: what stands on each, and how it is written."""
+"""Whole pages of HTML: their content, and how they are written."""

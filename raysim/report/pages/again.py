@@ -1,4 +1,4 @@
-"""``raysim report``: pages written again from the ``report.json`` that a run or comparison leaves."""
+"""``raysim report``: write pages again from the ``report.json`` of a run or comparison."""
 
 from __future__ import annotations
 
@@ -26,20 +26,18 @@ from raysim.storage.resume import FILE as RESUME
 FILE = "report.json"
 
 LONGEST = 80
-"""The most characters of a hospital's name in the name of its file."""
+"""The largest number of characters of a hospital's name in a file name."""
 
 SHARED = "report-for-sharing.html"
-"""The file of a page to pass on."""
+"""The file name of a page to pass on."""
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:
-    """Write the page of a folder's run or comparison, or of one hospital of it; returns the file.
+    """Write the page of a folder's run or comparison, or the page of one of its hospitals, and return the file.
 
-    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), and takes
-    no other file's place.
-
-    Raises ``ConfigError`` for a folder without a page, an unknown hospital, and a file that cannot be written, or is
-    another result.
+    With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), in a separate
+    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, a file that cannot be written, and a
+    file that is another result.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
@@ -70,14 +68,14 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
 
 
 def instead_of(folder: Path) -> str:
-    """What to do about a folder without results: to go on with what was stopped, or to name another."""
+    """Say what to do about a folder without results: resume the stopped command, or name another folder."""
     if (folder / RESUME).is_file() and not (folder / FILE).exists():
         return f"it was stopped before its end, and raysim resume {shlex.quote(str(folder))} goes on"
     return "name the folder of a finished run or comparison"
 
 
 def _unusable(path: Path, folder: Path, tree: Any) -> str:
-    """The error for a file that this version cannot draw a page from, with what can be done instead."""
+    """Return the error for a file that this version cannot read, with what can be done instead."""
     content = tree if isinstance(tree, dict) else {}
     by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
@@ -97,12 +95,12 @@ def _shared(tree: Any, folder: Path) -> Page:
 
 
 def _sheet(tree: Any) -> Sheet:
-    """The kind of page of a ``report.json``; files of earlier versions name a template in its place."""
+    """Return the kind of page of a ``report.json``; files of earlier versions name a template instead."""
     return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
 def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
-    """The page and the name of its file. ``beside``: whether it lies next to the whole page and links to it."""
+    """Return the page and its file name. ``beside``: whether the file is next to the whole page and links to it."""
     if hospital is None:
         for card in tree["values"]["cards"]["hospitals"] if beside else ():
             own = f"hospital_{_as_file(str(card['name']))}.html"
@@ -122,7 +120,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tup
 
 
 def _as_file(hospital: str) -> str:
-    """A hospital's name as part of a file's: with a digest where it had to be changed, so that no two have one file."""
+    """Convert a hospital's name for use in a file name; a changed name gets a digest, so that file names are unique."""
     safe = re.sub(r"[^\w.-]+", "_", hospital, flags=re.ASCII)[:LONGEST]
     if safe == hospital:
         return safe

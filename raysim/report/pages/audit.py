@@ -20,10 +20,10 @@ from raysim.report.sections.section import Section, Sheet
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24
-"""The most features of a patient that are drawn; those that differ most from the mean come first."""
+"""The largest number of a patient's features in the figure; those that differ most from the mean come first."""
 
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
-"""The styles of a hospital, of a patient's value, and of the value read from the update."""
+"""The styles of a hospital, of a patient's value, and of the value reconstructed from the update."""
 
 
 MEMBERS = """\
@@ -54,7 +54,7 @@ def audit_page(
     inverted: pd.DataFrame | None,
     provenance: Provenance,
 ) -> str:
-    """The page, as HTML text, from ``audit.json`` and the frames of ``membership.csv`` and ``inversion.csv``."""
+    """Return the page as HTML, from ``audit.json`` and the frames of ``membership.csv`` and ``inversion.csv``."""
     pictures = [] if inverted is None else [row_and_reading(inverted)]
     pictures.append(leaks_by_size(membership, summary))
     values = {
@@ -69,7 +69,7 @@ def audit_page(
 
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
-    """A sentence on the result of each attack; the first is the headline."""
+    """Return a sentence on the result of each attack; the first is the headline."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     sentences = [audited.headline(summary)]
     if inversion is not None and audited.read_out(inversion) not in sentences[0]:
@@ -80,7 +80,7 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
-    """How well an attack does, and whether small hospitals leak more."""
+    """Say how successful an attack is, and whether small hospitals leak more."""
     separation = (
         f"{TITLES[attack]}: rows that were trained on are told from others with AUROC {figures['auroc']:.3f} "
         f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
@@ -99,7 +99,8 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
 
 
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
-    """Each hospital's AUROC of membership with its interval, against its training rows; a panel an attack."""
+    """Plot each hospital's AUROC of membership inference with its interval, by its training rows; one panel per
+    attack."""
     attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
     shown = membership[(membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)]
     x = svg.log("training rows of the hospital", shown["n_train"], count=5)
@@ -139,7 +140,7 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
 
 
 def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
-    """The values of a patient's row, and those read from its hospital's update, by feature."""
+    """Plot the values of a patient's row, and the values reconstructed from its hospital's update, by feature."""
     features = inverted[inverted["feature"] != "(label)"]
     shown = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
     at = np.arange(len(shown), dtype=float)

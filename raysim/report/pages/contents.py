@@ -1,7 +1,7 @@
 """The tables of a page as text: frames in, strings out.
 
-Frames are those of :mod:`raysim.report.tables`. Decimals, signs and the mark of a column's best are decided here, so
-that the templates only lay out.
+Frames are those of :mod:`raysim.report.tables`. This module decides decimals, signs and the mark of a column's best
+value; the templates are only for the layout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raysim.statistics.differences.paired import Limits
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure as text: its mean, its deviation and interval where defined, and whether it is its column's best."""
+    """A figure as text: its mean, its deviation and interval (if defined), and whether it is the best of its column."""
 
     mean: str
     std: str
@@ -43,7 +43,7 @@ class Row:
 
 
 def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool], ...]:
-    """Figure, heading, whether larger is better (None: neither), decimals, and whether with a sign."""
+    """Return figure, heading, whether larger is better (None: neither), decimals, and whether numbers have signs."""
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     beside = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]
@@ -65,7 +65,7 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
 
 
 def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
-    """Rows of the main table: a name and cells of text, the best of each column marked as displayed."""
+    """Return the rows of the main table: a name and cells of text, with the best of each displayed column marked."""
     cells = []
     rated = ~tables.references(table)
     for figure, _, larger, digits, with_sign in columns(table):
@@ -89,9 +89,9 @@ def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 
 
 def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
-    """Figures of the table of differences with heading and decimals: the mean, the worst decile and |size bias|.
+    """Return the columns of the table of differences with heading and decimals: the mean, worst decile and |size bias|.
 
-    Of few hospitals there is no slope on size.
+    With few hospitals there is no size bias.
     """
     kind = reporting(table)
     shown = (kind.headline, "worst_decile", "size_bias_abs")
@@ -99,9 +99,9 @@ def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
 
 
 def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
-    """Rows of the table of differences, those of :func:`tables.differences`: figures minus the baseline's.
+    """Return the rows of the table of differences from the baseline (:func:`tables.differences`).
 
-    The mean has no interval here: those of the forest hold together, and comparison.csv has the others.
+    The mean has no interval here: the forest has joint intervals, and comparison.csv has separate ones.
     """
     if differences.empty:
         return []
@@ -130,7 +130,7 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.D
 
 
 def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple[str, str, int]]:
-    """Figures of the table of noise with heading and decimals: those that some model has."""
+    """Return the columns of the noise table with heading and decimals: figures that at least one model has."""
     kind, spread = reporting(table), {"gini": "Gini", "std": "Deviation over hospitals"}
     if tables.few(table):
         named = {"lowest": "Lowest hospital", "highest": "Highest hospital"} | spread
@@ -142,8 +142,10 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
 
 
 def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
-    """Rows of the table of noise: whether hospitals are shown to differ; then each figure with its range under chance
-    alone, and the excess over chance with its interval.
+    """Return the rows of the noise table.
+
+    A row says whether hospitals demonstrably differ. Each figure follows with its range under chance alone and its
+    excess over chance, the latter with an interval.
     """
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
@@ -164,18 +166,18 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
 
 
 def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
-    """The headings of the table of noise."""
+    """Return the headings of the noise table."""
     return ["Shown to differ", *(heading for _, heading, _ in noise_columns(table, noise))]
 
 
 def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
-    """The headings of the table of fairness: the slope on size, where there is one, and each attribute's gap."""
+    """Return the headings of the fairness table: the slope on size, if there is one, and each attribute's gap."""
     slope = [f"{reporting(table).title} by size"] if _with_slope(table) else []
     return [*slope, *(f"Within hospitals, by {attribute}" for attribute in _attributes(noise))]
 
 
 def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
-    """Rows of the table of fairness, cells as its headings; gaps are only those of the last model of a strategy."""
+    """Return the rows of the fairness table; only the last model of a strategy has gaps."""
     attributes, kind = _attributes(noise), reporting(table)
     digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
     rows = []

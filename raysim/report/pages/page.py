@@ -48,16 +48,17 @@ def comparison_page(
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
-    """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
+    """Build the page of a comparison; frames are as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
-    - ``hospitals``: without it nothing can be compared.
-    - ``differences`` as :func:`tables.differences` gives them; ``shown``, the evidence; ``card``, the decision card.
-    Each is computed where it is left out.
+    - ``hospitals``: needed for any comparison.
+    - ``differences`` (from :func:`tables.differences`), ``shown`` (the evidence) and ``card`` (the decision card) are
+      computed if they are omitted.
     - ``before``: sentences before the reasons of the answer.
-    - ``results``: the runs, without which nothing is shown of single hospitals.
-    - ``first``: the figures that the page begins with; ``beside``: what it has beside the results.
-    - ``noise`` of the first seed, as :func:`raysim.report.judgement.noise.noise` gives it.
-    - ``part``: the part of the rows that was evaluated.
+    - ``results``: the runs, needed for anything on single hospitals.
+    - ``first``: the first figures of the page.
+    - ``beside``: the content of the page apart from the results.
+    - ``noise``: the noise of the first seed, from :func:`raysim.report.judgement.noise.noise`.
+    - ``part``: the name of the evaluated part of the rows.
     """
     nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
     of_hospitals = nobody if hospitals is None else hospitals
@@ -108,7 +109,7 @@ def comparison_page(
 
 
 def _distinct(shown: Evidence | None, called: Mapping[Key, str]) -> dict[Key, str]:
-    """The names of the models that differ: of those that ended equal, the one by which they are called."""
+    """Return the names of the models that differ; of a group of equal models, the one that names the group."""
     if shown is None:
         return dict(called)
     kept = {entry.key for entry in (*shown.entries, *shown.references)}
@@ -120,7 +121,7 @@ def _many(material: Material) -> list[str]:
 
 
 def _page(name: str, material: Material, *, title: str, provenance: Provenance, card: Card, **further: Any) -> Page:
-    """The page with the values of its sections, and those that several of them use."""
+    """Build a page with the values of its sections, and the values that several sections use."""
     kind = reporting(material.table)
     return Page(
         tabs.sheet(name),
@@ -139,7 +140,7 @@ def _page(name: str, material: Material, *, title: str, provenance: Provenance, 
 
 
 def _framed(card: Card) -> dict[str, Any]:
-    """The card as the frame of pages lays it out: ``what``, ``headline``, and ``lines`` with state, text, remedy."""
+    """Return the card for the page's frame: ``what``, ``headline``, and ``lines`` with fact, state, text and remedy."""
     lines = [
         {"fact": line.fact, "state": line.state, "text": minus(line.text), "remedy": minus(line.remedy)}
         for line in card.lines
@@ -162,14 +163,15 @@ def run_page(
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
-    """The page of one run: ``per_model`` has one row per model served, columns as ``per_seed``.
+    """Build the page of one run; ``per_model`` has one row per model, with the columns of ``per_seed``.
 
     - ``card``: its decision card.
-    - ``result``: the run, without which nothing is shown of single hospitals.
-    - ``beside``: what it has beside the results.
-    - Sentences: ``training`` on convergence, and ``sizes`` on how each model depends on hospitals' size.
-    - ``noise``, as :func:`raysim.report.judgement.noise.noise` gives it.
-    - ``part``: the part of the rows that was evaluated.
+    - ``result``: the run, needed for anything on single hospitals.
+    - ``beside``: its content apart from the results.
+    - ``training``: a sentence on convergence.
+    - ``sizes``: sentences on how each model's performance depends on hospital size.
+    - ``noise``: from :func:`raysim.report.judgement.noise.noise`.
+    - ``part``: the name of the evaluated part of the rows.
     """
     table = tables.comparison(per_model)
     models = [str(model) for model in table["model"]]
@@ -194,7 +196,7 @@ def run_page(
 
 
 def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Page:
-    """The page of hospital ``number``, from the content of a run's or comparison's ``report.json``."""
+    """Build the page of hospital ``number``, from the content of a run's or comparison's ``report.json``."""
     values = tree["values"]
     cards = values["cards"]
     hospital = cards["hospitals"][number]

@@ -1,6 +1,6 @@
-"""Pages as sheets with their values: written as HTML, or as JSON from which the same page is written again.
+"""Pages as sheets with values: written as HTML, or as JSON from which the same page can be written again.
 
-Texts that come from data or configuration (hospital names, strategy names, notes) are escaped by the template engine.
+The template engine escapes texts that come from data or configuration (hospital names, strategy names, notes).
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from raysim.report.sections.section import Sheet
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")
-"""The templates that pages have between the tags of a script."""
+"""The templates of a page's scripts."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the numbers of a page come from, printed at its head."""
+    """The origin of the numbers on a page, printed at its head."""
 
     data: str
-    """The name of the source."""
+    """The name of the data source."""
     fingerprint: str
     """Digest of the data."""
     hospitals: int
     rows: Mapping[str, int]
-    """Rows by part: ``{"train": 31000, ...}``."""
+    """The numbers of rows by part: ``{"train": 31000, ...}``."""
     seeds: Sequence[int]
     versions: Mapping[str, str]
-    """By package."""
+    """The versions of packages by name."""
     config: str
     """The complete configuration as text."""
     command: str
     """The line that reproduces the page."""
     notes: Sequence[str] = field(default_factory=tuple)
-    """Notes of the source on what it has read."""
+    """Notes of the source on the data that it read."""
     of_seed: int | None = None
-    """Where data differ between seeds, the seed whose fingerprint, rows and notes these are."""
+    """If data differ between seeds, the seed whose fingerprint, rows and notes these are."""
     date: str = ""
     """The date of the page."""
     origin: str = ""
-    """Whether the data are invented, in words."""
+    """Whether the data are synthetic, in words."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a ``sheet`` with its ``values``, which JSON can hold."""
+    """A page: a ``sheet`` with its ``values``, which can be written as JSON."""
 
     sheet: Sheet
     values: Mapping[str, Any]
 
     def html(self) -> str:
-        """The page as HTML text; all texts that are no markup are escaped."""
+        """Return the page as HTML; all texts that are not markup are escaped."""
         sheet, template = self.sheet, _environment().get_template("page.html.j2")
         marked = ((each, each.on(sheet.name)) for each in sheet.sections)
         sections = [
@@ -79,26 +79,31 @@ class Page:
         return Markup(_markup(text).render(**self.values))
 
     def figures(self) -> list[svg.Figure]:
-        """The drawn figures of the page, without tables."""
+        """Return the drawn figures of the page, without tables."""
         shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
         return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
 
     def json(self) -> str:
-        """The content of ``report.json``, from which this page, or that of one of its hospitals, is written again."""
+        """Return the content of ``report.json``, from which this page or a hospital's page can be written again."""
         tree = {"raysim": __version__, "template": self.sheet.name, "values": self.values}
         return json.dumps(tree, default=_plain) + "\n"
 
 
 @functools.cache
 def _markup(text: str) -> Template:
-    """The markup of a section or a sheet as a template."""
-    environment = _environment().overlay(keep_trailing_newline=True)
-    return environment.from_string('{% import "parts.html.j2" as parts %}\n' + text)
+    """Compile the markup of a section or a sheet to a template."""
+    return _sections().from_string('{% import "parts.html.j2" as parts %}\n' + text)
+
+
+@functools.cache
+def _sections() -> Environment:
+    """The environment of sections and sheets; it is one, so that the parts that they import are compiled once."""
+    return _environment().overlay(keep_trailing_newline=True)
 
 
 @functools.cache
 def _environment() -> Environment:
-    """The environment of all pages; it keeps compiled templates."""
+    """Return the template environment of all pages, which caches compiled templates."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -114,7 +119,7 @@ def _environment() -> Environment:
 
 
 def _in_css(text: str) -> str:
-    r"""A text between the quotes of a style sheet: all but letters, digits and blanks as escapes.
+    r"""Escape a text for a quoted string in a style sheet: everything but letters, digits and blanks.
 
     >>> _in_css('a "b"</style>')
     'a \\22 b\\22 \\3c \\2f style\\3e '
@@ -123,8 +128,9 @@ def _in_css(text: str) -> str:
 
 
 def _policy(environment: Environment) -> str:
-    """The content security policy of pages: only their own scripts may run, none that a text or drawing brings along,
-    and nothing is loaded.
+    """Return the content security policy: pages run only their own scripts, and load nothing.
+
+    Scripts in texts or drawings do not run.
     """
     scripts = (environment.get_template(name).render() for name in SCRIPTS)
     digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
@@ -133,7 +139,7 @@ def _policy(environment: Environment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON does not know as one that it does; JSON converts what is inside in turn."""
+    """Convert a value that JSON does not support; JSON then converts its members in turn."""
     if isinstance(value, svg.Figure):
         return value.tree()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

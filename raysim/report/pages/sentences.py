@@ -1,4 +1,4 @@
-"""What pages say of hospitals: whose figures are undefined, who is served worst, and what a run has reached."""
+"""Sentences of pages on hospitals: undefined figures, the worst hospitals, and the results of a run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from raysim.report.naming import MODELS, with_interval
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits
 from raysim.statistics.mean_interval import mean_interval
 
-NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
+NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst hospitals
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
-    """A sentence on hospitals without a defined headline figure, under any seed; empty when there are none.
+    """Count the hospitals without a defined headline figure under any seed; empty if there are none.
 
-    ``part`` of the rows was evaluated.
+    ``part`` names the evaluated rows.
     """
     kind = reporting(table)
     reason = kind.undefined.replace("test rows", f"{part} rows")
@@ -33,7 +33,7 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         left = f"{why}, and they are left out of every figure"
         return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
     tested = hospitals[hospitals["n_test"] > 0]
-    if "trained" in tested:  # what was never trained is said beside the evidence
+    if "trained" in tested:  # models that were not trained are listed with the evidence
         tested = tested[tested["trained"] != "no"]
     undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
     names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
@@ -54,9 +54,9 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 
 
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
-    """The table of the worst-served hospitals under the last model listed, worst first; empty without hospitals.
+    """Return the table of the hospitals with the worst figures under the last listed model, worst first.
 
-    Figures have intervals over patients where there is one seed with such intervals.
+    Figures have intervals over patients if there is only one seed, with such intervals. Empty without hospitals.
     """
     if hospitals is None or hospitals.empty:
         return {}
@@ -89,7 +89,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
 
 
 def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple[float, float]]:
-    """By hospital the interval of its figure over patients; none of several seeds, or where the table has none."""
+    """Return each hospital's interval over patients; empty for several seeds, or if the table has no intervals."""
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}
@@ -104,10 +104,10 @@ def run_lead(
     sizes: Mapping[str, str] | None = None,
     hospitals: pd.DataFrame | None = None,
 ) -> list[str]:
-    """The results of a run, a paragraph for each of the ``models`` served, and one on intervals where there are some.
+    """Describe the results of a run: a paragraph for each of the ``models``, and one on intervals if there are any.
 
-    ``sizes``: a sentence on each model's dependence on hospitals' size, if any. ``hospitals``: the table with intervals
-    of hospitals' figures over patients; without it there are no intervals.
+    ``sizes`` has a sentence on each model's dependence on hospital size, if any. ``hospitals`` is the table with
+    intervals of hospitals' figures over patients; without it there are no intervals.
     """
     parts, kind, any_limits = [], reporting(table), False
     digits = kind.decimals(table[kind.headline])
@@ -136,7 +136,8 @@ def run_lead(
 
 
 def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
-    """The interval of a model's mean figure, for one seed with intervals of hospitals' figures; else NaN."""
+    """Return the interval of a model's mean figure; NaN unless there is one seed with intervals of hospitals'
+    figures."""
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))

@@ -1,8 +1,9 @@
-"""A page to pass on: hospitals under pseudonyms, and no count of patients below five, nor what would give one back.
+"""A page to pass on: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
-Only what is named here goes in; whatever a page has besides is left out. A hospital's counts become ranges. The total
-of all hospitals may narrow a count below five further: then no hospital's count of that kind is there at all. A
-hospital's figures are there where at least five of its patients had the event and five had not, in every seed.
+- The page contains only what is named here; all other content of a page is left out.
+- A hospital's counts become ranges. If the total of all hospitals would narrow a count below five further, all
+  hospitals' counts of that kind are left out.
+- A hospital's figures remain if at least five of its patients had the event and five did not, in every seed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ WITHHELD = "withheld"
 FIGURES = frozenset(
     ("forest", "curve", "trade-offs", "by-round", "alike", "costs", "by-bytes", "training-loss", "virtual-time")
 )
-"""The figures of a page that hold nothing of a single hospital and no count of patients."""
+"""The figures of a page that contain nothing on a single hospital, and no count of patients."""
 
 KEPT = (
     "title",
@@ -50,10 +51,10 @@ KEPT = (
     "gains",
     "gains_by_size",
 )
-"""The values of a page that are shown as they are, but for names and small counts in their sentences."""
+"""The values of a page that remain, except for names and small counts in their sentences."""
 
 DRAWN = ("first", "forest", "accuracy_figures", "equity", "costs", "method")
-"""The values of a page that are lists of figures, of which those of :data:`FIGURES` are shown."""
+"""The values of a page that are lists of figures; only the figures in :data:`FIGURES` remain."""
 
 NAMING = frozenset(("harm", "calibration"))
 """The facts of the card whose lines name hospitals."""
@@ -63,15 +64,15 @@ SMALL = re.compile(rf"(?<![\w.,])([0-{LEAST - 1}](?:\.\d+)?)( (?:\w+ )?{UNITS}\b
 """A number below :data:`LEAST` before a word for patients."""
 
 MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
-"""A mark of a hospital in a drawing."""
+"""A hospital's mark in a drawing."""
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a page to pass on, from the content of a whole page's ``report.json``."""
+    """Return the values of a page to pass on, from the content of a whole page's ``report.json``."""
     values = tree["values"]
     hospitals = values["cards"]["hospitals"]
     order = list(range(len(hospitals)))
-    secrets.SystemRandom().shuffle(order)  # the order of hospitals would tell their names
+    secrets.SystemRandom().shuffle(order)  # the order of hospitals would reveal their names
     names = [str(hospital["name"]) for hospital in hospitals]
     called = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
     hidden = _hidden(hospitals)
@@ -101,7 +102,7 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pseudonyms(names: Sequence[str]) -> list[str]:
-    """As many names, in which none of ``names`` occurs."""
+    """Return as many pseudonyms as there are ``names``; no pseudonym contains one of ``names``."""
     digits = len(str(len(names)))
     for prefix in ("Site", "Clinic", "Place", "Unit"):
         chosen = [f"{prefix} {k + 1:0{digits}d}" for k in range(len(names))]
@@ -111,7 +112,7 @@ def pseudonyms(names: Sequence[str]) -> list[str]:
 
 
 def band(low: float, high: float) -> tuple[int, int]:
-    """The range that stands for counts from ``low`` to ``high``: 0 to 4, 5 to 9, 10 to 19, 20 to 49, and so on.
+    """Return the range that replaces counts from ``low`` to ``high``: 0 to 4, 5 to 9, 10 to 19, 20 to 49, and so on.
 
     >>> band(3, 3), band(0, 6), band(7, 7), band(130, 130)
     ((0, 4), (0, 9), (5, 9), (100, 199))
@@ -125,9 +126,9 @@ def band(low: float, high: float) -> tuple[int, int]:
 
 
 def gives_back(counts: Sequence[tuple[float, float]]) -> bool:
-    """Whether the known total of ``counts`` tells more of a count below :data:`LEAST` than its range does.
+    """Whether the total of ``counts`` narrows a count below :data:`LEAST` further than its range (:func:`band`) does.
 
-    ``counts``: of each hospital the lowest and the highest over seeds. Ranges are those of :func:`band`.
+    ``counts`` has each hospital's lowest and highest count over seeds.
     """
     bands = [band(low, high) for low, high in counts]
     least, most = sum(low for low, _ in counts), sum(high for _, high in counts)
@@ -148,7 +149,7 @@ def small(hospital: Mapping[str, Any]) -> bool:
 
 
 def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """The kinds of counts whose total would give one back."""
+    """Return the kinds of counts whose total would reveal a small count."""
     kinds = dict.fromkeys(kind for hospital in hospitals for kind in hospital["counts"])
     return frozenset(
         kind
@@ -158,7 +159,7 @@ def _hidden(hospitals: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) -> dict[str, Any]:
-    """The card of a hospital under a pseudonym: ranges for its counts, and its figures where it is large enough."""
+    """Return the card of a hospital under a pseudonym, with ranges as counts, and figures if it is large enough."""
     facts = []
     for kind, (low, high) in hospital["counts"].items():
         first, last = band(low, high)
@@ -173,7 +174,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """The card without the brackets in which lines list hospitals, whose names may be numbers."""
+    """Return the card without the parentheses in which lines list hospitals, whose names may be numbers."""
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]
@@ -182,7 +183,7 @@ def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _without_lists(text: str, names: Iterable[str]) -> str:
-    """A text without the brackets that hold one of the ``names``.
+    """Remove the parentheses that contain one of the ``names``.
 
     >>> _without_lists("At least 2 of 9 lose (7 and Mary), by .1 (.05 to .2)", ["7", "Mary"])
     'At least 2 of 9 lose, by .1 (.05 to .2)'
@@ -192,7 +193,8 @@ def _without_lists(text: str, names: Iterable[str]) -> str:
 
 
 def _provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the configuration and the notes, which may name hospitals and say where data lie."""
+    """Remove the configuration and the notes, which may name hospitals and the location of data, and small row
+    counts."""
     rows = {part: count for part, count in provenance["rows"].items() if count >= LEAST}
     return {**provenance, "config": WITHHELD, "notes": [], "rows": rows}
 
@@ -202,7 +204,7 @@ def _figures(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
-    """A drawing with the marks of hospitals under new ``numbers``, without those that have none."""
+    """Renumber the marks of hospitals in a drawing; remove the marks of hospitals without a new number."""
 
     def renumbered(match: re.Match[str]) -> str:
         number = numbers.get(int(match[2]))
@@ -212,7 +214,7 @@ def _marked(figure: Mapping[str, Any], numbers: Mapping[int, int]) -> dict[str, 
 
 
 def _kinds(sent: str) -> str:
-    """The kinds of what left hospitals, without bytes, which grow with the number of rows.
+    """Return the kinds of data that hospitals sent, without bytes, which grow with the number of rows.
 
     >>> _kinds("size 4 bytes; class counts 8 to 16 bytes; rows 5.0 kB to 2.0 MB")
     'size; class counts; rows'
@@ -221,7 +223,7 @@ def _kinds(sent: str) -> str:
 
 
 def _clean(value: Any, called: Mapping[str, str]) -> Any:
-    """A value with all of its texts as :func:`_sentence` leaves them."""
+    """Apply :func:`_sentence` to all texts in a value."""
     if isinstance(value, str):
         return _sentence(value, called)
     if isinstance(value, list):
@@ -232,9 +234,9 @@ def _clean(value: Any, called: Mapping[str, str]) -> Any:
 
 
 def _sentence(text: str, called: Mapping[str, str]) -> str:
-    """A text with pseudonyms for names, and without numbers of patients below :data:`LEAST`.
+    """Replace names by pseudonyms, and remove numbers of patients below :data:`LEAST`.
 
-    A name that is a number could be any number: brackets that hold one are left out.
+    A name that is a number cannot be told from other numbers, so parentheses that contain one are removed.
     """
     text = _without_lists(text, [name for name in called if name.isdigit()])
     words = sorted((name for name in called if name and not name.isdigit()), key=len, reverse=True)

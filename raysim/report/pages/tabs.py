@@ -1,4 +1,4 @@
-"""The pages of runs, comparisons and hospitals: a section is one file and a line here."""
+"""The pages of runs, comparisons and hospitals. A section is one module, and one line here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTIONS: tuple[Section, ...] = (
     costs.SECTION,
     method.SECTION,
 )
-"""In the order of their tabs."""
+"""The sections in the order of their tabs."""
 
 DATED = """\
 {% if provenance.origin %} · data {{ provenance.origin }}{% endif %}{% if provenance.date %} · {{ provenance.date }}\
@@ -44,7 +44,7 @@ SCRIPTS = ("page.js", "figures.js")
 
 
 def sheet(name: str) -> Sheet:
-    """The sheet of a page that ``report.json`` holds. Raises ``KeyError`` for another name."""
+    """Return the sheet that ``report.json`` names. Raises ``KeyError`` for an unknown name."""
     across = "across {{ '{:,}'.format(provenance.hospitals) }} hospitals"
     return {
         "comparison": Sheet(
@@ -62,5 +62,5 @@ def sheet(name: str) -> Sheet:
 
 
 def contents(page: str, material: Material) -> Values:
-    """The values of all sections of a ``page``."""
+    """Return the values of all sections of a ``page``."""
     return {name: value for each in SECTIONS if each.on(page) for name, value in each.values(material).items()}

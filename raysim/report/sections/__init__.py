@@ -1,1 +1,1 @@
-"""Parts of a page, each with a duty of its own."""
+"""The sections of pages, one module for each."""

@@ -1,4 +1,4 @@
-"""How accuracy is spread over hospitals: accuracy, AD and SDAD (Clust-PSI-PFL), and the figures behind them."""
+"""The section on accuracy across hospitals: accuracy, AD and SDAD (Clust-PSI-PFL), and the figures behind them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ COLUMNS = (
     *(("accuracy", "Accuracy", True), ("ad", "AD", False), ("sdad", "SDAD", False)),
     *((each.name, capitalised(each.unit.partition(",")[0]), each.larger) for each in SCORES if each.name in ADDED),
 )
-"""Figure, heading, and whether more is better (None: neither); the last are those that other packages register."""
+"""Figure, heading, and whether more is better (None: neither); figures that other packages register come last."""
 
 
 def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
-    """Rows of the table of accuracy: mean and deviation over seeds, the best of each column marked as displayed.
+    """Return the rows of the accuracy table: mean and deviation over seeds, with the best of each displayed column
+    marked.
 
-    ``per_seed`` has a row a strategy, model and seed, ``names`` are those of the strategies and models in the order in
-    which they first appear. No rows where accuracy is not measured.
+    ``per_seed`` has one row for each strategy, model and seed. ``names`` are the names of strategies and models in the
+    order in which they first appear. There are no rows if accuracy is not measured.
     """
     if not {figure for figure, *_ in COLUMNS} <= set(per_seed):
         return []
@@ -58,9 +59,9 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 
 
 def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """``strategy, model, hospital, accuracy``: means over seeds, of hospitals with test rows.
+    """Return ``strategy, model, hospital, accuracy``: means over seeds, for hospitals with test rows.
 
-    ``hospitals`` has these columns, ``n_test`` and optionally ``seed``; no rows where accuracy is not measured.
+    ``hospitals`` has these columns, ``n_test`` and optionally ``seed``. There are no rows if accuracy is not measured.
     """
     if "accuracy" not in hospitals:
         return pd.DataFrame(columns=[*KEYS, "hospital", "accuracy"])
@@ -123,7 +124,7 @@ less local accuracy, are best when low.", "Strategy", accuracy_columns, accuracy
 
 
 def values(material: Material) -> Values:
-    """Tables and figures of the models that differ."""
+    """Return the tables and figures of the models that differ."""
     table, names, part = material.table, list(material.distinct.values()), material.part
     made = {"columns": [heading for _, heading, *_ in columns(table)], "body": body_rows(table, names)}
     if not material.compared:
@@ -151,7 +152,7 @@ def values(material: Material) -> Values:
 
 
 def _drawn(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
-    """The curves by round, and hospitals by size, the models ``first`` before others."""
+    """Return the curves by round and the plot of hospitals by size, the models ``first`` before others."""
     names, looks = material.distinct, material.looks
     hospitals = material.hospitals if material.one_by_one else None
     rounds = None if material.rounds is None else _rows_of(material.rounds, names)
@@ -162,7 +163,7 @@ def _drawn(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
 
 
 def _local(material: Material) -> list[svg.Figure]:
-    """Hospitals' local accuracy against that of the reference, folded away."""
+    """Plot hospitals' local accuracy minus that of the reference, folded away."""
     hospitals, against = material.hospitals, material.against
     if hospitals is None or against is None or "accuracy" not in hospitals:
         return []
@@ -172,7 +173,7 @@ def _local(material: Material) -> list[svg.Figure]:
 
 
 def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
-    """The rows of the models ``keys``; of a frame without models, those of their strategies."""
+    """Return the rows of the models ``keys``. Without a column for models, return the rows of their strategies."""
     if "model" not in frame:
         return frame[frame["strategy"].isin({label for label, _ in keys})].reset_index(drop=True)
     inside = [(str(a), str(b)) in keys for a, b in frame[KEYS].to_numpy()]

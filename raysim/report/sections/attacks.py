@@ -1,4 +1,4 @@
-"""Sentences on an attack, for pages, tables and the terminal."""
+"""Sentences on attacks, for pages, tables and the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.statistics.levels import LEVEL
 
 
 def sentence(figures: AttackFigures, title: str) -> str:
-    """A sentence on the attack and what it changed."""
+    """Describe an attack and its effect in a sentence."""
     count = len(figures.bad)
     who = f"{count} bad hospital{'' if count == 1 else 's'}"
     headline = next(iter(figures.honest))
@@ -35,7 +35,7 @@ def sentence(figures: AttackFigures, title: str) -> str:
 
 
 def of_run(result: Result) -> str:
-    """The sentence on an attack for the page of a run; empty without an attack."""
+    """Describe the attack on a run for its page; empty without an attack."""
     attack = result.outcome.attack
     if attack is None:
         return ""
@@ -45,7 +45,10 @@ def of_run(result: Result) -> str:
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """What attacks changed, a sentence for each attacked strategy: means over its seeds, with intervals from three."""
+    """Describe the effect of attacks, one sentence for each attacked strategy.
+
+    Values are means over seeds, with intervals from three seeds on.
+    """
     lines = []
     for label in dict.fromkeys(result.label for result in results):
         of_label = [result for result in results if result.label == label]
@@ -71,7 +74,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _over_seeds(values: Sequence[float]) -> str:
-    """The mean over seeds as text, with its interval where at least three values are defined."""
+    """Format the mean over seeds, with its interval if at least three values are defined."""
     defined = np.array([value for value in values if math.isfinite(value)])
     mean = float(defined.mean())
     if len(defined) < 3:
@@ -81,7 +84,7 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _facts(outcome: Outcome) -> str:
-    """How a rule treated bad updates, in words; empty where it reports nothing."""
+    """Say how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
     words = {
         "rejecting_precision": "bad among the updates that the rule rejected",
         "rejecting_recall": "rejected among the bad ones",
@@ -98,7 +101,7 @@ KNOWLEDGE = {
     "colluders": "each other's updates",
     "all": "the updates of all",
 }
-"""What bad hospitals know, in words."""
+"""The knowledge of Byzantine hospitals, in words."""
 
 
 def _number(value: float) -> str:

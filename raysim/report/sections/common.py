@@ -22,19 +22,23 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 
 
 def setting(title: str, *, facts: bool = True) -> Section:
-    """What gives the same numbers again, with the page's own ``facts`` in the place of those on its data."""
+    """The section on reproducing the numbers. With ``facts``, it lists the page's own facts instead of facts on its
+    data."""
     return Section("setting", title, "{{ parts.setting(provenance, links, facts) }}" if facts else SETTING)
 
 
 def plain(
     name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
 ) -> Sheet:
-    """A page with the answer first, then ``sections``, and pictures and what was run under these headings."""
+    """A page with the answer, then ``sections``, and last the pictures and what was run, under these two headings."""
     whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
     return Sheet(name, kind, whole, scripts=("figures.js",))
 
 
 def set_by(command: str, config: str, **facts: object) -> Values:
-    """The values of the last section: what repeats it, and the page's own facts, an underscore for a blank."""
+    """Return the values of the last section: the command and configuration, and the page's facts.
+
+    Underscores in the names of ``facts`` become blanks.
+    """
     named = [(name.replace("_", " "), str(value)) for name, value in facts.items()]
     return {"provenance": {"command": command, "config": config, "notes": []}, "facts": named, "links": []}

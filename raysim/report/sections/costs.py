@@ -1,4 +1,4 @@
-"""What strategies cost: bytes as bars, and accuracy against the bytes that it took."""
+"""The section on costs of strategies: bytes as bars, and accuracy by the bytes that it needed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ COSTS = {
     "bytes_up": "Upload, all rounds",
     "setup": "Set-up, both ways",
 }
-"""The column of each cost with its heading."""
+"""The heading of each cost's column."""
 
 MEGABYTE = 1e6
 
 
 def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """A panel for each cost, with a bar for each strategy: the mean over seeds. ``frame``: one row per strategy, model,
-    seed.
+    """Plot one panel for each cost, with one bar for each strategy: the mean over seeds.
+
+    ``frame`` has one row per strategy, model and seed.
     """
     if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"} <= set(frame):
         return []
@@ -66,7 +67,8 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """``strategy, model, seed, megabytes`` and the headline figure: after each evaluated round, what was exchanged."""
+    """Return ``strategy, model, seed, megabytes`` and the headline figure: the bytes exchanged by each
+    evaluated round."""
     rows = []
     for result in results:
         moved = result.outcome.setup.both
@@ -87,9 +89,7 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
-    """The headline figure against the bytes exchanged so far; empty where nothing is exchanged or few rounds are
-    evaluated.
-    """
+    """Plot the headline figure by the bytes exchanged so far; empty without traffic, or with few evaluated rounds."""
     table = bytes_by_round(results)
     if table.empty:
         return []
@@ -128,7 +128,7 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
 
 
 def values(material: Material) -> Values:
-    """The section's figures."""
+    """Return the section's figures."""
     called, looks = material.called, material.looks
     drawn = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
     return {"costs": [*drawn, *material.beside.cost]}

@@ -47,7 +47,7 @@ COMPARISON = """\
 
 
 def values(material: Material) -> Values:
-    """The forest, the reasons, and the evidence behind them."""
+    """Return the forest, the reasons, and the evidence behind them."""
     hospitals, part = material.hospitals, material.part
     drawn, evidence, events = [], [], []
     if material.shown is not None and material.differences is not None:

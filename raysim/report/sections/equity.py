@@ -1,4 +1,4 @@
-"""The section on equity: whether hospitals and groups of patients are served alike."""
+"""The section on equity: whether the model performs equally well for all hospitals and groups of patients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.report.sections import hospital_clusters
 from raysim.report.sections.section import Material, Section, Values
 
 MOST = 8
-"""The most models that are drawn beside chance; the table has all."""
+"""The largest number of models in the figure that compares them with chance; the table has all models."""
 
 MARKUP = """\
 {% if gains_by_size %}<p>{{ gains_by_size }}</p>
@@ -51,7 +51,7 @@ no claim yet: the decision says which hold together. Gaps are those of the model
 
 
 def values(material: Material) -> Values:
-    """Figures and tables of the models that differ."""
+    """Return figures and tables of the models that differ."""
     table, noise, distinct = material.table, material.noise, material.distinct
     names = list(distinct.values())
     clusters = hospital_clusters.clusters(material.results, material.called)
@@ -71,7 +71,10 @@ def values(material: Material) -> Values:
 
 
 def _few(material: Material) -> Names:
-    """The models by name; of more than :data:`MOST` what is recommended, what it is compared with, and references."""
+    """Return the models by name; if there are more than :data:`MOST`, only the main ones.
+
+    The main ones are the recommended model, the model that it is compared with, and references.
+    """
     references = {result.label for result in material.results if result.is_reference}
     chosen = (material.best, material.against)
     few = {key: name for key, name in material.distinct.items() if key in chosen or key[0] in references}

@@ -1,4 +1,4 @@
-"""How hospitals of one kind are served: the mean figure of those of a region, that teach, or of a size."""
+"""Performance by the kind of hospital: the mean figure by region, teaching status or size."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from raysim.statistics.differences.paired import Limits
 FILE = "attributes.csv"
 
 MOST = 12
-"""The most values of an attribute by which hospitals are compared: with more, each has few of them."""
+"""Attributes with more values than this are left out, because each value has few hospitals."""
 
 ROW = 20.0
 """The height of a line, in units of the chart."""
 
 
 def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:
-    """``strategy, model, attribute, value, hospitals``, the mean headline figure, and ``low`` and ``high``.
+    """Return ``strategy, model, attribute, value, hospitals``, the mean headline figure, and ``low`` and ``high``.
 
-    A row a model, attribute of hospitals and value of it, of attributes with two to :data:`MOST` values. The mean is
-    weighted by test rows, over the ``hospitals`` that define the figure and over seeds; the 95 % interval is that for
-    hospitals like these, NaN for one hospital. ``hospitals`` (the frame) and ``sent`` as in
-    :class:`raysim.report.panel.Panel`.
+    There is one row for each model and value of a hospital attribute; attributes need two to :data:`MOST` values. The
+    mean is weighted by test rows, over the ``hospitals`` that define the figure and over seeds. ``low`` and ``high``
+    are the 95 % interval for hospitals like these, NaN for one hospital. The arguments ``hospitals`` and ``sent`` are
+    as in :class:`raysim.report.panel.Panel`.
     """
     panel = Panel.of(hospitals, sent)
     place = {name: h for h, name in enumerate(federation.hospitals)}
@@ -52,9 +52,9 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
 
 
 def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
-    """The means of the models ``shown``, a panel an attribute; ``means`` as :func:`table` gives them.
+    """Plot the means of the models ``shown``, one panel for each attribute; ``means`` are from :func:`table`.
 
-    Nothing without attributes or models.
+    Empty without attributes or models.
     """
     keys = [(str(a), str(b)) for a, b in means[KEYS].to_numpy()]
     means = means[[key in shown for key in keys]]
@@ -85,7 +85,7 @@ def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks)
 def _panel(
     attribute: str, group: pd.DataFrame, limits: Mapping[object, Limits], x: svg.Axis, names: Names, looks: Looks
 ) -> svg.Chart:
-    """The values of an attribute below each other, and in each its models."""
+    """Draw the values of an attribute below each other, with all models at each value."""
     headline = reporting(group).headline
     group = group.sort_values("value", kind="stable")
     rows = list(group.to_dict("records"))

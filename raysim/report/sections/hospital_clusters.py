@@ -1,4 +1,4 @@
-"""Clusters of hospitals: which attributes their hospitals have, and the means of their signatures."""
+"""Clusters of hospitals: the attributes of their hospitals, and the means of their signatures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LEVELS = 8
 """An attribute with more values than this is not shown."""
 
 TOLD_FEATURES = 6
-"""How many features have their means shown: those in which clusters differ most."""
+"""The number of features whose means are reported: those in which clusters differ most."""
 
 Told = tuple[list[str], NDArray[np.float64], list[list[str]]]
-"""Names of rows, how far each cluster is from the mean of all hospitals (in deviations, ``[R, K]``), and texts."""
+"""Row names, the standardised difference of each cluster from the mean of all hospitals ``[R, K]``, and texts."""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
-    """Heat maps of clusters by attribute and by signature, for each strategy with clusters; of the first seed."""
+    """Plot heat maps of clusters by attribute and by signature, for each strategy with clusters; first seed only."""
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None
     signed = False
@@ -93,7 +93,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
 
 
 def _alike(results: Sequence[Result]) -> list[list[Result]]:
-    """The runs that have several clusters, grouped by equal clusters."""
+    """Return the runs that have several clusters, grouped by identical clusters."""
     groups: dict[bytes, list[Result]] = {}
     for result in results:
         rows = np.asarray(result.outcome.cluster if result.outcome.cluster is not None else [], dtype=np.int64)
@@ -105,7 +105,7 @@ def _alike(results: Sequence[Result]) -> list[list[Result]]:
 def _shares(
     federation: Federation, rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """For each value of each attribute, the share of each cluster's hospitals that have it, ``[R, K]``."""
+    """Return the share of each cluster's hospitals that have a value, for each value of each attribute, ``[R, K]``."""
     shown, shares = [], []
     for attribute, values in federation.attributes.items():
         levels = sorted(set(values))
@@ -119,7 +119,7 @@ def _shares(
 
 
 def _told_signatures(result: Result) -> bool:
-    """Whether hospitals sent exact signatures in a run, which the server therefore knows."""
+    """Whether hospitals sent exact signatures in a run, so that the server knows them."""
     if result.outcome.privacy is not None and Signature.kind in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:
@@ -129,7 +129,7 @@ def _told_signatures(result: Result) -> bool:
 
 
 def signatures(federation: Federation) -> NDArray[np.float64]:
-    """The signature of each hospital's training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
+    """Return the signature of each hospital's training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
     answers, rng = [], np.random.default_rng(0)
     for h in range(len(federation.hospitals)):
         at = federation.rows(h, "train")
@@ -148,7 +148,7 @@ def signatures(federation: Federation) -> NDArray[np.float64]:
 def cluster_means(
     federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> Told:
-    """Means of signatures over each cluster's hospitals: size, label, missing values, and the features that differ."""
+    """Average signatures over each cluster's hospitals: size, label, missing values, and the features that differ."""
     label, columns = label_scalars(len(federation.classes)), federation.observed.shape[1]
     blocks = np.split(answers, [1, 1 + label, 1 + label + columns, 1 + label + 2 * columns], axis=1)
     size, of_label, missing, mean, _ = blocks

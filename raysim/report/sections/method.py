@@ -1,4 +1,4 @@
-"""The section on the method: how training went, where tables and runs lie, and what gives the same numbers again."""
+"""The section on the method: the course of training, the files of tables and runs, and how to reproduce the numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKUP = f"""\
 
 
 def values(material: Material) -> Values:
-    """The figures, and addresses."""
+    """Return the figures and the links."""
     beside = material.beside
     return {"method": list(beside.method), "links": beside.links, "files": beside.files, "runs": beside.runs}
 

@@ -1,4 +1,4 @@
-"""The section on one hospital, which a reader chooses by its name or its dot."""
+"""The section on one hospital, which the reader selects by its name or its dot."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAME</code> writes the page of one hospital.</p></noscript>
 
 
 def values(material: Material) -> Values:
-    """A card for each hospital, where a page shows each, and what hospitals gain by the model."""
+    """Return a card for each hospital (if the page has cards), and the hospitals' gains by the model."""
     results, hospitals, best = material.results, material.hospitals, material.best
     cards: Values = NOBODY
     if not results or hospitals is None:

@@ -1,8 +1,10 @@
 """Clusters of patients in a comparison: the table of FedGMC's protocol, and the sizes of clusters by hospital.
 
-The protocol (FedGMC, Table 4) tells of each strategy the mean of its figures with a 95 % interval over folds or seeds,
-and how many hospitals it serves strictly better than the reference does; beside them, how much the models of clusters
-have in common.
+The protocol (FedGMC, Table 4) reports for each strategy:
+
+- the mean of its figures, with a 95 % interval over folds or seeds;
+- how many hospitals have strictly better figures than under the reference;
+- how much the models of clusters have in common.
 """
 
 from __future__ import annotations
@@ -21,20 +23,21 @@ from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
 from raysim.report.terminal.tables import titled
 
 SHADES = (0.12, 0.45, 0.25)
-"""Shades of areas from the bottom up: neighbours differ."""
+"""Shades of the areas from the bottom up; neighbouring areas differ."""
 
 LABELLED = 0.07
-"""The least share of an area that has room for its number."""
+"""Areas with a smaller share than this are too small for their number."""
 
 
 def protocol(
     per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str, overlap: pd.DataFrame | None
 ) -> pd.DataFrame:
-    """A row a strategy and model: each figure with ``_margin``, ``_improved`` and ``_hospitals``, then ``overlap_<k>``.
+    """Return one row for each strategy and model: each figure, its ``_margin``, ``_improved`` and ``_hospitals``.
 
-    ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`, ``overlap`` stacked ``feature_overlap.csv``.
-    ``_margin`` is half of the 95 % interval of the mean over seeds; ``_improved`` how many of ``_hospitals`` with a
-    defined figure are strictly better than under the reference, by means over the seeds in which both are defined.
+    Columns ``overlap_<k>`` follow. ``per_seed`` and ``hospitals`` are as in :mod:`raysim.report.tables`; ``overlap`` is
+    stacked ``feature_overlap.csv``. ``_margin`` is half the 95 % interval of the mean over seeds. ``_hospitals`` counts
+    the hospitals with a defined figure, and ``_improved`` those with a strictly better one than under the reference;
+    both compare means over the seeds that define both figures.
     """
     groups, figures, against = per_seed.groupby(KEYS, sort=False), _figures(per_seed), baseline_of(per_seed, reference)
     table = groups[["yardstick"]].first().join(groups[figures].mean())
@@ -53,9 +56,10 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """How many hospitals are strictly better by ``figure`` under a strategy and model than ``against``; out of these.
+    """Count the hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all
+    compared.
 
-    Hospitals for which the figure is defined under both in some seed.
+    Hospitals are compared if the figure is defined under both models in some seed.
     """
     sides = []
     for strategy, model in (candidate, against):
@@ -69,7 +73,7 @@ def improved(
 
 
 def printed(folder: Path, reference: str) -> Table | None:
-    """The table that ``compare`` prints of ``protocol.csv`` in its folder; None where there is none."""
+    """Return the table of ``protocol.csv`` in this folder for ``compare`` to print; None without the file."""
     if not (folder / "protocol.csv").exists():
         return None
     protocol = read_csv(folder / "protocol.csv")
@@ -95,10 +99,11 @@ def printed(folder: Path, reference: str) -> Table | None:
 
 
 def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
-    """The share of each hospital's training rows in each cluster, an area a cluster and a panel a strategy.
+    """Plot each cluster's share of each hospital's training rows: one area for each cluster, one panel for each
+    strategy.
 
-    ``composition`` is stacked ``patient_clusters.csv``: ``strategy, seed, hospital, cluster, n_train``. Of each
-    strategy its first seed is drawn; hospitals without training rows are left out. ``titles``: what people call each.
+    ``composition`` is stacked ``patient_clusters.csv``: ``strategy, seed, hospital, cluster, n_train``. The figure uses
+    each strategy's first seed, and leaves out hospitals without training rows. ``titles`` are display names.
     """
     charts: list[svg.Chart] = []
     for strategy, group in composition.groupby("strategy", sort=False):
@@ -119,7 +124,7 @@ def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) ->
 
 
 def _panel(title: str, rows: pd.DataFrame, name: str) -> svg.Chart:
-    """Stacked areas of ``rows [H, K]`` of training, from the first cluster at the bottom."""
+    """Draw stacked areas of the training rows ``rows [H, K]``, the first cluster at the bottom."""
     counts = rows.to_numpy(float)
     shares = counts / counts.sum(axis=1, keepdims=True)
     ends = np.hstack([np.zeros((len(shares), 1)), shares.cumsum(axis=1)])

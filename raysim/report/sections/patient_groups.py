@@ -1,7 +1,7 @@
 """Equity between groups of patients in a comparison: its table, its figure, and the printed table.
 
-Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.measuring.subgroups.table`) with ``strategy`` and
-``seed`` in front; ``part`` says which rows were evaluated.
+Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.measuring.subgroups.table`), with ``strategy`` and
+``seed`` as first columns; ``part`` names the evaluated rows.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 ROW = 11.0
-"""The height of a strategy's figure of one group, in units of the chart."""
+"""The height of a strategy's mark for one group, in units of the chart."""
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
-    """The attributes by which patients were grouped, from the columns of
-    :func:`raysim.experiment.stacked_tables.per_seed`."""
+    """Return the attributes by which patients are grouped, from the columns of a ``per_seed`` table.
+
+    The table is from :func:`raysim.experiment.stacked_tables.per_seed`.
+    """
     return [name.removesuffix("_gap_within") for name in per_seed.columns if name.endswith("_gap_within")]
 
 
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """A row a strategy, model served and attribute: ``gap`` and ``within`` with ``_std`` over seeds, ``undefined``.
+    """Return one row for each strategy, model and attribute.
 
-    ``gap`` is between the known groups over all hospitals, ``within`` the mean over hospitals of that between one's
-    own known groups; ``undefined`` the largest number, over seeds, of a hospital's groups without the headline figure.
+    - ``gap``, with ``gap_std`` over seeds: the gap between the known groups over all hospitals.
+    - ``within``, with ``within_std``: the mean over hospitals of the gap between the hospital's known groups.
+    - ``undefined``: the number of a hospital's groups without the headline figure, in the seed with the most.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):
@@ -48,9 +51,7 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | None:
-    """The table of patient groups that ``compare`` prints in ``width`` characters; None where patients were not
-    grouped.
-    """
+    """Return the table of patient groups for ``compare`` to print in ``width`` characters; None without groups."""
     gap_table = gaps(per_seed)
     if gap_table.empty:
         return None
@@ -80,7 +81,8 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """A sentence on patients with an unknown attribute, under the model listed last; empty where there are none."""
+    """Count the patients with an unknown attribute, in a sentence about the last listed model; empty if there
+    are none."""
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []
@@ -103,10 +105,11 @@ def drawn(
     titles: Mapping[str, str] | None = None,
     chosen: Sequence[str] = (),
 ) -> svg.Figure:
-    """The headline figure of each patient group over all hospitals: a panel an attribute, a mark a strategy.
+    """Plot the headline figure of each patient group over all hospitals: a panel for each attribute, a mark for each
+    strategy.
 
-    Each strategy, by its label and its name in ``titles``, shows the last of its models, its headline one. Only those
-    ``chosen`` are shown, if any are.
+    A strategy is represented by the last of its models, the headline model. ``titles`` are names by label. If any
+    labels are ``chosen``, only these strategies are plotted.
     """
     last = dict(zip(per_seed["strategy"], per_seed["model"], strict=True))
     names = {label: (titles or {}).get(label) or label for label in last if label in (chosen or last)}
@@ -155,7 +158,7 @@ def _panel(
     looks: Mapping[str, svg.Style],
     panel: int,
 ) -> svg.Chart:
-    """The groups of an attribute below each other, and in each its strategies."""
+    """Draw the groups of an attribute below each other, with all strategies at each group."""
     headline = reporting(group).headline
     levels, first = list(dict.fromkeys(group["group"])), group[group["seed"] == group["seed"].iloc[0]]
     rows = first.groupby("group")["n"].first().reindex(levels, fill_value=0)
@@ -194,7 +197,7 @@ def _beside(per_seed: pd.DataFrame, part: str) -> str:
 
 
 def _of_seed(patients: pd.DataFrame) -> str:
-    """Which seed the counts of rows are of, where groups' sizes differ between seeds."""
+    """Name the seed of the row counts if the groups' sizes differ between seeds; else empty."""
     everywhere = patients[patients["hospital"] == EVERYWHERE]
     counts = everywhere.pivot_table(index="seed", columns=["attribute", "group"], values="n", fill_value=0)
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""

@@ -10,7 +10,7 @@ from raysim.privacy.statement import SHARED, Statement, together
 
 
 def of_run(result: Result) -> str:
-    """A sentence on the guarantee of one run and its limits; empty without a guarantee."""
+    """Describe the guarantee of one run and its limits; empty without a guarantee."""
     statement = result.outcome.privacy
     if statement is None:
         return ""
@@ -19,7 +19,7 @@ def of_run(result: Result) -> str:
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Sentences on the guarantee of each strategy's runs, and of all runs together, for whoever sees them all."""
+    """Describe the guarantee of each strategy's runs, and of all runs together for an observer of all of them."""
     statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}
     for label, each in statements:
@@ -33,13 +33,13 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
         return (*lines, f"Nothing is guaranteed of all runs together, for {', '.join(without)} came without noise.")
     guaranteed = tuple(each for _, each in statements if each is not None)
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
-    # Runs that were played for another one have its seed.
+    # Auxiliary runs have the seed of the run that needed them.
     one_seed = len(set(seeds)) < len(seeds) or any(each.further for each in guaranteed)
     return (*lines, _all(guaranteed, one_seed=one_seed))
 
 
 def figures(statement: Statement | None) -> dict[str, float]:
-    """The guarantee as figures by name, for tables of runs: ``epsilon_<adversary>`` where finite, and ``delta``."""
+    """Return the guarantee as numbers by name, for tables of runs: ``epsilon_<adversary>`` if finite, and ``delta``."""
     if statement is None:
         return {}
     finite = {f"epsilon_{adversary}": value for adversary, value in statement.epsilons.items() if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""What protected the data of a run or comparison, "none" included, and what left hospitals."""
+"""The section on data protection: the protections of a run or comparison ("none" included), and the data sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raysim.report.sections.section import Material, Section, Values
 Rows = list[list[str]]
 
 ROWS = "rows"
-"""The kind of what leaves a hospital that holds patients' rows; all other kinds are computed from them."""
+"""The kind of data that contains patients' rows; all other kinds are computed from rows."""
 
 EXPLAINED = {
     "counts of values": "rows whose values begin alike, from which bins follow",
@@ -25,14 +25,14 @@ EXPLAINED = {
     "leaf sums": "sums of gradients by leaf",
     "trees": "whole trees, whose leaves may be of few patients",
 }
-"""What kinds hold whose names do not say it."""
+"""Explanations of kinds of data whose names are not clear."""
 
 
 def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
-    """A row for each protection: its name, and whether and how it was on in these ``results``."""
+    """Return one row for each protection: its name, and whether and how it was on in these ``results``."""
     privacy, secure, rule = config.privacy, config.secure, config.aggregation
     none = "none: whoever runs the server receives what each hospital sends"
-    # Some regressions hide their sums unasked.
+    # Some regressions use secure aggregation by default.
     titles = {result.title or result.label: bool(result.outcome.facts.get("secure_sums")) for result in results}
     hiding = [title for title, hides in titles.items() if hides]
     if hiding:
@@ -54,7 +54,7 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
 
 
 def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
-    """Bytes that left each hospital in one run, by kind, ``[H]``."""
+    """Return the bytes that each hospital sent in one run, by kind, ``[H]``."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
     for _, kind, ids, sent in result.outcome.ledger.entries:
@@ -63,8 +63,9 @@ def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
 
 
 def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
-    """For each strategy, whether patients' rows left hospitals, and the bytes of one hospital by kind, from the lowest
-    to the highest over hospitals and seeds.
+    """For each strategy: whether hospitals sent patients' rows, and the bytes per hospital by kind.
+
+    Bytes are given from the lowest to the highest over hospitals and seeds.
     """
     rows = []
     for label in dict.fromkeys(result.label for result in results):
@@ -80,7 +81,7 @@ def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
 
 
 def span(low: float, high: float) -> str:
-    """Bytes, from the lowest to the highest.
+    """Format bytes from the lowest to the highest.
 
     >>> span(4, 4), span(0, 280)
     ('4 bytes', '0 to 280 bytes')
@@ -103,7 +104,7 @@ traffic) }}{% endif %}
 
 
 def values(material: Material) -> Values:
-    """The section's tables and sentences."""
+    """Return the section's tables and sentences."""
     beside = material.beside
     return {
         "protections": list(beside.protections),

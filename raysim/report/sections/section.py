@@ -1,4 +1,4 @@
-"""What a page is made of: a sheet with its sections; :mod:`raysim.report.pages.tabs` has those of runs."""
+"""The elements of a page: a sheet with its sections. :mod:`raysim.report.pages.tabs` lists the sheets of runs."""
 
 from __future__ import annotations
 
@@ -16,83 +16,83 @@ from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key
 
 Values = Mapping[str, Any]
-"""What markup refers to by name; JSON can hold it."""
+"""The values that a template uses by name; they can be written as JSON."""
 
 Links = Sequence[tuple[str, str]]
-"""Texts and addresses of further pages."""
+"""The texts and addresses of links to further pages."""
 
 Figures = Sequence[svg.Figure]
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What a page has beside the results: figures by the tab that they stand in, rows of tables, and addresses."""
+    """The content of a page apart from the results: figures by tab, rows of tables, and links."""
 
     use: Figures = ()
-    """Calibration and decisions."""
+    """Figures of calibration and decisions."""
     use_shared: Figures = ()
-    """The same without what few patients decide, for a page to pass on."""
+    """The same figures without parts based on few patients, for a page to pass on."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
     protections: Sequence[Sequence[str]] = ()
-    """As :func:`raysim.report.sections.protection.protections` gives them."""
+    """The rows from :func:`raysim.report.sections.protection.protections`."""
     traffic: Sequence[Sequence[str]] = ()
-    """As :func:`raysim.report.sections.protection.traffic` gives them."""
+    """The rows from :func:`raysim.report.sections.protection.traffic`."""
     privacy: Sequence[str] = ()
     """Sentences on guarantees and attacks."""
     links: Links = ()
     files: Links = ()
-    """Tables and figures in the page's folder."""
+    """Links to tables and figures in the page's folder."""
     runs: Sequence[tuple[str, Links]] = ()
-    """The pages of single runs: for each strategy, its seeds with their addresses."""
+    """Links to the pages of single runs: for each strategy, its seeds with their addresses."""
 
 
 NOTHING = Beside()
 
 
 MOST_HOSPITALS = 20_000
-"""The most hospitals that a page shows one by one: a page of a million would have gigabytes."""
+"""The largest number of hospitals that a page lists individually; a page of a million would have gigabytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """What sections of a run or a comparison draw their content from."""
+    """The results of a run or a comparison from which sections take their content."""
 
     per_seed: pd.DataFrame
-    """A row a strategy, model and seed."""
+    """One row for each strategy, model and seed."""
     table: pd.DataFrame
-    """As :func:`raysim.report.tables.comparison` gives it, of the models ``distinct``."""
+    """The table from :func:`raysim.report.tables.comparison`, for the models ``distinct``."""
     called: Names
-    """The name of each model."""
+    """The display name of each model."""
     distinct: Names
-    """The same without models that ended equal to one that is in it."""
+    """The same without duplicates: each group of equal final models has one member."""
     looks: Looks
     results: Sequence[Result]
-    """The runs; empty where nothing is shown of single hospitals."""
+    """The runs; empty if the page reports nothing on single hospitals."""
     beside: Beside
     noise: Mapping[Key, Noise]
     compared: bool
-    """Whether it is of a comparison, and not of one run."""
+    """Whether the page is about a comparison; else it is about one run."""
     part: str
-    """The part of the rows that was evaluated."""
+    """The name of the evaluated part of the rows."""
     hospitals: pd.DataFrame | None = None
-    """A row a strategy, model, seed and hospital."""
+    """One row for each strategy, model, seed and hospital."""
     rounds: pd.DataFrame | None = None
-    """A row a strategy, seed and evaluated round."""
+    """One row for each strategy, seed and evaluated round."""
     differences: pd.DataFrame | None = None
-    """As :func:`raysim.report.tables.differences` gives them, of a comparison."""
+    """The table from :func:`raysim.report.tables.differences`, for a comparison."""
     shown: Evidence | None = None
-    """The evidence of a comparison, with names in the place of labels."""
+    """The evidence of a comparison, with names instead of labels."""
     baseline: str = ""
     """The label of the reference strategy."""
     against: Key | None = None
-    """Its model that others are compared with."""
+    """The reference strategy's model that others are compared with."""
     reasons: Sequence[str] = ()
-    """Sentences on what the data show, and below them a ``caution`` on intervals."""
+    """Sentences on the findings; a ``caution`` on intervals follows them on the page."""
     caution: str = ""
     first: Figures = ()
-    """The figures that the page begins with in the place of the forest."""
+    """The first figures of the page, instead of the forest."""
 
     @property
     def best(self) -> Key | None:
@@ -101,12 +101,12 @@ class Material:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether there are so few hospitals that a page shows each."""
+        """Whether there are few enough hospitals for the page to list each."""
         return not self.results or len(self.results[0].federation.hospitals) <= MOST_HOSPITALS
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """The number of each hospital on the page, by which it is marked in figures; none where none is shown."""
+        """The number of each hospital on the page, which marks it in figures; empty if the page lists no hospitals."""
         if not self.results or self.hospitals is None or not self.one_by_one:
             return {}
         return {name: number for number, name in enumerate(self.results[0].federation.hospitals)}
@@ -121,37 +121,41 @@ class Section:
     """A section of a page."""
 
     key: str
-    """The anchor in the page's address, lower case with hyphens."""
+    """The anchor in the page's address, in lower case with hyphens."""
     title: str
-    """The heading, which is that of its tab."""
+    """The heading of the section, and the title of its tab."""
     markup: str | Mapping[str, str]
-    """Its body as a template, in which ``parts`` are the macros of ``parts.html.j2``; or by name one for each sheet
-    that has the section."""
+    """The body as a template, in which ``parts`` are the macros of ``parts.html.j2``.
+
+    A mapping has one template for each sheet that contains the section.
+    """
     values: Callable[[Material], Values] = _nothing
-    """What the markup of a run or a comparison shows beyond the page's own values."""
+    """Returns the values for the markup of a run or a comparison, in addition to the page's own values."""
     shown: Callable[[Values], object] = lambda values: True
-    """Whether a page with these values has the section. A page to pass on lacks what
-    :mod:`raysim.report.pages.sharing` does not name."""
+    """Whether a page with these values has the section.
+
+    A page to pass on contains only values named in :mod:`raysim.report.pages.sharing`.
+    """
 
     def on(self, sheet: str) -> str | None:
-        """The markup on this ``sheet``; None where that lacks the section."""
+        """Return the markup for this ``sheet``; None if the sheet lacks the section."""
         return self.markup if isinstance(self.markup, str) else self.markup.get(sheet)
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A kind of page; texts are templates, as those of a section are."""
+    """A kind of page; its texts are templates, like the texts of a section."""
 
     name: str
     kind: str
     """The line above the title."""
     sections: tuple[Section, ...]
-    """In their order."""
+    """The sections in their order."""
     top: str = ""
-    """What stands before the sections."""
+    """The markup before the sections."""
     dated: str = ""
-    """What stands behind ``kind``."""
+    """The text after ``kind``."""
     wide: bool = False
-    """Whether it is as wide as the screen, and lists its sections at the top."""
+    """Whether the page is as wide as the screen, and lists its sections at the top."""
     scripts: tuple[str, ...] = ()
-    """The names of its scripts, which are templates; with ``page.js`` sections are tabs."""
+    """The names of the page's scripts, which are templates; with ``page.js`` sections are tabs."""

@@ -18,18 +18,18 @@ from raysim.statistics.convergence import Convergence
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Caveats on the training of these runs, which come before their figures."""
+    """Return caveats on the training of these runs, for the top of the page."""
     verdicts = _verdicts(results)
     return tuple(filter(None, (_diverged(results), _falling(results), _idle(verdicts))))
 
 
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
-    """The labels of strategies that are not trained to the end, each with how much its training loss still fell.
+    """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
-    Trained is a run whose loss has converged or falls by less than
-    :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, and one that ended early, at its least loss on
-    validation rows. The fall is a share of the start, the largest of a label's untrained seeds; it is NaN where a seed
-    has too few points for a verdict. Labels with a diverged seed are left out, and runs without a measured loss.
+    A run counts as trained if its loss has converged or falls by less than
+    :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, or if early stopping ended it. The fall is a share
+    of the start, the largest of a label's untrained seeds; it is NaN if a seed has too few points for a verdict. Labels
+    with a diverged seed are left out, and so are runs without a measured loss.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     found = []
@@ -45,15 +45,15 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
 
 
 def of_run(result: Result) -> str:
-    """A sentence on how far one run is trained; empty where no loss was measured."""
+    """Say how far one run is trained; empty if no loss was measured."""
     outcome = result.outcome
     return sentence(outcome.convergence, _played(outcome), outcome.stopped, by_steps=result.by_steps)
 
 
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, *, by_steps: bool = True) -> str:
-    """A sentence on the losses of a run of ``rounds`` that ended as ``how`` says; empty where no loss was measured.
+    """Describe the losses of a run of ``rounds``, which ended as ``how`` describes; empty if no loss was measured.
 
-    ``by_steps``: whether it trained by the configured learning rate.
+    ``by_steps``: whether it trained with the configured learning rate.
     """
     if convergence is None:
         return ""
@@ -83,7 +83,7 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None, 
 
 
 def _stopped(how: Stopped | None) -> str:
-    """A sentence on early stopping; empty where all rounds were played."""
+    """Describe early stopping; empty if all rounds were run."""
     if how is None or not how.early:
         return ""
     return (
@@ -93,7 +93,7 @@ def _stopped(how: Stopped | None) -> str:
 
 
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """``strategy, model, seed, round, training_loss``; round 0 is before training."""
+    """Return ``strategy, model, seed, round, training_loss``; round 0 is before training."""
     return pd.DataFrame(
         [
             (result.label, "", result.seed, round, loss)
@@ -105,7 +105,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def drawn(results: Sequence[Result]) -> list[svg.Figure]:
-    """The figure of training losses; empty where no run has any."""
+    """Plot the training losses; empty if no run has any."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
     if finite.empty:
@@ -128,7 +128,7 @@ def drawn(results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
-    """By label, the convergence of each seed whose training loss was measured."""
+    """Return, by label, the convergence of each seed whose training loss was measured."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
         convergence = result.outcome.convergence
@@ -138,7 +138,7 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(results: Sequence[Result]) -> str:
-    """A sentence on the runs that diverged, and what may help those with a learning rate and those without."""
+    """Name the runs that diverged, with remedies for those with a learning rate and those without."""
     told = []
     for by_steps, mends in ((True, "lower training.learning_rate"), (False, SOLVED)):
         parts = []
@@ -153,7 +153,7 @@ def _diverged(results: Sequence[Result]) -> str:
 
 
 def _falling(results: Sequence[Result]) -> str:
-    """A sentence on the runs that are not trained to the end."""
+    """Name the runs that have not converged."""
     found = untrained(results)
     falling = [f"{label} {_percent(fall)}" for label, fall in found if not math.isnan(fall)]
     short = [label for label, fall in found if math.isnan(fall)]

@@ -1,4 +1,4 @@
-"""The section on calibration and use; what is folded away is only on the page of a comparison."""
+"""The section on calibration and use; only the page of a comparison has the parts that are folded away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDED = """\
 
 
 def values(material: Material) -> Values:
-    """The figures, and those for a page to pass on."""
+    """Return the figures, and the figures for a page to pass on."""
     beside = material.beside
     return {"use": list(beside.use), "use_shared": [figure.tree() for figure in beside.use_shared]}
 

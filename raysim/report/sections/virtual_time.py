@@ -15,16 +15,16 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
-"""For each axis: column, unit, and words."""
+"""The column, unit and title of each axis."""
 
 POINTS = 400
-"""The number of moments at which the curves of several seeds are averaged."""
+"""The number of time points at which the curves of several seeds are averaged."""
 
 
 def drawn(
     table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
-    """The picture for a page, from ``strategy, model, seed, virtual_seconds, bytes, value``; none without rows.
+    """Plot ``strategy, model, seed, virtual_seconds, bytes, value`` for a page; empty without rows.
 
     ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are strategies' names by label.
     """
@@ -80,9 +80,9 @@ def drawn(
 
 
 def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
-    """The table of virtual time that ``compare`` prints from ``comparison.csv``; None without a virtual clock.
+    """Return the table of virtual time in ``comparison.csv`` for ``compare`` to print; None without a virtual clock.
 
-    ``target``: the metrics to reach. Means are over the seeds that reached them, and how many did stands beside.
+    ``target`` has the metrics to reach. Means are over the seeds that reached them; the table also counts these seeds.
     """
     if "virtual_seconds" not in table or not table["virtual_seconds"].notna().any():
         return None
@@ -103,9 +103,9 @@ def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
 def averaged(
     seeds: Sequence[pd.DataFrame], column: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The moments at which the curve of several seeds is drawn, its mean there, and its deviation (NaN for one seed).
+    """Average the curves of several seeds: return time points, means, and standard deviations (NaN for one seed).
 
-    Between two evaluations a run has the model of the first, so that its value stands until the next.
+    Between two evaluations a run has the value of the earlier one, because its model has not been replaced.
     """
     curves = [(seed_rows[column].to_numpy(float), seed_rows["value"].to_numpy(float)) for seed_rows in seeds]
     if len(curves) == 1:

@@ -1,7 +1,10 @@
-"""Figures of pages: inline SVG in the colours of the page, drawn here without any library, printed without script.
+"""Figures of pages: inline SVG in the colours of the page, drawn here without any library, printable without script.
 
-``scales`` are axes, ``styles`` the colour and marker of a strategy, ``chart`` marks in axes, ``figure`` charts with
-their legend and caption, ``markup`` escaped elements and the one block of data of a page.
+- ``scales``: axes.
+- ``styles``: the colour and marker of a strategy.
+- ``chart``: marks in axes.
+- ``figure``: charts with their legend and caption.
+- ``markup``: escaped elements, and the one block of data of a page.
 """
 
 from raysim.report.svg.chart import ENDS, WIDTH, Chart

@@ -1,4 +1,4 @@
-"""A chart: two axes and marks in them, drawn in a ``viewBox`` so that it shrinks with its page."""
+"""A chart: two axes with marks, drawn in a ``viewBox`` so that it shrinks with its page."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from raysim.report.svg.scales import Axis
 from raysim.report.svg.styles import PLAIN, Style
 
 WIDTH = 520.0
-"""Units of a chart as wide as the text: on a phone one is .7 pixels."""
+"""The units of a chart that is as wide as the text; on a phone a unit is .7 pixels."""
 
 LETTER = 6.6
-"""About the width of a letter, in units of the chart."""
+"""The approximate width of a letter, in units of the chart."""
 
 LARGE_LETTER = 8.4
-"""The same of charts as wide as the text: there a phone draws letters larger (``.panel`` of charts.css)."""
+"""The width of a letter in charts as wide as the text; phones draw letters larger there (``.panel`` of charts.css)."""
 
 LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
-"""The same of their labels and values, which share a line."""
+"""The width of a letter in labels and values of such charts, which share a line."""
 
 NAMES = 0.58
-"""The largest share of a chart's width that names beside it take."""
+"""The largest share of a chart's width for names on its left."""
 
 ENDS = 185.0
-"""Units on the right of a chart for the names of its lines."""
+"""The units on the right of a chart for the names of its lines."""
 
 MARKED = 6
-"""The number of points of a long line that have a marker, spread evenly."""
+"""The number of points of a long line that have a marker, evenly spaced."""
 
 LINE = 15.0
 """The height of a line of text."""
 
 SLOPE = (38, 0.62)
-"""By how many degrees names below a chart are turned where they would overprint each other, and the sine of it."""
+"""The rotation of names below a chart that would overlap otherwise, in degrees, and its sine."""
 
 CUT = 18
-"""The most characters of a name that is turned."""
+"""The largest number of characters of a rotated name."""
 
 
 class Chart:
-    """Marks are drawn in the order in which they are added; hospitals' marks know ``of``, their number on the page.
+    """A chart; marks are drawn in the order in which they are added, and values outside an axis are left out.
 
-    ``title`` stands above the chart and names it for screen readers, to which ``description`` says what it shows.
-    Values that have no place on an axis are left out.
+    Marks of hospitals store ``of``, the hospital's number on the page. ``title`` is above the chart and names it for
+    screen readers; ``description`` describes the content to them.
     """
 
     def __init__(
@@ -66,13 +66,18 @@ class Chart:
         right: float = 12.0,
         gridlines: str = "xy",
     ) -> None:
-        """``right``: units kept free there, for labels; ``gridlines``: of which axes. ``name``: its id on a page."""
+        """Set up the axes.
+
+        - ``name``: the id of the chart on a page.
+        - ``right``: free units on the right, for labels.
+        - ``gridlines``: the axes with gridlines.
+        """
         self.x, self.y, self.name, self.title, self.description = x, y, name, title, description
         self.width, self.height = width, height
         self._letter = _letter(width)
         self._heading = heading_lines(title, width)
         longest = max((len(text) for text in y.texts), default=0)
-        if y.kind == "names":  # whose title stands above them
+        if y.kind == "names":  # their title is above the axis
             longest = max(longest, len(y.title))
         most = NAMES if y.kind == "names" else 0.45
         self._left = min(longest * self._letter, most * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
@@ -85,16 +90,16 @@ class Chart:
         self._marks: list[Markup] = []
 
     def _overprint(self, room: float) -> bool:
-        """Whether names below the chart would touch if they stood upright in so much ``room``."""
+        """Whether horizontal names below the chart would overlap within a width of ``room``."""
         texts = self.x.texts
         return self.x.kind == "names" and max(map(len, texts), default=0) * self._letter > room / max(len(texts), 1)
 
     def across(self, values: ArrayLike) -> np.ndarray:
-        """Where values of the horizontal axis stand, in units of the chart."""
+        """Return the positions of values on the horizontal axis, in units of the chart."""
         return self._left + self.x.places(values) * (self._right - self._left)
 
     def up(self, values: ArrayLike) -> np.ndarray:
-        """Where values of the vertical axis stand; of names the first is on top."""
+        """Return the positions of values on the vertical axis; on an axis of names the first name is on top."""
         places = self.y.places(values)
         places = places if self.y.kind == "names" else 1 - places
         return self._top + places * (self._bottom - self._top)
@@ -109,7 +114,7 @@ class Chart:
         size: float = 4.0,
         class_: str | None = None,
     ) -> None:
-        """A marker at each point."""
+        """Draw a marker at each point."""
         for i, (a, b) in enumerate(zip(self.across(x), self.up(y), strict=True)):
             if math.isfinite(a) and math.isfinite(b):
                 number = None if of is None else of[i]
@@ -126,7 +131,10 @@ class Chart:
         of: Sequence[int] | None = None,
         class_: str = "whisker",
     ) -> None:
-        """A line from ``low`` to ``high`` at each place of the other axis, ``upright`` or level; cut at the axes."""
+        """Draw a line from ``low`` to ``high`` at each position ``at`` of the other axis, cut at the ends of the axis.
+
+        ``upright`` lines are vertical, others horizontal.
+        """
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         axis = self.y if upright else self.x
         ends = [scale(np.clip(np.asarray(end, dtype=np.float64), axis.low, axis.high)) for end in (low, high)]
@@ -149,7 +157,10 @@ class Chart:
         of: int | None = None,
         class_: str = "line",
     ) -> None:
-        """A line through points; ``steps``: each value stands until the next; ``of``: the number of what it is of."""
+        """Draw a line through points.
+
+        ``steps``: each value remains until the next point. ``of``: the number of the hospital that the line is about.
+        """
         points = [(a, b) for a, b in zip(self.across(x), self.up(y), strict=True) if np.isfinite([a, b]).all()]
         if points:
             d = _path(points, steps)
@@ -158,8 +169,9 @@ class Chart:
             self._marks.append(element("path", d=d, **said))
 
     def marked_line(self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
-        """A line with markers, so that two of one colour are told apart: at each point, or where there are many at
-        :data:`MARKED` of them, the last among them.
+        """Draw a line with markers, which distinguish lines of one colour.
+
+        There is a marker at each point, or on long lines at :data:`MARKED` points, including the last.
         """
         self.line(x, y, style, steps=steps)
         points = np.column_stack([np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)])
@@ -168,7 +180,7 @@ class Chart:
         self.dots(points[at, 0], points[at, 1], style)
 
     def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
-        """An area between two lines."""
+        """Draw an area between two lines, in a strategy's colour."""
         places = [(a, b, c) for a, b, c in zip(self.across(x), self.up(low), self.up(high), strict=True)]
         places = [place for place in places if np.isfinite(place).all()]
         if places:
@@ -180,7 +192,7 @@ class Chart:
             )
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
-        """The area between two lines, with a ``shade`` from 0 to 1 like a cell of a heat map."""
+        """Draw an area between two lines, with a ``shade`` from 0 to 1 like a cell of a heat map."""
         places = list(zip(self.across(x), self.up(low), self.up(high), strict=True))
         finite = [place for place in places if np.isfinite(place).all()]
         if finite:
@@ -200,7 +212,7 @@ class Chart:
         of: Sequence[int] | None = None,
         class_: str = "bar",
     ) -> None:
-        """Bars from ``low`` to ``high``, as thick as that share of a step of the other axis."""
+        """Draw bars from ``low`` to ``high``; ``thick`` is their thickness as a share of a step of the other axis."""
         scale, other = (self.up, self.across) if upright else (self.across, self.up)
         step = abs(float(other([1.0])[0] - other([0.0])[0])) * thick
         for i, (a, b, p) in enumerate(zip(scale(low), scale(high), other(at), strict=True)):
@@ -217,7 +229,7 @@ class Chart:
             self._marks.append(element("rect", **box, **said))
 
     def columns(self, low: ArrayLike, high: ArrayLike, counts: ArrayLike, style: Style = PLAIN) -> None:
-        """Bars from 0 up to ``counts``, each between two edges: of a histogram."""
+        """Draw the bars of a histogram: from 0 up to ``counts``, each between two edges."""
         first, last, top = self.across(low), self.across(high), self.up(counts)
         base = float(self.up([max(0.0, self.y.low)])[0])
         for a, b, c in zip(first, last, top, strict=True):
@@ -226,7 +238,7 @@ class Chart:
                 self._marks.append(element("rect", **box, class_=f"c{style.colour} bar"))
 
     def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
-        """A line through the whole chart at a value of one axis, with a ``text`` at its end."""
+        """Draw a line through the whole chart at a value of one axis, with a ``text`` at its end."""
         kind = "rule dashed" if dashed else "rule"
         if x is not None and math.isfinite(x):
             at = float(self.across([x])[0])
@@ -240,12 +252,12 @@ class Chart:
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def segment(self, x: float, low: float, high: float) -> None:
-        """A piece of the rule at ``x``, from ``low`` to ``high`` of the vertical axis."""
+        """Draw a part of the vertical rule at ``x``, from ``low`` to ``high``."""
         at, (top, bottom) = float(self.across([x])[0]), self.up([low, high]).tolist()
         self._marks.append(element("path", d=f"M{at:.1f} {top:.1f}V{bottom:.1f}", class_="rule"))
 
     def beside(self, y: float, first: str, last: str) -> None:
-        """A text at the left end of the chart and one at its right, at a height."""
+        """Write one text at the left end of the chart and one at its right, at the height of ``y``."""
         at = float(self.up([y])[0]) + 4
         label, value = (LARGE_LABEL, LARGE_VALUE) if self.width >= WIDTH else (LETTER, LETTER)
         room = round((self.width - 4 - value * len(last)) / label) - 2
@@ -254,9 +266,8 @@ class Chart:
         self._marks.append(element("text", last, x=self._right, y=at, class_="value", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """A text at a point, moved by ``dx`` and ``dy``; a centred one is moved further, until it is within the
-        chart.
-        """
+        """Write a text at a point, moved by ``dx`` and ``dy``; a centred text is moved further until it fits
+        the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
             half = self._letter * len(text) / 2
@@ -265,8 +276,9 @@ class Chart:
             self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
 
     def ends(self, lines: Sequence[tuple[str, float, Style]]) -> None:
-        """The name of each line on the right of the chart, at the height of its last value; moved where they would
-        touch. The room for them is the chart's ``right``, :data:`ENDS`.
+        """Write the name of each line on the right of the chart, at the height of its last value.
+
+        Names that would overlap are moved apart. Their space is the chart's ``right``, :data:`ENDS`.
         """
         heights = spread(self.up([value for _, value, _ in lines]).tolist(), LINE - 1, self._top, self._bottom)
         room = int((self.width - self._right - 8) / LETTER)
@@ -276,7 +288,7 @@ class Chart:
             self._marks.append(element("text", cut, x=self._right + 6, y=y + 4, **said))
 
     def cell(self, row: int, column: int, shade: float, text: str) -> None:
-        """A cell of a heat map, ``shade`` from 0 to 1, on two axes of names."""
+        """Draw a cell of a heat map on two axes of names; ``shade`` is from 0 to 1."""
         x, y = self.across([column - 0.5, column + 0.5]), self.up([row - 0.5, row + 0.5])
         (left, right), (top, bottom) = x.tolist(), y.tolist()
         box = {"x": left + 0.5, "y": top + 0.5, "width": right - left - 1, "height": bottom - top - 1}
@@ -286,7 +298,7 @@ class Chart:
         )
 
     def markup(self) -> Markup:
-        """The chart as an ``svg`` element."""
+        """Return the chart as an ``svg`` element."""
         ids = f"{self.name}-title", f"{self.name}-said"
         return element(
             "svg",
@@ -302,7 +314,7 @@ class Chart:
         )
 
     def _frame(self) -> list[Markup]:
-        """Gridlines, ticks and titles."""
+        """Draw gridlines, ticks and titles."""
         parts: list[Markup] = []
         for k, text in enumerate(self._heading):
             parts.append(element("text", text, x=4.0, y=LINE * (k + 1), class_="heading"))
@@ -342,7 +354,7 @@ class Chart:
 
 
 def heading_lines(title: str, width: float = WIDTH) -> list[str]:
-    """The lines of a ``title`` in a chart of ``width`` units.
+    """Split a ``title`` into lines that fit a chart of ``width`` units.
 
     >>> heading_lines("AUROC at the hospitals that it serves worst, by size", 250)
     ['AUROC at the hospitals that it', 'serves worst, by size']
@@ -355,9 +367,9 @@ def _letter(width: float) -> float:
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """``positions`` moved as little as possible so that neighbours are ``gap`` apart, in order, within ``low..high``.
+    """Move ``positions`` as little as possible so that neighbours are ``gap`` apart, in order, within ``low..high``.
 
-    Where there are too many for that, they are as far apart as the room allows.
+    If there are too many positions for that, they are spaced evenly.
     """
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     order = sorted(range(len(positions)), key=lambda i: positions[i])
@@ -375,7 +387,7 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
 
 
 def short_share(shade: float) -> str:
-    """A share with two decimals; undefined is nothing.
+    """Format a share with two decimals; an undefined share is 0.
 
     >>> short_share(0.256), short_share(float("nan"))
     ('0.26', '0.00')
@@ -384,7 +396,7 @@ def short_share(shade: float) -> str:
 
 
 def _within(centre: float, members: int, gap: float, low: float, high: float) -> float:
-    """The centre of a block moved so that all of it lies within ``low..high``."""
+    """Move the centre of a block so that the whole block is within ``low..high``."""
     half = gap * (members - 1) / 2
     return min(max(centre, low + half), high - half)
 

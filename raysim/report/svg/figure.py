@@ -1,4 +1,4 @@
-"""A figure of a page: charts beside each other, a legend and a caption."""
+"""A figure of a page: charts next to each other, with a legend and a caption."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from raysim.report.svg.scales import Axis, fixed, linear, names
 from raysim.report.svg.styles import Style
 
 PANEL = 250.0
-"""Units of the width of one of several charts beside each other."""
+"""The width of each of several charts next to each other, in units."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """``name`` is its id on the page, ``title`` its heading, ``caption`` how it is read."""
+    """A figure: ``name`` is its id on the page, ``title`` its heading, and ``caption`` explains how to read it."""
 
     name: str
     title: str
@@ -30,15 +30,15 @@ class Figure:
     charts: tuple[Chart, ...] = ()
     legend: Legend | None = None
     more: bool = False
-    """Whether it belongs to all figures of a tab, which are folded away, and not to the few that stand there."""
+    """Whether the figure is among the folded-away figures of a tab; else it is always visible."""
 
     @property
     def file(self) -> str:
-        """Where it lies as a file of its own, in the folder of its page."""
+        """The path of the figure's separate file, within the folder of its page."""
         return f"plots/{self.name.replace('-', '_')}.svg"
 
     def tree(self) -> dict[str, str | bool]:
-        """The fields that a page needs."""
+        """Return the fields that a page needs."""
         return {
             "name": self.name,
             "title": self.title,
@@ -48,7 +48,7 @@ class Figure:
         }
 
     def standalone(self) -> str:
-        """The figure as a file of its own: one SVG with its styles, on white."""
+        """Return the figure for a separate file: one SVG with its styles, on white."""
         first = self.charts[0].width if len(self.charts) > 1 else np.inf
         columns = 3 if first <= 1.2 * PANEL else 2 if first <= 1.5 * PANEL else 1
         parts, top = [] if self.legend is None else [self.legend.drawn()], 12.0
@@ -80,13 +80,13 @@ class Figure:
 
 
 class Legend(Markup):
-    """A list of names behind their markers, as HTML; ``entries`` and ``lines`` as :func:`legend` got them."""
+    """A legend as HTML: names after their markers; ``entries`` and ``lines`` are the arguments of :func:`legend`."""
 
     entries: tuple[tuple[str, Style], ...]
     lines: bool
 
     def drawn(self) -> Markup:
-        """The legend as SVG, one line for each entry."""
+        """Return the legend as SVG, one line for each entry."""
         parts = []
         for i, (name, style) in enumerate(self.entries):
             y = 16.0 + 18.0 * i
@@ -98,9 +98,9 @@ class Legend(Markup):
 def figure(
     name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None, *, row: bool = False
 ) -> Figure:
-    """A figure of charts, beside each other where there is room, with a ``legend`` above them.
+    """Combine charts to a figure, next to each other if they fit, with a ``legend`` above them.
 
-    ``row``: all in one row, which is scrolled where it is wider than the page.
+    ``row``: all charts are in one row, which scrolls if it is wider than the page.
     """
     drawn = joined(chart.markup() for chart in charts)
     beside = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
@@ -115,7 +115,7 @@ def figure(
 
 
 def sign_of(style: Style, lines: bool) -> Markup:
-    """A marker in a box of 24 by 16, on a piece of its line where figures have ``lines``."""
+    """Draw a marker in a box of 24 by 16. With ``lines``, the marker is on a piece of its line."""
     mark = style.marker(12.0, 8.0, 4.5)
     if not lines:
         return mark
@@ -123,7 +123,7 @@ def sign_of(style: Style, lines: bool) -> Markup:
 
 
 def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
-    """A list of names behind their markers, and behind a piece of their lines where figures have ``lines``."""
+    """List names after their markers. With ``lines``, each marker is on a piece of its line."""
     items = []
     for name, style in entries:
         sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
@@ -148,7 +148,10 @@ def heat_map(
     low: float | None = None,
     high: float | None = None,
 ) -> Chart:
-    """Shades of ``values [R, C]`` from ``low`` to ``high`` (their least and largest), each with its value as text."""
+    """Draw a heat map of ``values [R, C]``, each with its value as text.
+
+    Shades are from ``low`` to ``high``, by default the smallest and the largest value.
+    """
     table = np.asarray(values, dtype=np.float64)
     defined = table[np.isfinite(table)]
     first = low if low is not None else float(defined.min()) if len(defined) else 0.0
@@ -176,7 +179,7 @@ def histogram(
     description: str,
     unit: str,
 ) -> Chart:
-    """Upright bars of ``counts`` between ``low`` and ``high`` edges."""
+    """Draw vertical bars of ``counts`` between ``low`` and ``high`` edges."""
     y = linear(unit, counts, include=(0.0,), within=(0.0, np.inf), count=4, whole=True)
     chart = Chart(x, y, name=name, title=title, description=description, width=WIDTH, height=200.0, gridlines="y")
     chart.columns(low, high, counts)

@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG as text; whatever comes from data is escaped."""
+"""Elements of HTML and SVG as text; everything that comes from data is escaped."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from markupsafe import Markup, escape
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """An element: ``children`` in it (escaped unless markup), attributes with ``_`` for ``-``; None is left out.
+    """Write an element with ``children`` (escaped unless markup) and attributes, in which ``_`` becomes ``-``.
 
-    A trailing ``_`` is dropped, for names that Python keeps to itself. Numbers have at most two decimals.
+    An attribute of None is left out. A trailing ``_`` is dropped; it avoids Python keywords. Numbers have at most two
+    decimals.
 
     >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
     Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')
@@ -27,12 +28,12 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
 
 
 def joined(parts: Any) -> Markup:
-    """Markup of several parts, one after the other."""
+    """Concatenate several parts of markup."""
     return Markup("").join(parts)
 
 
 def short(value: object) -> str:
-    """A coordinate in few characters; other values as they are.
+    """Shorten a coordinate; other values are unchanged.
 
     >>> short(12.3456), short(3.0), short(-0.001), short("auto")
     ('12.35', '3', '0', 'auto')
@@ -44,12 +45,12 @@ def short(value: object) -> str:
 
 
 def json_block(identifier: str, data: object) -> Markup:
-    """The one block of data of a page, which a script reads; no text in it can end the block.
+    r"""Write the one block of data of a page, which a script reads; no text in it can end the block.
 
     NaN and infinite numbers become null.
 
     >>> json_block("data", ["</script>", float("nan")])
-    Markup('<script type="application/json" id="data">["\\\\u003c/script\\\\u003e",null]</script>')
+    Markup('<script type="application/json" id="data">["\\u003c/script\\u003e",null]</script>')
     """
     try:
         text = _compact(data)

@@ -1,7 +1,7 @@
-"""The styles of a figure that stands by itself: those of pages in light colours, without what converters do not read.
+"""The style sheet of a figure in a separate file: light colours only, and only CSS that converters support.
 
-Programs that turn SVG into PDF or PNG know classes, and neither variables, mixed colours nor rules for a medium. So
-each rule that has the colour of a series is written once for each colour that the figure has.
+Programs that convert SVG to PDF or PNG support classes, but no variables, mixed colours or media rules. So each rule
+with the colour of a series is repeated for each colour of the figure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIGHT = {
     "accent": "#005a91",
     "chosen": "#e0218a",
 }
-"""The colours of a page in light."""
+"""The colours of a page in light mode."""
 
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
 _MIX = re.compile(r"color-mix\(in srgb, (#\w{6}) (\d+)%, (#\w{6})\)")
@@ -27,7 +27,7 @@ _SERIES = re.compile(r'class="c(-?\d+)\b')
 
 
 def styles(markup: str) -> str:
-    """The style sheet of a figure with this ``markup``."""
+    """Return the style sheet of a figure with this ``markup``."""
     rules, colours = _read()
     used = sorted({int(number) for number in _SERIES.findall(markup)})
     return "\n".join(each for selector, body in rules for each in _written(selector, body, used, colours))
@@ -35,7 +35,7 @@ def styles(markup: str) -> str:
 
 @functools.cache
 def _read() -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Selectors with their declarations, and the colours of series by number and name."""
+    """Return selectors with their declarations, and the colours of series by number and name."""
     text = (Path(__file__).parents[1] / "templates" / "charts.css").read_text(encoding="utf-8")
     light = text.partition("\n@media (max-width")[0]
     light = "\n".join(line for line in light.splitlines() if not line.startswith("@media"))
@@ -62,7 +62,7 @@ def _written(selector: str, body: str, used: Iterable[int], colours: dict[str, s
 
 
 def _plain(body: str, colours: dict[str, str]) -> str:
-    """Declarations with colours in place of variables and mixtures."""
+    """Replace variables and mixed colours in declarations by plain colours."""
     return _MIX.sub(_mixed, re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], body))
 
 

@@ -1,4 +1,4 @@
-"""Axes: from values to a place between 0 and 1, with ticks at round values."""
+"""Axes: they map values to positions between 0 and 1, with ticks at round values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from numpy.typing import ArrayLike, NDArray
 Kind = Literal["linear", "log", "names"]
 
 LARGEST = 1e150
-"""Values beyond it, as of a training that diverges, have no place on an axis, nor has what is nearer to 0 than its
-inverse on a logarithmic one: ranges and ratios of others stay finite."""
+"""Values larger than this, as from a training that diverges, have no position on an axis.
+
+On a logarithmic axis, values smaller than its inverse have no position either. Ranges and ratios of the other values
+are then finite.
+"""
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-"""Ticks are so far apart, times a power of ten."""
+"""The possible distances between ticks, times a power of ten."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis from ``low`` to ``high`` with a ``title`` that names the unit.
+    """An axis from ``low`` to ``high``; ``title`` names the unit.
 
-    ``ticks`` and the ``texts`` beside them are of one length. ``turned``: high values come first. Of an axis of names,
-    value i is the middle of the i-th.
+    ``ticks`` and their ``texts`` have the same length. ``turned``: high values come first. On an axis of names, value i
+    is the middle of name i.
     """
 
     title: str
@@ -37,8 +40,9 @@ class Axis:
     turned: bool = False
 
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The positions of values, 0 at the start and 1 at the end; NaN for NaN, and for what a log axis cannot
-        show.
+        """Return the positions of values, from 0 at the start to 1 at the end.
+
+        NaN for NaN, and for values outside the domain of a logarithmic axis.
         """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -51,7 +55,7 @@ class Axis:
         return 1 - place if self.turned else place
 
     def place(self, value: float) -> float:
-        """Where one value stands."""
+        """Return the position of one value."""
         return float(self.places(value))
 
 
@@ -67,10 +71,10 @@ def linear(
     signed: bool = False,
     whole: bool = False,
 ) -> Axis:
-    """An axis that holds all finite ``values`` and those to ``include``, with a ``margin`` at both ends.
+    """Build an axis that contains all finite ``values`` and those in ``include``, with a ``margin`` at both ends.
 
-    ``within``: what values can be at all; ``count``: about how many ticks; ``signed``: ticks have a sign; ``whole``:
-    they are whole numbers.
+    ``within``: the possible values; ``count``: the approximate number of ticks; ``signed``: ticks have a sign;
+    ``whole``: ticks are integers.
     """
     low, high = _range(values, include)
     room = margin * (high - low)
@@ -82,7 +86,7 @@ def linear(
 
 
 def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) -> Axis:
-    """An axis of shares, with ticks in per cent."""
+    """Build an axis of shares, with ticks in per cent."""
     low, high = _range(values, (0.0,))
     low, high = max(low - margin, 0.0), min(high + margin * (high - low), 1.0)
     ticks = round_ticks(low, high, 5)
@@ -90,10 +94,9 @@ def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) ->
 
 
 def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) -> Axis:
-    """A logarithmic axis that holds all positive ``values``, at most ``count`` ticks, at powers of ten
-    and, where these are few, between them.
+    """Build a logarithmic axis that contains all positive ``values``, with at most ``count`` ticks.
 
-    Values that are not positive have no place on it.
+    Ticks are at powers of ten, and also between them if these are few. Values that are not positive have no position.
     """
     x = np.asarray(values, dtype=np.float64).ravel()
     x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
@@ -116,7 +119,7 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 
 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
-    """An axis for settings that were tried: logarithmic where they are spaced so, linear else."""
+    """Build an axis for settings that were tried: logarithmic if they are spaced so, else linear."""
     x = np.unique(np.asarray(values, dtype=np.float64))
     x = x[np.abs(x) <= LARGEST]
     if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:
@@ -127,13 +130,13 @@ def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
 
 
 def names(title: str, entries: Sequence[str]) -> Axis:
-    """An axis of names, each with as much room; the first stands at the start."""
+    """Build an axis of evenly spaced names; the first is at the start."""
     count = len(entries)
     return Axis(title, -0.5, max(count, 1) - 0.5, tuple(float(i) for i in range(count)), tuple(entries), "names")
 
 
 def round_ticks(low: float, high: float, count: int, least: float = 0.0) -> tuple[float, ...]:
-    """About ``count`` round values from ``low`` to ``high``, ``least`` apart or more.
+    """Return about ``count`` round values from ``low`` to ``high``, at least ``least`` apart.
 
     >>> round_ticks(0.71, 0.93, 5)
     (0.75, 0.8, 0.85, 0.9)
@@ -146,7 +149,7 @@ def round_ticks(low: float, high: float, count: int, least: float = 0.0) -> tupl
 
 
 def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]:
-    """Ticks as text, all with as many decimals as the finest needs.
+    """Format ticks, all with as many decimals as the finest needs.
 
     >>> decimals((0.75, 0.8)), decimals((-0.1, 0.0, 0.1), signed=True), decimals((1000.0, 20000.0))
     (('0.75', '0.80'), ('−0.1', '0', '+0.1'), ('1,000', '20,000'))
@@ -159,7 +162,7 @@ def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]
 
 
 def fixed(value: float, digits: int) -> str:
-    """A value with ``digits`` decimals; what rounds to 0 has no sign.
+    """Format a value with ``digits`` decimals; a value that rounds to 0 has no sign.
 
     >>> fixed(-0.123, 2), fixed(-0.001, 2), fixed(3.0, 1)
     ('−0.12', '0.00', '3.0')
@@ -169,7 +172,7 @@ def fixed(value: float, digits: int) -> str:
 
 
 def plain(value: float) -> str:
-    """A tick of a logarithmic axis.
+    """Format a tick of a logarithmic axis.
 
     >>> plain(0.001), plain(20.0), plain(50000.0), plain(2e6), plain(1e-6)
     ('0.001', '20', '50,000', '2 million', '1e-06')

@@ -1,7 +1,7 @@
-"""How a strategy looks: its colour and marker follow from its label alone, so that they are the same on every page.
+"""The colour and marker of a strategy, which depend on its label only, so that they are the same on every page.
 
-Colours are CSS variables (``--c0`` to ``--c11``), of which a page has values for light, dark and print. There are more
-strategies than colours that can be told apart: of two labels that share one the markers differ, which lines have too.
+Colours are CSS variables (``--c0`` to ``--c11``) with values for light, dark and print. There are more strategies than
+distinguishable colours, so labels with the same colour have different markers, also on lines.
 """
 
 from __future__ import annotations
@@ -19,23 +19,32 @@ from raysim.report.svg.markup import element
 COLOURS = 12
 SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "right", "star")
 FORMS = {"global": "filled", "cluster": "ringed", "personal": "open", "recalibrated": "dashed"}
-"""How the markers of the models that a strategy serves are filled; other models are filled."""
+"""The fill of a model's markers, by kind of model. Kinds that are not listed have filled markers."""
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
-"""Their lines."""
+"""The dashes of a model's lines, by the fill of its markers."""
 
 _COLOUR, _SHAPES = 18304187164169945521, (37, 4, 6, 1, 1, 1, 2, 12, 8, 1, 4, 11)
-"""Factors of the hashes of colour and, for each colour, shape. They were searched for: no two registered strategies
-look alike, those that are often compared differ in colour, those of the main experiments in shape too, and none has the
-marker of hospitals that gain or lose."""
+"""Factors of the hashes of colour and, for each colour, shape.
+
+They were found by a search:
+
+- No two registered strategies look the same, and none has the marker of hospitals that gain or lose.
+- Strategies that are often compared differ in colour.
+- Strategies of the main experiments also differ in shape.
+"""
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
 _PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1))
-"""Corners of regular shapes, the angle of the first, and how much larger they are than a circle; corners of a plus."""
+"""For each regular shape, the number of corners, the angle of the first, and the size relative to a circle.
+
+The second constant has the corners of a plus.
+"""
 
 
 @dataclass(frozen=True)
 class Style:
-    """``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, ``form`` of a marker (filled, ringed, open, dashed)."""
+    """A style: ``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, and ``form`` of a marker (filled, ringed, open,
+    dashed)."""
 
     colour: int
     shape: str
@@ -43,16 +52,16 @@ class Style:
 
     @property
     def dash(self) -> str | None:
-        """The dashes of its lines; None: solid."""
+        """The dashes of the style's lines; None for a solid line."""
         return DASHES[self.form]
 
     @property
     def series(self) -> str | None:
-        """What a page's script knows all marks of this style by; None for marks of no strategy."""
+        """The identifier of all marks with this style in a page's script; None for marks that belong to no strategy."""
         return f"{self.colour}-{self.shape}-{self.form}" if self.colour >= 0 else None
 
     def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
-        """The marker centred at ``x, y`` with radius ``size``."""
+        """Draw the marker centred at ``x, y`` with radius ``size``."""
         kind = f"c{self.colour} {self.form}"
         extra = attributes.pop("class_", None)
         attributes["class_"] = f"{kind} {extra}" if extra else kind
@@ -62,16 +71,16 @@ class Style:
 
 
 CURVED = re.compile(r", \w+ [-+.\de]+$")
-"""What the label of a point of a curve ends with: the key and its value."""
+"""The pattern at the end of a curve point's label: the key and its value."""
 
 PLAIN = Style(-1, "circle")
-"""The style of marks that are of no strategy: the colour of text."""
+"""The style of marks that belong to no strategy: the colour of text."""
 
 
 def style(label: str, model: str = "global") -> Style:
-    """The style of a strategy's label (as configured), with the ``model`` that it serves.
+    """Return the style of a strategy's label (as configured) and its ``model``.
 
-    Labels of a curve, which differ in their last number alone, are of one strategy, and have one colour.
+    The labels of a curve differ only in their last number; they belong to one strategy, and have the same colour.
     """
     number = int.from_bytes(hashlib.blake2b(CURVED.sub("", label).encode(), digest_size=8).digest(), "big")
     colour = _hashed(number, _COLOUR) % COLOURS
@@ -79,9 +88,10 @@ def style(label: str, model: str = "global") -> Style:
 
 
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
-    """By label and model, the styles of ``keys`` on a page that shows the labels ``among``, or else theirs alone.
+    """Return the styles of ``keys`` by label and model.
 
-    Of two labels that would look the same, the second by name has the next marker that is free.
+    ``among`` are all labels of the page, by default those of ``keys``. If two labels would look the same, the second by
+    name has the next free marker.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -1,1 +1,1 @@
-"""What commands print: tables, and how far the work is."""
+"""The terminal output of commands: tables, and progress."""

@@ -1,4 +1,4 @@
-"""The block of a comparison or a run: its decision card on one screen."""
+"""The terminal block of a comparison or a run: its decision card on one screen."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from raysim.statistics.differences.paired import Limits
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 _NOT_WARNED = ("federate", "which")
-"""Facts that the headline says already."""
+"""The facts that the headline already states."""
 
 
 def block(card: Card, name: str, seconds: float, report: str, next: str, kind: TaskKind = CLASSIFICATION) -> Block:
-    """The block of the experiment called ``name``, which took so many ``seconds``."""
+    """Build the block of the experiment ``name``, which took ``seconds``."""
     shown = _chosen(card.ways, 1 if kind.larger else -1)
     return Block(
         what=f"{name}: {card.what}, {in_time(seconds)}",
@@ -42,7 +42,7 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 
 
 def next_command(card: Card, command: str, path: Path | None) -> str:
-    """The command that may come next: it mends what is worst, or asks what was not asked."""
+    """Suggest the next command: one that remedies the worst finding, or one that gives more details."""
     begun = f"raysim {command}{'' if path is None else f' {shlex.quote(str(path))}'}"
     for line in filter(None, map(card.line, ("limits", "training", "calibration"))):
         if line.setting and (line.fact != "calibration" or command == "compare"):
@@ -55,7 +55,7 @@ def next_command(card: Card, command: str, path: Path | None) -> str:
 
 
 def styled(line: str, block: Block, report: Path) -> Text:
-    """A line of a block with colours, and the report's path as a link."""
+    """Add colours to a line of a block, and a link to the report's path."""
     text = Text(line)
     if line.startswith(" !!"):
         text.stylize("bold red")
@@ -67,7 +67,7 @@ def styled(line: str, block: Block, report: Path) -> Text:
 
 
 def warnings(card: Card) -> list[Warning]:
-    """Lines that warn: what the headline says, of which the remedy is left, and what forbids a use come first."""
+    """Return the lines that warn; the finding in the headline comes first, then findings that forbid a use."""
     lines = [line for line in card.lines if line.state == "warn" and line.fact not in _NOT_WARNED]
     lines.sort(key=lambda line: (line.text != card.headline, not line.forbids))
     return [
@@ -78,7 +78,7 @@ def warnings(card: Card) -> list[Warning]:
 
 
 def _short(line: Line, headline: str) -> str:
-    """What is wrong, with its remedy; the remedy alone where the headline has said the rest."""
+    """Describe a finding with its remedy; only the remedy if the headline states the finding."""
     if line.text == headline:
         return capitalised(line.remedy)
     text = line.short or line.text.rstrip(".")
@@ -86,7 +86,7 @@ def _short(line: Line, headline: str) -> str:
 
 
 def _rows(ways: Sequence[Way], kind: TaskKind) -> list[list[str]]:
-    """The rows of the ways; that all are recalibrated is said by the headline."""
+    """Return the table rows of the methods; if all are recalibrated, only the headline says so."""
     digits = kind.decimals([way.mean for way in ways])
     if all(way.key[1] == RECALIBRATED for way in ways):
         ways = [replace(way, name=way.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for way in ways]
@@ -94,9 +94,9 @@ def _rows(ways: Sequence[Way], kind: TaskKind) -> list[list[str]]:
 
 
 def _chosen(ways: Sequence[Way], sign: int) -> Sequence[Way]:
-    """What is taken, the best federated ways, and, of too many, of each kind of reference the best; of one way none.
+    """Choose the recommended method, the best other methods, and references, in this order; empty for a single method.
 
-    References come last.
+    If there are too many methods, only the best of each kind of reference is used.
     """
     if len(ways) < 2:
         return ()
@@ -117,7 +117,7 @@ def _name(way: Way) -> str:
 
 
 def _difference(way: Way, kind: TaskKind, digits: int) -> str:
-    """The difference from the way that is taken, at which stands what the figures are."""
+    """Format the difference from the recommended method; the cell of that method names the figure instead."""
     if way.role == "taken":
         return f"taken (mean {kind.title})"
     if way.difference != way.difference:
@@ -126,11 +126,12 @@ def _difference(way: Way, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """What no warning says: of one run how well it does, as it has no table, and whether groups are served alike."""
+    """Return findings outside warnings: for one run (without a table) its performance, and equal treatment of
+    groups."""
     lines = [card.line("quality") if len(card.ways) == 1 else None, card.line("fairness")]
     return [line.text for line in lines if line is not None and line.state != "warn"]
 
 
 def in_time(seconds: float) -> str:
-    """How long a command took, in words."""
+    """Format the duration of a command in words."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

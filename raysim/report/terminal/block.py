@@ -1,7 +1,7 @@
-"""The block that a command prints: what was run, the answer, and what comes next, on one screen.
+"""The block that a command prints: what was run, the answer, and the next command, on one screen.
 
-It is plain text of at most :data:`MOST` lines, wrapped at words, so that it is whole on the smallest terminal, and in a
-log. Nothing is cut off: names stand whole, and rows that do not fit are counted.
+It is plain text of at most :data:`MOST` lines, wrapped at words, so that it fits the smallest terminal and a log.
+Nothing is truncated: names are complete, and rows that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from raysim.core.words import counted
 
 MOST = 16
-"""Lines of a block."""
+"""The largest number of lines of a block."""
 
 WIDTH = 80
-"""Characters that a block needs; wider ones are used up to :data:`WIDEST`."""
+"""The number of characters that a block needs; wider terminals are used up to :data:`WIDEST`."""
 
 WIDEST = 100
 
 ROWS = 6
-"""Rows of a block's table at most."""
+"""The largest number of rows of a block's table."""
 
 _GAP = "  "
 
@@ -31,46 +31,46 @@ class Warning:
     """A fact that limits the answer."""
 
     text: str
-    """One sentence, with what to do about it."""
+    """One sentence on the fact and its remedy."""
     forbids: bool
-    """Whether it forbids a use."""
+    """Whether the fact forbids a use."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a block says, from top to bottom; what is empty is left out."""
+    """The content of a block, from top to bottom; empty parts are left out."""
 
     what: str
     """What was run, in one line."""
     headline: str
     """The answer."""
     warnings: Sequence[Warning] = ()
-    """Facts that limit it, those that forbid a use first."""
+    """The facts that limit the answer; those that forbid a use come first."""
     rows: Sequence[Sequence[str]] = ()
-    """The rows of a table, cells of equal number; the first column is aligned left."""
+    """The rows of a table with equal numbers of cells; the first column is aligned left."""
     notes: Sequence[str] = ()
     """Further lines."""
     report: str = ""
-    """Where the report lies."""
+    """The path of the report."""
     next: str = ""
-    """A command that may come next."""
+    """The suggested next command."""
     more: int = 0
-    """How many rows were left out of ``rows``."""
+    """The number of rows that are missing in ``rows``."""
     noun: str = "row"
-    """What a row is of."""
+    """The noun for the subject of a row."""
     references: int = 0
-    """How many of the last rows are references: other rows are left out before them."""
+    """The number of references, which are the last rows; other rows are left out before them."""
 
 
 def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
-    """The lines of a block, none wider than ``width`` where a word is not.
+    """Return the lines of a block, none wider than ``width`` unless a single word is.
 
-    At least one row is kept. Where there are too many lines, rows are left out first, then notes and warnings that
-    forbid nothing, each counted in what is said of details.
+    If there are too many lines, rows are left out first (two remain), then warnings that forbid nothing, then notes,
+    then one more row. The line on details counts each of these.
     """
     width = max(20, min(width, WIDEST))
     rows, notes, warnings = list(block.rows), list(block.notes), list(block.warnings)
-    out: list[tuple[int, Sequence[str]]] = []  # the rows that were left out, each with its place
+    out: list[tuple[int, Sequence[str]]] = []  # the rows that were left out, each with its index
     left_out = 0
 
     def made() -> list[str]:
@@ -91,7 +91,7 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
             leave_out()
         else:
             break
-    while out and len(rows) < ROWS:  # what a remark has made room for
+    while out and len(rows) < ROWS:  # removing a remark may have freed lines
         at, row = out.pop()
         rows.insert(at, row)
         if len(made()) > most:
@@ -101,7 +101,7 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
 
 
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:
-    """The place of the row that is left out first: the last one before the references; else the last of these."""
+    """Return the index of the row to leave out first: the last one before the references, else the last reference."""
     last = len(rows) - references - 1
     return last if last > 0 else len(rows) - 1
 
@@ -126,17 +126,17 @@ def _made(
     for note in notes:
         made += _wrapped(note, width, "    ")
     ends = (("Report ", block.report), ("Next   ", block.next))
-    made += [f"{name}{text}" for name, text in ends if text]  # a path or a command that is broken cannot be copied
+    made += [f"{name}{text}" for name, text in ends if text]  # not wrapped: a broken path or command cannot be copied
     return made
 
 
 def _wrapped(text: str, width: int, first: str = "") -> list[str]:
-    """The lines of a text; all but the first are indented as far as ``first`` is wide."""
+    """Wrap a text; all lines but the first are indented by the width of ``first``."""
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns; names are wrapped where a line would be too wide, as figures cannot be."""
+    """Align rows in columns; names are wrapped if a line would be too wide, figures are not."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -8,9 +8,10 @@ from raysim.core import pipes
 
 
 class Lasting(Console):
-    """A console whose reader may go, as of a pipe to ``head``: what comes after that is dropped, and nothing ends."""
+    """A console whose reader may disconnect, such as a pipe to ``head``; later output is dropped, and the command
+    continues."""
 
     def on_broken_pipe(self) -> None:
-        """Go on in silence."""
+        """Continue silently."""
         self.quiet = True
         pipes.silence_unread()

@@ -1,4 +1,4 @@
-"""What a user sees while jobs run: a live line with the time left, or plain lines where there is no terminal."""
+"""Progress of jobs: a live line with the remaining time, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
-"""The least seconds between two plain lines."""
+"""The smallest time between two plain lines, in seconds."""
 
-_ODD = 6  # columns that a line names
+_ODD = 6  # the largest number of columns that a line names
 
 UNSAID = (
     "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
@@ -35,7 +35,7 @@ UNSAID = (
 
 @contextlib.contextmanager
 def phase(console: Console, text: str) -> Iterator[None]:
-    """Show what is being done: a live line in a terminal, elsewhere a line that stays."""
+    """Report the current activity: a live line in a terminal, else a permanent line."""
     if not console.is_terminal:
         say(console, text)
     with waiting(console, text):
@@ -44,9 +44,10 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """As :func:`phase`, for a command whose output is its result: shows nothing without a terminal.
+    """Report the current activity like :func:`phase`, but print nothing without a terminal.
 
-    Gives a function that shows how far it is: in a terminal beside ``text``, elsewhere in a line.
+    Commands whose output is their result use it. Yields a function that reports the progress: in a terminal after
+    ``text``, elsewhere as a line.
     """
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext() as status:
 
@@ -65,7 +66,7 @@ def say(console: Console, text: str) -> None:
 
 
 def time_left(seconds: float, done: float, total: float) -> str:
-    """About how long it takes until all is done, at the same pace; empty where nothing is done yet, or all.
+    """Estimate the remaining time at the same pace; empty if nothing is done yet, or everything.
 
     >>> time_left(60, 3, 9), time_left(20, 1, 200), time_left(1, 0, 9)
     ('about 2 min left', 'about 1 h 06 min left', '')
@@ -80,7 +81,7 @@ def time_left(seconds: float, done: float, total: float) -> str:
 
 
 def figure(value: float, digits: int) -> str:
-    """A figure of a job in its line.
+    """Format the figure of a job for its line.
 
     >>> figure(0.61237, 4), figure(float("nan"), 4)
     ('0.6124', 'undefined')
@@ -89,7 +90,7 @@ def figure(value: float, digits: int) -> str:
 
 
 class _Left(ProgressColumn):
-    """The time left of all jobs together."""
+    """The remaining time of all jobs together."""
 
     def render(self, task: Task) -> Text:
         return Text(time_left(task.elapsed or 0.0, task.completed, task.total or 0.0))
@@ -97,14 +98,14 @@ class _Left(ProgressColumn):
 
 @dataclass
 class _AtWork:
-    """A job that is played: its rounds, and how many of them have ended."""
+    """A job in progress: its number of rounds, and how many of them have ended."""
 
     rounds: int
     played: int = 0
 
 
 class RunProgress:
-    """Shows ``jobs`` jobs of ``total`` rounds together on ``console``."""
+    """The progress display of ``jobs`` jobs with ``total`` rounds together on ``console``."""
 
     def __init__(self, console: Console, jobs: int, total: int) -> None:
         self._console = console
@@ -142,17 +143,17 @@ class RunProgress:
             self._live.stop()
 
     def begin(self, label: str, rounds: int) -> None:
-        """A job of ``rounds`` starts; the next events are its."""
+        """Start a job of ``rounds``; the following events belong to it."""
         self._label = label
         self._job = self._at_work[label] = _AtWork(rounds)
 
     def resume(self, label: str) -> None:
-        """The next events are of this job, which has begun before: several may be played side by side."""
+        """Switch to a job that has begun; the following events belong to it. Several jobs may run concurrently."""
         self._label = label
         self._job = self._at_work.get(label, self._job)
 
     def round(self, row: Round) -> None:
-        """A round of the job has ended."""
+        """Report that a round of the job has ended."""
         from raysim.metrics.labels import reporting
 
         note = ""
@@ -170,17 +171,17 @@ class RunProgress:
             self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._under_way())])))
 
     def conclude(self) -> None:
-        """All jobs have ended, and their results are being written."""
+        """Report that all jobs have ended, and that their results are being written."""
         if self._live is not None and self._task is not None:
             self._live.update(self._task, description="drawing pictures", note="")
         else:
             self._say("drawing pictures")
 
     def end(self, seconds: float, note: str) -> None:
-        """The job has ended."""
+        """Report that the job has ended."""
         job = self._at_work.pop(self._label, self._job)
         self._done += 1
-        # Rounds that a run did not play, because it stopped early or has none, count as done.
+        # Rounds that were not run, because of early stopping or because there are none, count as done.
         self._all_played += max(job.rounds, job.played)
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=max(0, job.rounds - job.played))
@@ -191,7 +192,7 @@ class RunProgress:
             self._say(f"{line}; {left}" if left else line)
 
     def _under_way(self) -> int:
-        """The rounds played by jobs that have not ended."""
+        """Count the rounds run by jobs that have not ended."""
         return sum(job.played for job in self._at_work.values())
 
     def _left(self, played: float) -> str:
@@ -202,16 +203,16 @@ class RunProgress:
 
 
 def size_in_words(federation: Federation, config: Config) -> str:
-    """How large a federation is, in words; rows are counted where that is public."""
+    """Describe the size of a federation in words; rows are counted only if that is public."""
     rows = [] if config.hides_sizes else [counted(int(federation.totals.sum()), "row")]
     return ", ".join([counted(len(federation.hospitals), "hospital"), *rows, counted(federation.X.shape[1], "feature")])
 
 
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
-    """Lines that warn of the data, each once, however many seeds divide them.
+    """Return warnings about the data, each once, however many seeds split them.
 
-    ``private``: whether a privacy guarantee is asked for. What is odd in the data, and which columns give the label
-    away, follows from all rows, so that it is not reported then.
+    ``private``: whether a privacy guarantee is required. If so, unusual values and columns that leak the label are not
+    reported, because both are computed from all rows.
     """
     if private:
         return [UNSAID]

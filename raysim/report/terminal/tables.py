@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
-"""Characters that a comparison's table needs with spreads beside the means, and with differences at all."""
+"""The characters that a comparison's table needs for spreads next to the means, and for any differences."""
 
 RANKING = {
     "auroc": "mean AUROC",
@@ -27,10 +27,10 @@ RANKING = {
     "std": "std",
     "size_bias": "size bias",
 }
-"""Columns where AUROC is defined at some hospital."""
+"""The columns if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""Columns where it is not: clients of one class each have no AUROC."""
+"""The columns if AUROC is undefined: hospitals with one class each have none."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -39,11 +39,11 @@ ERRORS = {
     "gini": "Gini",
     "size_bias": "size bias",
 }
-"""Columns for a real label."""
+"""The columns for a real label."""
 
 
 def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
-    """The table of a run: one row per model served, whose metrics ``models`` holds."""
+    """Build the table of a run: one row for each model, with its metrics from ``models``."""
     kind = reporting(next(iter(models.values())))
     headlines = [metrics[kind.headline] for metrics in models.values()]
     few = max(metrics["hospitals"] for metrics in models.values()) < FEW_HOSPITALS
@@ -60,10 +60,10 @@ def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
-    """The table of a comparison in ``width`` characters. Without room, spreads go below means, and differences are left
-    out.
+    """Build the table of a comparison in ``width`` characters.
 
-    Spreads are the margins of 95 % intervals over folds where there are any, else standard deviations over seeds.
+    In a narrow terminal, spreads are below means, and differences are left out. Spreads are the margins of 95 %
+    intervals over folds if there are any, else standard deviations over seeds.
     """
     from raysim.report.tables import few, labels
 
@@ -101,9 +101,9 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 
 
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
-    """The figures that tables show of models with these ``headlines``, and their headings.
+    """Return the figures in tables of models with these ``headlines``, with their headings.
 
-    With ``few`` hospitals there is neither a decile nor a slope.
+    With ``few`` hospitals there is neither a worst decile nor a slope on size.
     """
     if kind is REGRESSION:
         columns = ERRORS
@@ -116,7 +116,7 @@ def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) ->
 
 
 def titled(title: str) -> Table:
-    """A table as commands print it, without columns yet."""
+    """Build an empty table with a title, in the style of all commands."""
     return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
@@ -133,13 +133,13 @@ def _difference(row: Mapping[Any, Any], figure: str, digits: int, beside: str) -
     if not math.isfinite(value):
         return ""
     low, high = (row.get(f"{figure}_{end}", math.nan) for end in ("low", "high"))
-    # Adding 0 removes the sign of what rounds to -0.
+    # Adding 0 turns -0 into 0.
     value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))
     return f"{value:+.{digits}f}" + (f"{beside}[{low:+.{digits}f}, {high:+.{digits}f}]" if math.isfinite(low) else "")
 
 
 def _decimals(column: str, digits: int) -> int:
-    """Of the label's unit, ``digits`` of it; the Gini coefficient has none."""
+    """Return a column's decimals: 4 for the Gini coefficient, which has no unit, else ``digits``."""
     return 4 if column == "gini" else digits
 
 

@@ -1,4 +1,4 @@
-"""How unlike hospitals are, in words and as a table."""
+"""The heterogeneity of hospitals, in words and as a table."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Unlikeness:
-    """How unlike the hospitals' training rows are: labels, features, sizes."""
+    """The heterogeneity of the hospitals' training rows: labels, features, sizes."""
 
     rows: tuple[tuple[str, str], ...]
-    """What is measured, and its figures."""
+    """The measures, with their values as text."""
     sentence: str
-    """How much labels and features differ, in words."""
+    """The differences of labels and features, in words."""
 
     def table(self) -> Table:
-        """All figures."""
+        """Return a table of all measures."""
         title = "how unlike hospitals are (training rows)"
         table = Table(
             title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
@@ -39,7 +39,7 @@ class Unlikeness:
 
 
 def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikeness:
-    """Measure how unlike the hospitals are; ``epsilon`` smooths PSI's shares."""
+    """Measure the heterogeneity of the hospitals; ``epsilon`` smooths PSI's shares."""
     rows, said = [], []
     sizes = federation.sizes("train")
     weights = sizes / max(int(sizes.sum()), 1)
@@ -74,11 +74,11 @@ def unlikeness(federation: Federation, epsilon: Smoothing = EPSILON) -> Unlikene
 
 
 LITTLE, MUCH = 0.1, 0.25
-"""Usual limits of PSI (Siddiqi 2006): below the first a shift is small, from the second on it is large."""
+"""The usual limits of PSI (Siddiqi 2006): a shift is small below the first, and large from the second on."""
 
 
 def unlike(psi: float) -> str:
-    """A word for a weighted PSI, with its limit; empty where it is undefined.
+    """Describe a weighted PSI with a word and its limit; empty if it is undefined.
 
     >>> unlike(0.02), unlike(0.1), unlike(0.4), unlike(float("nan"))
     ('little (PSI below 0.1)', 'somewhat (PSI below 0.25)', 'much (PSI from 0.25)', '')
@@ -95,7 +95,7 @@ def _listed(figures: Mapping[str, float]) -> str:
 
 
 def _highest(values: NDArray[np.float64], names: Sequence[str]) -> str:
-    """The five highest of ``values [K]``, NaN left out, each after its name."""
+    """Format the five highest of ``values [K]`` with their names; NaN is left out."""
     order = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
     return ", ".join(f"{names[k]} {_short(values[k])}" for k in order[:5])
 

@@ -1,4 +1,4 @@
-"""Which hospitals train in one call of the batched kernels, and the batches of each step."""
+"""The hospitals trained in one call of the batched kernels, and the batches of each step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from raysim.training.base import Task
 from raysim.training.kernels.descent import rows_per_batch
 
-CELLS = 2**27  # the most cells (hospitals * rows of a batch * features) that one step may gather: half a GB in float32
-SCHEDULED = 2**25  # the most rows (steps * hospitals * rows of a batch) that one schedule may number: 128 MiB
+CELLS = 2**27  # limit of cells (hospitals * rows of a batch * features) gathered in one step: half a GB in float32
+SCHEDULED = 2**25  # limit of rows (steps * hospitals * rows of a batch) in one schedule: 128 MiB
 
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """All batches of some hospitals, those with the most steps first.
+    """All batches of some hospitals, the hospitals with the most steps first.
 
-    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals: of each hospital's ``B`` the first
-    ``counts [T, H]`` are the batch, the others padding (the hospital's first row). ``active``: how many hospitals have
-    a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all alike.
+    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals. Of each hospital's ``B`` indices the
+    first ``counts [T, H]`` are the batch; the rest is padding (the hospital's first row). ``active``: how many
+    hospitals have a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all equal.
     """
 
     rows: NDArray[np.int32]
@@ -30,10 +30,10 @@ class BatchSchedule:
 
 
 def padded(batch_size: int, n: int) -> int:
-    """How many rows the batches of a hospital with ``n`` rows are padded to, B: by less than a half.
+    """Return the padded number of rows, B, of the batches of a hospital with ``n`` rows: padding adds less than half.
 
-    A hospital's products then have shapes of its own, whoever else is in the call, and few hospitals need a call of
-    their own: the widths are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``.
+    The shapes of a hospital's products then do not depend on the other hospitals in the call, and few hospitals need a
+    separate call: the widths are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)
@@ -42,13 +42,14 @@ def padded(batch_size: int, n: int) -> int:
 
 
 def steps_of(task: Task, batch_size: int) -> int:
-    """The steps of a local update: epochs times batches."""
+    """Return the number of steps of a local update: epochs times batches."""
     n = len(task.y)
     return task.epochs * -(-n // rows_per_batch(batch_size, n))
 
 
 def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
-    """The batches of ``tasks``, which are :func:`padded` to one width; those with the most steps come first."""
+    """Return the batches of ``tasks``, which are :func:`padded` to one width and sorted by descending number of
+    steps."""
     sizes = [len(task.y) for task in tasks]
     widths = [rows_per_batch(batch_size, n) for n in sizes]
     steps = [steps_of(task, batch_size) for task in tasks]
@@ -72,9 +73,9 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 
 
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
-    """Indices of tasks with work to do, in groups of one width that fit ``CELLS`` and ``SCHEDULED``.
+    """Yield groups of indices of tasks with work to do; a group has one width, and fits ``CELLS`` and ``SCHEDULED``.
 
-    In a group, those with the most steps come first.
+    In a group, tasks with the most steps come first.
     """
     shapes = {
         h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))
@@ -95,7 +96,7 @@ def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
 
 
 def example(tasks: Sequence[Task], width: int) -> Task:
-    """A local update of one batch of ``width`` rows, all zero, with every kind of array that any of ``tasks`` has."""
+    """Return a local update of one batch of ``width`` zero rows, with every kind of array that any of ``tasks`` has."""
     like, P = tasks[0], len(tasks[0].start)
     return Task(
         X=np.zeros((width, like.X.shape[1]), like.X.dtype),

@@ -1,13 +1,14 @@
 """Local training of a whole cohort at once in torch, for a GPU, where launches cost more than memory traffic.
 
-Every step is one product for all hospitals that still have a batch to go. On a CPU the numpy kernels are faster for any
-number and size of hospitals measured (``benchmarks/kernels.py``), so there only tests use this module.
-A hospital's result agrees with those kernels up to rounding. The shapes of its products do not depend on the other
-hospitals of a call. How many of these there are may still change its last bits: a GPU's library chooses the order of
-summation by the size of the whole product.
+Every step is one product for all hospitals that still have a batch to train on. On a CPU the numpy kernels are faster
+for any number and size of hospitals measured (``benchmarks/kernels.py``), so there only tests use this module.
 
-As many hospitals train in a call as fit into the memory of the GPU that the process may take (``gpu_memory.py``). What
-one takes is measured on its first step. A call that runs out of memory all the same is repeated with fewer hospitals.
+A hospital's result agrees with those kernels up to rounding. The shapes of its products do not depend on the other
+hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
+the order of summation by the size of the whole product.
+
+A call trains as many hospitals as fit into the GPU memory that the process may take (``gpu_memory.py``). The memory of
+one hospital is measured on its first step. A call that still runs out of memory is repeated with fewer hospitals.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class Dense:
 
 
 class Cohort:
-    """The model ``host``, trained on ``device`` for all hospitals at once; it starts and predicts as ``host`` does."""
+    """The model ``host``, trained on ``device`` for all hospitals at once; initial parameters and outputs are
+    ``host``'s."""
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout
@@ -107,10 +109,10 @@ class Cohort:
         self._most = math.inf  # bytes of a call, by the plan; less after a call that ran out of memory
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for all tasks, ``[len(tasks), P]``.
+        """Run LocalSGD for all tasks, ``[len(tasks), P]``.
 
         If any task has a contrastive term or private steps, ``host`` trains all of them. Raises ``DeviceFull`` for a
-        task that the device has too little memory for.
+        task that needs more memory than the device has.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
@@ -147,7 +149,7 @@ class Cohort:
             emptied = True
 
     def _needs(self, memory: Memory, tasks: Sequence[Task], optimizer: Optimizer) -> list[int]:
-        """Bytes that each task of a group takes in a call."""
+        """Return the bytes that each task of a group needs in a call."""
         size, item = optimizer.batch_size, self._dtype.itemsize
         width, distinct = padded(size, len(tasks[0].y)), steps_of(tasks[0], size) if size else 1
         like = example(tasks, width)
@@ -155,16 +157,17 @@ class Cohort:
         key = (optimizer.name, width, *extras)
         if key not in self._one_step:
             measure = partial(memory.peak, partial(self._together, [like], optimizer))
-            self._unless_full(memory, measure)  # what libraries allocate once, at their first call, is not of a step
+            self._unless_full(memory, measure)  # excludes memory that libraries allocate once, at their first call
             measured = self._unless_full(memory, measure)
             self._one_step[key] = memory.free() + 1 if measured is None else measured
-        # Rows lie there twice, kept and put together with the others'; a label takes 8 bytes at most.
+        # Rows are in memory twice, cached and concatenated with other hospitals' rows; a label takes at most
+        # 8 bytes.
         row = 2 * (tasks[0].X.shape[1] * item + 8) + item
         scheduled = 4 * distinct * (width + 1)
         return [self._one_step[key] + len(task.y) * row + scheduled for task in tasks]
 
     def _unless_full(self, memory: Memory, run: Callable[[], T]) -> T | None:
-        """What ``run`` returns; None where memory runs out, and then nothing is kept on the device for later."""
+        """Return the result of ``run``; None if memory runs out, after releasing everything cached on the device."""
         try:
             return run()
         except torch.OutOfMemoryError:
@@ -174,7 +177,7 @@ class Cohort:
         return None
 
     def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """``[H, P]`` for tasks that are sorted by their number of steps, the most first."""
+        """Train tasks that are sorted by descending number of steps in one call, ``[H, P]``."""
         plan = schedule(tasks, optimizer.batch_size)
         X = torch.cat([self._resident(task.X, self._dtype) for task in tasks])
         y = torch.cat([self._resident(task.y, _label_type(task.y, self._dtype)) for task in tasks])
@@ -193,7 +196,7 @@ class Cohort:
         return trained
 
     def _weights(self, tasks: Sequence[Task]) -> Tensor | None:
-        """The weights of the rows of all tasks, one after another; None where no task has any."""
+        """Return the weights of the rows of all tasks, one task after another; None if no task has any."""
         if all(task.weights is None for task in tasks):
             return None
         each = [np.ones(len(task.y)) if task.weights is None else task.weights for task in tasks]
@@ -204,7 +207,7 @@ class Cohort:
 
 
 def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Class indices stay whole numbers, real labels take the run's precision."""
+    """Return the type of labels on the device: int64 for class indices, the run's precision for real labels."""
     return dtype if y.dtype.kind == "f" else np.dtype(np.int64)
 
 
@@ -236,9 +239,10 @@ class _Step:
         self._count = torch.tensor([state.steps for state in states], dtype=torch.float64, device=theta.device)
 
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
-        """Step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``.
+        """Make a step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``.
 
-        A row's weight is its task's weight of it, divided by the number of rows in the batch; that of padding is 0.
+        A row's weight is the task's weight of the row, divided by the number of rows in the batch; padding has weight
+        0.
         """
         self._move(active, X, y, weight)
         if self._frozen is not None:
@@ -246,7 +250,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Update the moments of tasks that have some."""
+        """Update the moments of tasks that have any."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()
@@ -255,7 +259,7 @@ class _Step:
                     task.moments.steps = int(self._count[h])
 
     def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
-        """The first or second moments of all tasks, ``[H, P]``; zeros where a task has none yet."""
+        """Return the first or second moments of all tasks, ``[H, P]``; zeros for a task that has none yet."""
         none = np.zeros(self._theta.shape[1])
         return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
 

@@ -1,8 +1,8 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
 A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
-by Poisson sampling, so that its size varies; as many batches are gathered together as fit the memory of the hospital's
-rows.
+by Poisson sampling, so that its size varies. As many batches are gathered together as fit into the memory of the
+hospital's rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Gathered(NamedTuple):
     rows: NDArray[np.int64]
     """The rows of these batches, one batch after another, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """Where each batch begins and ends in ``rows``."""
+    """The begin and end of each batch in ``rows``."""
     step: int
     """The number of the first step."""
     whole: bool = False
@@ -33,7 +33,7 @@ class Gathered(NamedTuple):
 
 
 def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
-    """The batches of all steps of a local update; never more rows gathered together than the task has."""
+    """Yield the batches of all steps of a local update; at most as many rows at once as the task has."""
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
         return
@@ -49,12 +49,12 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Where batches of ``size`` of ``n`` rows begin and end; the last one may be shorter."""
+    """Return the begin and end of batches of ``size`` of ``n`` rows; the last one may be shorter."""
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 
 def of_private(private: PrivateSteps, n: int) -> Iterator[Gathered]:
-    """The batches of private steps on ``n`` rows."""
+    """Yield the batches of private steps on ``n`` rows."""
     waiting: list[NDArray[np.int64]] = []
     cuts: list[tuple[int, int]] = []
     first = filled = 0

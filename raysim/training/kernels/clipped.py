@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
 A row's gradient by a dense layer's weights is the outer product of ``d``, the gradient by the layer's outputs, and
-``(a, 1)``, the layer's inputs. Its length thus needs only ``|d|`` and ``|a|``, and a row is clipped by scaling its
-``d`` before the products that are computed anyway.
+``(a, 1)``, the layer's inputs. Its norm thus needs only ``|d|`` and ``|a|``. A row is clipped by scaling its ``d``
+before the products that are computed anyway.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""Clipping factors are lowered by this, so that rounding does not put the result above the clip."""
+"""Relative reduction of clipping factors, so that rounding does not put the result above the clip."""
 
 
 class Traced(NamedTuple):
-    """A dense layer in one pass: inputs ``received [n, in]``, and the gradient by outputs ``returned [n, out]``."""
+    """A dense layer's trace of one pass: inputs ``received [n, in]``, gradients by outputs ``returned [n, out]``."""
 
     received: NDArray[Any]
     returned: NDArray[Any]
 
 
 Patients = NDArray[np.int64] | None
-"""The patient of each row, ascending ``[n]`` and naming all of ``0..U-1``; None: each row is one."""
+"""The patient of each row, ascending ``[n]``, with every number of ``0..U-1``; None: each row is one patient."""
 
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A model of dense layers, whose parameters are their weights ``[out, in]`` and biases ``[out]`` in turn."""
+    """A model of dense layers, whose parameters are weights ``[out, in]`` and biases ``[out]`` of each layer in
+    turn."""
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Each layer's trace, in the precision of ``theta [P]``; each row's loss is multiplied by its ``weights [n]``.
+        """Return each layer's trace, in the precision of ``theta [P]``.
 
-        ``weights`` None: all are 1.
+        Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
         """
         ...
 
@@ -50,7 +51,8 @@ class Clippable(Protocol):
 
     @property
     def unclippable(self) -> str | None:
-        """The part of the model that makes a row's gradient depend on other rows or on chance; None: there is none."""
+        """Why gradients cannot be clipped, such as a layer that makes them depend on other rows or on chance; None:
+        they can."""
         ...
 
     def clipped_sum(
@@ -62,7 +64,8 @@ class Clippable(Protocol):
         patient: Patients,
         clip: float,
     ) -> NDArray[Any]:
-        """The sum over patients of their rows' gradients at ``theta [P]``, each shortened to ``clip``, ``[P]``.
+        """Return the sum over patients of their rows' gradients at ``theta [P]``, each clipped to norm ``clip``,
+        ``[P]``.
 
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1). A patient's gradient that is not finite
         counts as zero.
@@ -71,12 +74,12 @@ class Clippable(Protocol):
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Patients of rows ``[n]``, ascending, renumbered 0, 1, ... without gaps."""
+    """Renumber the patients of rows ``[n]``, ascending, as 0, 1, ... without gaps."""
     return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
 
 
 def row_squares(layers: Sequence[Traced]) -> NDArray[Any]:
-    """The squared 2-norm of each row's gradient, ``[n]``."""
+    """Return the squared 2-norm of each row's gradient, ``[n]``."""
     squares: Any = 0.0
     for received, returned in layers:
         squares = squares + np.vecdot(returned, returned) * (np.vecdot(received, received) + 1)
@@ -85,7 +88,7 @@ def row_squares(layers: Sequence[Traced]) -> NDArray[Any]:
 
 
 def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]:
-    """The 2-norm of each patient's gradient, ``[U]``."""
+    """Return the 2-norm of each patient's gradient, ``[U]``."""
     if patient is None:
         lengths: NDArray[Any] = np.sqrt(row_squares(layers))
         return lengths
@@ -107,14 +110,14 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The factors that clip gradients of ``lengths [U]``: 1 for short ones, 0 where not finite."""
+    """Return the factors that clip gradients with norms ``lengths [U]``: 1 within the clip, 0 where not finite."""
     # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
     return shorter
 
 
 def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
-    """The sum that :class:`Clippable` defines, from the trace of each layer."""
+    """Return the sum that :class:`Clippable` defines, from the trace of each layer."""
     dtype = layers[0].returned.dtype
     with np.errstate(all="ignore"):
         by_patient = factors(patient_lengths(layers, patient), clip, dtype)
@@ -134,7 +137,8 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
 
 
 class DenseLayers:
-    """:class:`Clippable` for what is :class:`Traceable`: rows go through dense layers, each row by itself."""
+    """An implementation of :class:`Clippable` for :class:`Traceable` models: dense layers that treat each row
+    separately."""
 
     unclippable: str | None = None
 
@@ -160,7 +164,7 @@ class DenseLayers:
 class RowFactors:
     """The clipping factors of a batch's rows in a hospital's private steps.
 
-    The length of its row is enough for a patient with a single row; several rows take inner products.
+    For a patient with a single row, the norm of the row's gradient is enough; several rows need inner products.
     """
 
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
@@ -178,18 +182,18 @@ class RowFactors:
 
     @property
     def need_traces(self) -> bool:
-        """Whether factors need traces, not only the lengths of rows."""
+        """Whether factors need traces, not only the norms of rows' gradients."""
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None without any."""
+        """Return positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None without any."""
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
         return places if len(places) else None
 
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
-        """The factors of the rows at ``places`` of a batch with these ``rows`` and traces ``layers``."""
+        """Return the factors of the rows at ``places`` of a batch with these ``rows`` and traces ``layers``."""
         if self._patient is None:
             raise ValueError("rows without patients are shared by none")
         patient = numbered(self._patient[rows[places]])
@@ -205,9 +209,9 @@ class RowFactors:
             returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
 
     def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The factors ``[b']`` of a batch's rows, from its traces and the ``squares [b']`` of the rows' norms.
+        """Return the factors ``[b']`` of a batch's rows, from its traces and the ``squares [b']`` of the rows' norms.
 
-        The batch begins with ``rows [b]``; rows behind them fill it up.
+        The batch begins with ``rows [b]``; the remaining rows are padding.
         """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))

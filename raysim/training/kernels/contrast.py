@@ -1,9 +1,9 @@
-"""The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with its gradient by hand.
+"""The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
 
 Let ``u = a / max(|a|, 1e-8)`` be the unit vectors of a row's representations by two frozen models. The two cosines
-differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``: of the frozen models a step needs only ``v``,
-which is 0 where both are the same model. The term's gradient by z is
-``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``. Of the frozen models a step needs only ``v``,
+which is 0 if both are the same model. The term's gradient by z is ``weight sigmoid(d / temperature) / temperature * (v
+- d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST = 1e-8
-"""Least denominator of a cosine."""
+"""Smallest denominator of a cosine."""
 
 Rows = NDArray[Any]
 
 
 def directions(local: Rows, received: Rows) -> Rows:
-    """``v [n, d]`` of each row, from its representations by its own and the received model, ``[n, d]`` each."""
+    """Return ``v [n, d]`` of each row, from its representations by its own and the received model, ``[n, d]`` each."""
     return _unit(local) - _unit(received)
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's term by ``z [b, d]``, unscaled by the number of rows, to ``into [b, d]``."""
+    """Add the gradient of each row's term by ``z [b, d]``, not divided by the number of rows, to ``into [b, d]``."""
     norms = np.sqrt(np.einsum("ij,ij->i", z, z))
     lengths = np.maximum(norms, SMALLEST)
     d = np.einsum("ij,ij->i", z, v) / lengths

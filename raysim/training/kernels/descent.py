@@ -1,9 +1,9 @@
 """Shared parts of the numpy kernels: the order of batches, proximal terms, and optimisers that BLAS writes into.
 
-A kernel hands each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
-is the parameters themselves: the step, the proximal term's shrinkage and the product that makes the gradient are one
-call, no gradient is ever stored, and a hospital's parameters stay in the core's second-level cache from first batch to
-last.
+A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
+is the parameters themselves. The step, the proximal term's shrinkage and the product that makes the gradient are then
+one call, and no gradient is ever stored. A hospital's parameters stay in the core's second-level cache from the first
+batch to the last.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ BLAS = {
 
 
 def rows_per_batch(batch_size: int, n: int) -> int:
-    """Rows in a batch of a hospital with ``n`` rows: all of them when ``batch_size`` is 0 or holds them all."""
+    """Return the number of rows in a batch of a hospital with ``n`` rows: all if ``batch_size`` is 0 or at
+    least ``n``."""
     return min(batch_size, n) if batch_size else n
 
 
 def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """All proximal terms and the linear term as one: ``w = sum_j weight_j``,
-    ``anchor = sum_j weight_j * towards_j - linear``.
+    """Combine all proximal terms and the linear term into a weight and an anchor.
+
+    They are ``w = sum_j weight_j`` and ``anchor = sum_j weight_j * towards_j - linear``.
 
     Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without proximal and linear terms the anchor is None.
     """
@@ -61,7 +63,7 @@ def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | Non
 
 
 class Decay(NamedTuple):
-    """Weight decay of ``rate`` on all parameters except those at the indices ``free``, mostly biases."""
+    """Weight decay of ``rate`` on all parameters except those at the indices ``free``, which are mostly biases."""
 
     rate: float
     free: NDArray[np.int64]
@@ -75,8 +77,8 @@ class Decay(NamedTuple):
 class StepRule(Protocol):
     """A local optimiser of one hospital's ``theta [P]``.
 
-    In each step the kernel does ``target <- keep * target + scale * gradient`` with the batch's gradient, and calls
-    ``finish``. For parameters without weight decay ``keep + lift`` takes the place of ``keep``.
+    In each step the kernel computes ``target <- keep * target + scale * gradient`` with the batch's gradient, and calls
+    ``finish``. For parameters without weight decay ``keep + lift`` replaces ``keep``.
     """
 
     target: Vector
@@ -89,12 +91,12 @@ class StepRule(Protocol):
         ...
 
     def moments(self) -> Moments:
-        """The state from which the next local update continues."""
+        """Return the state from which the next local update continues."""
         ...
 
 
 class Sgd:
-    """``theta <- (1 - lr w) theta - lr gradient + lr anchor``, where weight decay adds to ``w``."""
+    """Plain SGD: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``, where weight decay adds to ``w``."""
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class Sgd:
 
 
 class Penalties:
-    """The gradient of the penalties beside the loss: ``w theta - anchor``, and that of weight decay."""
+    """The gradient of all penalties: ``w theta - anchor``, plus the gradient of weight decay."""
 
     def __init__(self, theta: Vector, weight: float, anchor: Vector | None, decay: Decay | None) -> None:
         self._theta, self._weight, self._anchor, self._decay = theta, weight, anchor, decay
@@ -139,7 +141,10 @@ class Penalties:
 
 
 class Momentum:
-    """``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``, ``v = 0`` at the start (torch's form)."""
+    """SGD with momentum: ``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``, ``v = 0`` at the start.
+
+    This is torch's form.
+    """
 
     lift = 0.0
 
@@ -170,8 +175,8 @@ class Momentum:
 
 
 class Adam:
-    """Kingma and Ba 2015, Algorithm 1, with bias correction; proximal terms and weight decay are part of the
-    gradient."""
+    """Adam (Kingma and Ba 2015, Algorithm 1) with bias correction; the gradient includes proximal terms and weight
+    decay."""
 
     lift = 0.0
 
@@ -215,12 +220,12 @@ class Adam:
 
 
 def _resumed(vector: Vector | None, theta: Vector) -> Vector:
-    """The working copy of a moment: of ``vector``, or zeros like ``theta``."""
+    """Return a working copy of the moment ``vector``, or zeros like ``theta``."""
     return np.zeros_like(theta) if vector is None else vector.astype(theta.dtype)
 
 
 class Frozen:
-    """``update``, which restores the parameters ``frozen [P]`` of ``theta`` after each step."""
+    """The optimiser ``update``, which restores the parameters ``frozen [P]`` of ``theta`` after each step."""
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift
@@ -251,7 +256,7 @@ def one_by_one(
     dtype: DTypeLike,
     descend: Callable[[Task, Vector], None],
 ) -> NDArray[Any]:
-    """Run ``descend(task, theta)`` in place for each task that has rows and epochs; ``[len(tasks), size]``.
+    """Run ``descend(task, theta)`` in place for each task that has rows and steps; ``[len(tasks), size]``.
 
     A diverging hospital yields infinities or NaN without a warning: the engine checks the results.
     """
@@ -271,7 +276,7 @@ def begin(
     unpenalised: NDArray[np.bool_],
     arrange: Callable[[Vector], Vector] | None = None,
 ) -> StepRule:
-    """The optimiser for ``task``, whose model has weight decay on all but ``unpenalised [P]``.
+    """Return the optimiser for ``task``, with weight decay on all parameters but ``unpenalised [P]``.
 
     ``arrange`` brings a vector ``[P]`` into the memory order of theta.
     """
@@ -288,7 +293,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Update the task's moments, if it has some; ``restore`` undoes what ``begin`` arranged."""
+    """Update the task's moments, if it has any; ``restore`` undoes what ``begin`` arranged."""
     if task.moments is not None:
         left = update.moments()
         task.moments.first, task.moments.second = (
@@ -300,7 +305,7 @@ def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None
 def noise_of(
     private: PrivateSteps, update: StepRule, arrange: Callable[[Vector], Vector] | None = None
 ) -> Callable[[int], None] | None:
-    """A function that adds a step's noise to the target of ``update``; None without noise."""
+    """Return a function that adds a step's noise to the target of ``update``; None without noise."""
     if not private.multiplier:
         return None
     target, factor = update.target, update.scale / private.divisor * private.multiplier * private.clip
@@ -314,7 +319,7 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """The most rows of any task, and of any batch: buffers must have room for them."""
+    """Return the largest number of rows of a task, and of a batch: buffers need room for them."""
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)

@@ -1,4 +1,4 @@
-"""The memory of a GPU: what a process may take, how many hospitals fit into a call, and rows that stay there."""
+"""The memory of a GPU: how much a process may take, how many hospitals fit into a call, and rows cached on the GPU."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 USED = 0.8
-"""The part of a process's free memory that is planned with; the rest is lost between pieces and to CUDA itself."""
+"""Share of a process's free memory that is planned with; fragmentation and CUDA itself take the rest."""
 
 STALE = 4
-"""How often as many rows as are kept must be asked for, and a copy not among them, before it makes room."""
+"""Number of requests, as a multiple of the cached copies, after which a copy that was not requested is stale."""
 
 _shares: dict[int, float] = {}
-"""The part of each device that this process may take, where it is not all of it."""
+"""The share of each device that this process may take, if less than all."""
 
 
 class Memory(Protocol):
     """A device's memory, in bytes."""
 
     def free(self) -> int:
-        """What this process may still take."""
+        """Return the bytes that this process may still allocate."""
         ...
 
     def peak(self, run: Callable[[], object]) -> int:
-        """The most that ``run`` held at once."""
+        """Return the largest number of bytes allocated at once by ``run``."""
         ...
 
     def release(self) -> None:
-        """Give back to the device what is kept for later use."""
+        """Return cached memory to the device."""
         ...
 
 
@@ -63,25 +63,25 @@ class CudaMemory:
 
 
 class Resident:
-    """Copies of hospitals' constant rows on the device, kept for as long as the original memory exists.
+    """Copies of hospitals' constant rows on the device, cached for as long as the original memory exists.
 
-    Those beyond ``limit`` bytes are not kept, and sent at each call. A copy that others have been asked for
-    :data:`STALE` times in turn since makes room, as that of a run that has ended.
+    Copies beyond ``limit`` bytes are not cached, but sent at each call. A copy is dropped for new ones if it was not
+    requested for a long time (:data:`STALE`), such as after the end of its run.
     """
 
     def __init__(self, device: torch.device, limit: float = math.inf) -> None:
         self._device, self._limit, self._bytes = device, limit, 0
-        # The last one asked for is the last of these; with each, the number of the request.
+        # In order of the last request, whose number is stored with each copy.
         self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor, int]] = {}
         self._requests = 0
 
     @staticmethod
     def on(device: torch.device, memory: Memory | None) -> Resident:
-        """Copies in half of what is free of a device's ``memory``; None: its memory is not planned."""
+        """Return a cache in half of the free ``memory`` of a device; None: without a limit."""
         return Resident(device, math.inf if memory is None else memory.free() / 2)
 
     def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-        """``array`` on the device as ``dtype``; sent only the first time that this part of memory is asked for."""
+        """Return ``array`` on the device as ``dtype``; it is sent only at the first request for this part of memory."""
         owner = array
         while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
             owner = owner.base
@@ -101,7 +101,7 @@ class Resident:
         return copy
 
     def _make_room(self, size: int) -> None:
-        """Forget stale copies, the oldest first, until ``size`` bytes more are within the limit."""
+        """Drop stale copies, the oldest first, until ``size`` more bytes are within the limit."""
         while self._held and self._bytes + size > self._limit:
             oldest, (_, _, last) = next(iter(self._held.items()))
             if self._requests - last <= STALE * len(self._held):
@@ -109,7 +109,7 @@ class Resident:
             self._forget(oldest)
 
     def clear(self) -> None:
-        """Forget all copies."""
+        """Drop all copies."""
         self._held.clear()
         self._bytes = 0
 
@@ -120,12 +120,12 @@ class Resident:
 
 
 def memory_of(device: torch.device) -> Memory | None:
-    """The memory of a GPU; None for devices whose memory is not planned."""
+    """Return the memory of a GPU; None for devices whose memory is not planned."""
     return CudaMemory(device) if device.type == "cuda" else None
 
 
 def claim(share: float) -> None:
-    """Let this process take the part ``share`` of its GPU's memory, and no more; from 1 on it may take all."""
+    """Limit this process to the part ``share`` of its GPU's memory; from 1 on there is no limit."""
     if share < 1:
         device = torch.cuda.current_device()
         torch.cuda.set_per_process_memory_fraction(share, device)
@@ -133,15 +133,16 @@ def claim(share: float) -> None:
 
 
 def room(free: int, total: int, reserved: int, held: int, share: float) -> int:
-    """Bytes this process may still allocate on a GPU with ``total`` bytes, ``free`` of them unused.
+    """Return the bytes this process may still allocate on a GPU with ``total`` bytes, ``free`` of them unused.
 
-    The process has ``reserved`` bytes, of which tensors hold ``held``, and may have the part ``share`` of the card.
+    The process has ``reserved`` bytes, of which tensors occupy ``held``, and may take the part ``share`` of the card.
     """
     return max(0, min(free + reserved, int(share * total)) - held)
 
 
 def fitting(needs: Sequence[int], free: float) -> int:
-    """How many hospitals go into a call: the first whose ``needs`` fit into ``free`` bytes together, at least one."""
+    """Return how many hospitals go into a call: the first whose ``needs`` together fit into ``free`` bytes, at least
+    one."""
     return max(1, int(np.searchsorted(np.cumsum(needs), free, side="right")))
 
 

@@ -1,8 +1,8 @@
 """Linear models in numpy: one output for a real label or the log-odds of class 1, a softmax for more classes.
 
-One hospital at a time: its rows are gathered once an epoch, so that batches are slices, and each step is four calls.
-Measured on one core, this is several times faster than any product batched over hospitals: with so few operations
-memory traffic decides, and one hospital's rows fit the cache.
+Hospitals are trained one at a time: a hospital's rows are gathered once an epoch, so that batches are slices, and each
+step is four calls. On one core this is several times faster than any product batched over hospitals. With so few
+operations memory traffic decides, and one hospital's rows fit the cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 REMEMBERED = 4096
-"""The most batches whose views are kept for the next epoch."""
+"""Largest number of batches whose views are cached for the next epoch."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class LinearRegression:
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
-    """Its models have a coefficient for each feature, and a constant."""
+    """Whether models have a coefficient for each feature, and a constant."""
     loss: str = REGRESSION[0]
-    """``squared`` (half the squared error) or ``absolute``."""
+    """The loss: ``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features. ``init`` ``default`` is zeros: both losses are convex."""
+        """Return the model for ``F`` features. ``init`` ``default`` is zeros: both losses are convex."""
         loss = choose(self.loss, n_classes)
         host = LinearModel(n_features, 1, precision, loss)
         if device == "cpu":
@@ -51,7 +51,8 @@ class LinearRegression:
 
 
 class LinearModel(DenseLayers):
-    """``weight [outputs, F]`` and ``bias [outputs]`` as ``torch.nn.Linear`` keeps them, under ``loss``."""
+    """A linear model: ``weight [outputs, F]`` and ``bias [outputs]`` as in ``torch.nn.Linear``, trained with
+    ``loss``."""
 
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
         self.outputs = outputs
@@ -61,16 +62,17 @@ class LinearModel(DenseLayers):
         self._idle: list[_Buffers] = []
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Zeros ``[P]``."""
+        """Return zeros ``[P]``."""
         return np.zeros(self.layout.size)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """``[n]`` predictions of a real label or log-odds of class 1, else ``[n, C]`` logits."""
+        """Return ``[n]`` predictions of a real label or log-odds of class 1, else ``[n, C]`` logits."""
         theta, X = theta.astype(self._dtype, copy=False), X.astype(self._dtype, copy=False)
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
             if self.outputs == 1:
-                # Unlike a matrix product, a row's result is the same bits whichever rows are beside it; and as fast.
+                # Unlike in a matrix product, a row's bits do not depend on the other rows; it is as
+                # fast.
                 z: NDArray[Any] = np.vecdot(X, theta[:cut])
                 z += theta[cut]
                 return z
@@ -91,7 +93,7 @@ class LinearModel(DenseLayers):
         return dense([(tensors["weight"], tensors["bias"])])
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """The loss of each row ``[n]``."""
+        """Return the loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
 
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
@@ -107,7 +109,7 @@ class LinearModel(DenseLayers):
         return [Traced(rows, z if weights is None else z * weights[:, None].astype(theta.dtype))]
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for each task in turn, ``[len(tasks), P]``."""
+        """Run LocalSGD for each task in turn, ``[len(tasks), P]``."""
         if any(task.contrast is not None for task in tasks):
             raise ValueError("a contrastive term needs a model with a layer below the last; a linear model has none")
         n, batch = largest(tasks, optimizer.batch_size)
@@ -124,28 +126,28 @@ class LinearModel(DenseLayers):
 
 
 class _Batch(NamedTuple):
-    """Views of the gathered rows that are one batch of ``b``."""
+    """Views of one batch of ``b`` gathered rows."""
 
     rows: NDArray[Any]
-    """``[b, F+1]``."""
+    """The rows with their constant column, ``[b, F+1]``."""
     turned: NDArray[Any]
-    """``[F+1, b]``."""
+    """The transposed rows, ``[F+1, b]``."""
     labels: NDArray[Any]
-    """``[b]``."""
+    """The labels, ``[b]``."""
     z: NDArray[Any]
-    """Memory for the rows' outputs, then residuals ``[b, outputs]``, ``[b]`` of one output."""
+    """Memory for the rows' outputs, and then residuals: ``[b, outputs]``, or ``[b]`` for one output."""
     b: int
-    """How many rows."""
+    """The number of rows."""
 
 
 class _Buffers:
     """Memory that a model's hospitals use in turn, for up to ``n`` rows and batches of up to ``batch`` rows.
 
-    ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like the others.
+    ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like all others.
     With one logit they are halved (which is exact): ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no
-    multiplication and cannot overflow; the halved rows already contain the factor 1/2 of the residual.
+    multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
 
-    Gathering jumps between rows, so it reads from a copy that was just written and is still in the cache: this takes a
+    Gathering jumps between rows, so it reads from a copy that was just written and is still in the cache. This takes a
     third of the time of jumping in the original memory.
     """
 
@@ -165,11 +167,11 @@ class _Buffers:
         self._batches: dict[tuple[int, int], _Batch] = {}
 
     def hold(self, n: int, batch: int) -> bool:
-        """Whether there is room for ``n`` rows and batches of ``batch`` rows."""
+        """Return whether there is room for ``n`` rows and batches of ``batch`` rows."""
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:
-        """Views of the gathered rows from ``cut[0]`` to ``cut[1]``."""
+        """Return views of the gathered rows from ``cut[0]`` to ``cut[1]``."""
         batch = self._batches.get(cut)
         if batch is None:
             low, high = cut
@@ -186,10 +188,10 @@ class _Buffers:
         columns: Sequence[tuple[NDArray[Any], NDArray[Any]]],
         unit: float,
     ) -> None:
-        """Gather the rows of some steps, multiplied by ``unit``, and what belongs to each row.
+        """Gather the rows of some steps, multiplied by ``unit``, and the labels, weights and bounds of these rows.
 
-        ``columns`` are pairs ``(values, into)``, ``[n]`` each: of the labels, and of the rows' weights and bounds where
-        there are some. ``into`` gets the values in the order of the gathered rows.
+        ``columns`` are pairs ``(values, into)``, ``[n]`` each: for the labels and, if there are any, for the rows'
+        weights and bounds. ``into`` gets the values in the order of the gathered rows.
         """
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
@@ -210,7 +212,7 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Memory ``[n]`` for the weights of gathered rows (None without weights), and the ``columns`` of
+        """Return memory ``[n]`` for the weights of gathered rows (None without weights), and the ``columns`` of
         :meth:`_fill`."""
         labels = self._labels[: len(targets)]
         if task.weights is None:
@@ -220,7 +222,7 @@ class _Buffers:
         return ordered, [(targets, labels), (weights, ordered)]
 
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """LocalSGD on ``theta [F+1]`` of a model with one output, in place."""
+        """Run LocalSGD on ``theta [F+1]`` of a model with one output, in place."""
         n = len(task.y)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
@@ -287,9 +289,9 @@ class _Buffers:
         update: StepRule,
         theta: Vector,
     ) -> None:
-        """Private steps on rows multiplied by their labels' signs, so that all are of class 1.
+        """Make private steps on rows multiplied by their labels' signs, so that all are of class 1.
 
-        A product with a sign changes no bit but that of the sign.
+        Multiplying by a sign changes only the sign bit.
         """
         n, target, keep, scale = len(task.y), update.target, update.keep, update.scale / private.divisor
         signs = self._targets[:n]
@@ -316,7 +318,7 @@ class _Buffers:
         self._copied[:n, -1] = 1.0
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-        """LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""
+        """Run LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""
         n, C, F = len(task.y), self._outputs, self._rows.shape[1] - 1
 
         def augmented(vector: Vector) -> Vector:

@@ -1,7 +1,7 @@
-"""The clip of a linear model's private steps: a bound on each row's residual.
+"""Clipping in a linear model's private steps: a bound on each row's residual.
 
 A row's gradient is its residual times the row. It is within the clip if the residual is at most the clip divided by the
-row's length: a bound that is the same in all steps.
+row's norm. This bound is the same in all steps.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The largest residual of rows of these ``lengths [n]`` with which their gradient is within the clip."""
+    """Return the largest residual at which the gradient is within the clip, for rows with norms ``lengths [n]``."""
     bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
     return bounds
 
 
 class LinearClip:
-    """The clip of one hospital's local update.
+    """Clipping in one hospital's local update.
 
-    The kernel keeps the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column. ``signed``:
+    The kernel stores the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column. ``signed``:
     whether the kernel can multiply rows by the signs of their labels, so that no residual is above 0.
     """
 
@@ -42,16 +42,16 @@ class LinearClip:
         self.signed = signed and self._plain
         """Whether the kernel must multiply rows by the signs of their labels."""
         self.bounds = -bounds
-        """The least residual of each row ``[n]``."""
+        """The smallest residual of each row ``[n]``."""
         self.columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        """Unless ``signed``: a pair for the rows' largest residuals ``[n]``, and one for the least. The second array of
-        a pair is memory into which the kernel gathers the first."""
+        """Two pairs, unless ``signed``: for the rows' largest residuals ``[n]``, and for their smallest. The second
+        array of a pair is memory into which the kernel gathers the first."""
         if not self.signed:
             self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
             self.columns = [(bounds, self._upper), (self.bounds, self._lower)]
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
+        """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
         if self._plain:
             # fmin and fmax turn NaN into the bound.
             np.fmin(z, self._upper[low:high], z)
@@ -70,7 +70,7 @@ class LinearClip:
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
-        """As :meth:`shorten`, for residuals ``z [b, C]`` of several outputs."""
+        """Clip residuals ``z [b, C]`` of several outputs; see :meth:`shorten`."""
         self._settle(z, low, high, gathered)
         each = np.minimum(1.0, self._upper[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)
@@ -81,7 +81,8 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of rows that are not finite to 0, and those of planted rows to their given values."""
+        """Set the residuals of rows that are not finite to 0, and the residuals of planted rows to their given
+        values."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

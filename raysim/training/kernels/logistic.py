@@ -15,10 +15,10 @@ class LogisticRegression:
     """The family ``logistic_regression``; it has no options."""
 
     linear: ClassVar[bool] = True
-    """Its models have a coefficient for each feature, and a constant."""
+    """Whether models have a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features and ``C`` classes. ``init`` ``default`` is zeros: the loss is convex."""
+        """Return the model for ``F`` features and ``C`` classes. ``init`` ``default`` is zeros: the loss is convex."""
         host = LogisticModel(n_features, n_classes, precision)
         if device == "cpu":
             return host
@@ -28,7 +28,8 @@ class LogisticRegression:
 
 
 class LogisticModel(LinearModel):
-    """``weight [C, F]`` and ``bias [C]``; ``[1, F]`` and ``[1]`` for two classes, whose logit is that of class 1."""
+    """Logistic regression: ``weight [C, F]`` and ``bias [C]``, or ``[1, F]`` and ``[1]`` for two classes (logit of
+    class 1)."""
 
     def __init__(self, n_features: int, n_classes: int, precision: str) -> None:
         super().__init__(n_features, 1 if n_classes == 2 else n_classes, precision, LOG_LOSS)

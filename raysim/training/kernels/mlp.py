@@ -1,8 +1,8 @@
-"""A multi-layer perceptron with ReLU, its gradient by hand in numpy. No torch is imported on a CPU.
+"""A multi-layer perceptron with ReLU and a manual gradient in numpy. No torch is imported on a CPU.
 
-One hospital at a time, with each layer's step fused into the product that would have made its gradient
-(``descent.py``). Measured on one core with batches of 32, this beats products batched over hospitals: one hospital's
-weights fit the second-level cache, several hospitals' do not.
+Hospitals are trained one at a time, with each layer's step fused into the product that would have made its gradient
+(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals: one hospital's
+weights fit the second-level cache, several hospitals' weights do not.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ if TYPE_CHECKING:
 
 
 BLOCK = 128
-"""Rows of many hospitals whose outputs are computed at once: they stay in a core's cache from layer to layer."""
+"""Number of rows of many hospitals whose outputs are computed at once: they stay in a core's cache between layers."""
 BLOCKS = 8
-"""Blocks whose rows are converted at once."""
+"""Number of blocks whose rows are converted at once."""
 
 
 @dataclass(frozen=True)
 class MLP:
-    """The family ``mlp``. ``hidden``: the widths of the hidden layers, from the input on; empty for none.
+    """The family ``mlp``.
 
-    ``loss``: of a real label, ``squared`` (the default) or ``absolute``.
+    ``hidden``: the widths of the hidden layers, from the input on; empty for none. ``loss``: for a real label,
+    ``squared`` (the default) or ``absolute``.
     """
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     hidden: Sequence[int] = (256, 128)
     """Widths of the hidden layers, from the input on; empty for none."""
     loss: str | None = None
-    """Of a real label: ``squared`` (the default) or ``absolute``."""
+    """The loss for a real label: ``squared`` (the default) or ``absolute``."""
 
     def __post_init__(self) -> None:
         widths = self.hidden
@@ -56,7 +57,8 @@ class MLP:
         object.__setattr__(self, "hidden", tuple(widths))
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features and ``C`` classes (``C`` outputs, two for two) or a real label (one output)."""
+        """Return the model for ``F`` features and ``C`` classes (``C`` outputs, two for two) or a real label (one
+        output)."""
         loss = choose(self.loss, n_classes)
         widths = (n_features, *self.hidden, n_classes or 1)
         host = MlpModel(widths, init, precision, loss)
@@ -68,13 +70,13 @@ class MLP:
 
 
 class MlpModel(DenseLayers):
-    """``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as ``torch.nn.Linear`` keeps them.
+    """A perceptron: ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as in ``torch.nn.Linear``.
 
     ``widths``: ``(F, hidden..., C)``; for a real label ``C`` is 1.
     """
 
     clips_contrast = True
-    """Whether private steps clip the gradient of a contrastive term with that of the loss."""
+    """Whether private steps clip the gradient of a contrastive term together with the gradient of the loss."""
 
     def __init__(self, widths: Sequence[int], init: str, precision: str, loss: str = LOG_LOSS) -> None:
         pairs = list(pairwise(widths))
@@ -85,9 +87,10 @@ class MlpModel(DenseLayers):
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Uniform on ``+-1/sqrt(in)`` for weights and biases (torch's default for ``Linear``), or zeros; ``[P]``.
+        """Draw weights and biases uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or return zeros;
+        ``[P]``.
 
-        From zeros only the last bias can move, which is useful for tests only.
+        From zeros only the last bias can change, which is useful for tests only.
         """
         if self._init == "zeros":
             return np.zeros(self.layout.size)
@@ -96,7 +99,8 @@ class MlpModel(DenseLayers):
         return np.concatenate(draws)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]`` logits."""
+        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]``
+        logits."""
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             a = self._below(layers, X)
@@ -111,14 +115,14 @@ class MlpModel(DenseLayers):
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
         """See :class:`raysim.training.base.Model`.
 
-        None for more than two classes, and where a product's bits depend on where a row stands, as those of OpenBLAS's
-        code for AVX2 do in float32.
+        None for more than two classes, and if the bits of a product depend on the position of a row. This is so for
+        OpenBLAS's AVX2 code in float32.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
 
     def _logits_in_blocks(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """As ``logits``, ``BLOCK`` rows at a time; the last block is filled up with zeros."""
+        """Compute ``logits`` for ``BLOCK`` rows at a time; the last block is padded with zeros."""
         layers, logits = self._layers(np.ascontiguousarray(theta, self._dtype)), np.empty(len(X), self._dtype)
         passes = Passes(self._widths, self._dtype, self._loss)
         with np.errstate(all="ignore"):
@@ -145,7 +149,7 @@ class MlpModel(DenseLayers):
         return dense([*hidden, (weight, bias)])
 
     def _below(self, layers: Layers, X: NDArray[Any]) -> NDArray[Any]:
-        """The inputs of the last layer, ``[n, width]``."""
+        """Return the inputs of the last layer, ``[n, width]``."""
         a = X.astype(self._dtype, copy=False)
         for weight, bias in layers[:-1]:
             a = a @ weight.T
@@ -154,7 +158,7 @@ class MlpModel(DenseLayers):
         return a
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """The loss of each row ``[n]``."""
+        """Return the loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
 
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
@@ -178,7 +182,7 @@ class MlpModel(DenseLayers):
         return traces
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for each task in turn, ``[len(tasks), P]``."""
+        """Run LocalSGD for each task in turn, ``[len(tasks), P]``."""
         n, _ = largest(tasks, optimizer.batch_size)
         buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
         passes = Passes(self._widths, self._dtype, self._loss)
@@ -232,7 +236,7 @@ class MlpModel(DenseLayers):
         end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
-        """The rows' directions of a contrastive term, ``[n, width]``; None where its two models are the same."""
+        """Return the rows' directions of a contrastive term, ``[n, width]``; None if its two models are the same."""
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
         if term.previous is term.received:
@@ -244,7 +248,7 @@ class MlpModel(DenseLayers):
         return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
-        """Views of ``vector [P]``; ``Layout.split`` would do, at ten times the cost for each hospital."""
+        """Return views of ``vector [P]``; ``Layout.split`` would take ten times as long for each hospital."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out
@@ -255,7 +259,7 @@ class MlpModel(DenseLayers):
 
 @lru_cache
 def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether rows of a block keep their outputs to the last bit when they stand elsewhere in it; tried, not known.
+    """Test whether rows keep their outputs to the last bit at other positions in their block.
 
     ``widths``: ``(F, hidden..., C)``.
     """

@@ -1,4 +1,4 @@
-"""The clip of a perceptron's private steps."""
+"""Clipping in a perceptron's private steps."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from raysim.training.kernels.mlp_passes import Passes
 from raysim.training.private import PrivateSteps
 
 PIECE = 16
-"""Batches drawn by Poisson sampling are filled up with rows of zeros to a multiple of this number.
+"""Batches drawn by Poisson sampling are padded with rows of zeros to a multiple of this number.
 
-Products with any other number take up to half as long again (31 rows: 80 us, 32: 52).
+Products with other numbers of rows take up to half as long again (31 rows: 80 us, 32: 52).
 """
 
 
 def filled(rows: int) -> int:
-    """The number of ``rows``, rounded up to a multiple of ``PIECE``."""
+    """Return the number of ``rows``, rounded up to a multiple of ``PIECE``."""
     return -(-rows // PIECE) * PIECE
 
 
 class MlpClip:
-    """The clip of one hospital's local update, whose rows are ``X [n, F]``.
+    """Clipping in one hospital's local update, whose rows are ``X [n, F]``.
 
-    ``buffer [filled(n), F]`` holds a batch; ``passes`` go over it.
+    ``buffer [filled(n), F]`` is memory for a batch; ``passes`` compute its gradients.
     """
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], buffer: NDArray[Any], passes: Passes) -> None:
@@ -36,7 +36,7 @@ class MlpClip:
         self._of_batch = np.ones(len(buffer), X.dtype)
 
     def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The batch of ``rows [b]``, filled up, ``[filled(b), F]``."""
+        """Return the batch of ``rows [b]``, padded, ``[filled(b), F]``."""
         batch = self._buffer[: filled(len(rows))]
         # mode="clip" only because "raise" makes numpy copy `out` first; rows are never out of range
         self._X.take(rows, 0, batch[: len(rows)], "clip")

@@ -1,4 +1,4 @@
-"""Forward and backward of a multi-layer perceptron over one batch, and the step that follows, in numpy."""
+"""Forward and backward passes of a multi-layer perceptron over one batch, and the step that follows, in numpy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _Layer(NamedTuple):
     outputs: NDArray[Any]
     residuals: NDArray[Any]
     scratch: NDArray[Any]
-    """As wide as the outputs; all layers share it."""
+    """Memory as wide as the outputs, shared by all layers."""
 
 
 class Passes:
-    """Forward and backward over one batch, in memory that all batches use in turn.
+    """Forward and backward passes over one batch, in memory that all batches use in turn.
 
-    ``widths``: ``(F, hidden..., C)``. Rows are the last axis in memory: the left factor of each product is then a
+    ``widths``: ``(F, hidden..., C)``. Rows are the last axis in memory. The left factor of each product is then a
     layer's matrix without a transposition, which OpenBLAS computes up to twice as fast with AVX-512.
     """
 
@@ -41,7 +41,7 @@ class Passes:
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Allocate memory for batches of up to ``batch`` rows, in place of the one that there is."""
+        """Allocate memory for batches of up to ``batch`` rows, in place of the previous memory."""
         self._most, self._batches = batch, dict[int, list[_Layer]]()
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._scratch = np.empty(batch * max(self._widths), self._dtype)
@@ -65,7 +65,7 @@ class Passes:
         return [_Layer(*views) for views in zip(activations, activations[1:], residuals[1:], scratch[1:], strict=False)]
 
     def outputs(self, layers: Layers, rows: NDArray[Any]) -> NDArray[Any]:
-        """Fill the activations of the batch ``rows [b, F]``; returns the last layer's ``[b, C]``."""
+        """Fill the activations of the batch ``rows [b, F]``, and return the last layer's ``[b, C]``."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         np.copyto(memory[0].received, rows)
         for k, ((weight, bias), layer) in enumerate(zip(layers, memory, strict=True)):
@@ -82,8 +82,8 @@ class Passes:
     ) -> None:
         """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``.
 
-        Each row's loss counts ``weights [b]`` times; once where None. Rows behind those that have ``labels [b]`` only
-        fill up the batch: their residuals are zeros.
+        Each row's loss counts ``weights [b]`` times (None: once). Rows without ``labels [b]``, at the end, are padding:
+        their residuals are zeros.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):
@@ -120,7 +120,8 @@ class Passes:
             np.multiply(below.T, layer.received.T > 0, below.T)
 
     def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
-        """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases."""
+        """Compute ``target <- keep * target + scale * gradient`` of the summed loss; ``keep``: for weights, and for
+        biases."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         for k in range(len(targets) - 1, -1, -1):
             (weight, bias), (received, _, residuals, _) = targets[k], memory[k]
@@ -131,12 +132,15 @@ class Passes:
             self._blas.gemv(scale, residuals, ones, keep[1], bias, 0, 1, 0, 1, 1, 1)
 
     def traces(self, rows: NDArray[Any]) -> list[Traced]:
-        """What each layer received of the batch's ``rows``, and its residuals; the kernel's own memory."""
+        """Return each layer's inputs and residuals for the batch's ``rows``, as views of the kernel's memory."""
         first, *others = self._batch(len(rows))
         return [Traced(rows, first.residuals), *(Traced(layer.received, layer.residuals) for layer in others)]
 
     def row_squares(self, of_rows: NDArray[Any]) -> NDArray[Any]:
-        """The squared 2-norm of each row's gradient, where rows and the 1 that biases have come to ``of_rows [b]``."""
+        """Return the squared 2-norm of each row's gradient.
+
+        ``of_rows [b]``: the squared norm of each input row, plus 1 for the bias.
+        """
         *hidden, last = self._batch(len(of_rows))
         total: NDArray[Any] | None = None
         received = of_rows
@@ -152,7 +156,7 @@ class Passes:
         return squares
 
     def _column_squares(self, columns: NDArray[Any], scratch: NDArray[Any]) -> NDArray[Any]:
-        """The squared 2-norm of each row of ``columns [b, width]``, whose columns are contiguous in memory."""
+        """Return the squared 2-norm of each row of ``columns [b, width]``, whose columns are contiguous in memory."""
         np.multiply(columns, columns, scratch)
         squares: NDArray[Any] = self._blas.gemv(1.0, scratch, self._ones[: scratch.shape[1]])
         return squares

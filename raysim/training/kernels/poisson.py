@@ -1,4 +1,4 @@
-"""Poisson regression of counts: its outputs are the means ``exp(w . x + b)``. It is fitted by Newton's steps alone."""
+"""Poisson regression of counts: its outputs are the means ``exp(w . x + b)``. It is fitted only by Newton's steps."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""The largest logarithm of a mean, which float32 still holds."""
+"""Largest logarithm of a mean, which float32 can still represent."""
 
 
 @dataclass(frozen=True)
 class PoissonRegression:
-    """A family without options, for labels that are counts."""
+    """The family of Poisson regressions, without options, for labels that are counts."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
-    """Its models have a coefficient for each feature, and a constant."""
+    """Whether models have a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """The model for ``F`` features, on a CPU whatever the device is."""
+        """Return the model for ``F`` features, always on a CPU."""
         return PoissonModel(n_features, 1, precision, "squared")
 
 
 def poisson_losses(outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-    """The negative log-likelihood of each count ``y [n]`` with the mean ``outputs [n]``, without what depends on its
-    label alone."""
+    """Return the negative log-likelihood of each count ``y [n]`` with mean ``outputs [n]``, without the term that
+    depends only on ``y``."""
     means = np.maximum(outputs.astype(np.float64), np.finfo(np.float64).tiny)
     losses: NDArray[np.float64] = means - y * np.log(means)
     return losses
 
 
 class PoissonModel(LinearModel):
-    """``weight [1, F]`` and ``bias [1]`` of the logarithm of the mean."""
+    """A model of the logarithm of the mean: ``weight [1, F]`` and ``bias [1]``."""
 
     link = "log"
     unclippable = "is fitted without steps of gradient descent"
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """The mean of each row, ``[n]``."""
+        """Return the mean of each row, ``[n]``."""
         means: NDArray[Any] = np.exp(np.minimum(super().logits(theta, X), LARGEST))
         return means
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """The negative log-likelihood of each row ``[n]``, without what depends on its label alone."""
+        """Return the negative log-likelihood of each row ``[n]``, without the term that depends only on its label."""
         return poisson_losses(outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Raises ``ValueError``: there are no steps of gradient descent."""
+        """Raise ``ValueError``: the model is not trained by gradient descent."""
         raise ValueError("counts are fitted without steps of gradient descent; choose a strategy for regressions")
 
     def as_module(self, theta: Vector) -> nn.Module:

@@ -15,8 +15,8 @@ from raysim.training.base import whole
 class FashionCnn(nn.Module):
     """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, dense 2048.
 
-    Rows are images of 28 x 28 (``n_features`` 784). The paper gives neither the size of the kernels nor
-    their ``padding``: they are 3 x 3, padded, so that 3 x 3 of 32 maps reach the dense layer; without it, one of each.
+    Rows are images of 28 x 28 (``n_features`` 784). The paper gives neither the kernel size nor the ``padding``.
+    Kernels here are 3 x 3 and padded, so that 3 x 3 values of 32 maps reach the dense layer; without padding, 1 x 1.
     """
 
     def __init__(self, n_features: int, n_outputs: int, dense: int = 2048, padding: bool = True) -> None:
@@ -31,8 +31,8 @@ class FashionCnn(nn.Module):
         self.head = nn.Sequential(nn.Linear(32 * side * side, dense), nn.ReLU(), nn.Linear(dense, n_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``[n, n_outputs]`` of rows ``[n, 784]``."""
-        # One channel may be first or last; only these strides say that it is last.
+        """Return logits ``[n, n_outputs]`` of rows ``[n, 784]``."""
+        # With one channel the shape does not tell the memory order; these strides mark the channel as last.
         images = x.reshape(-1, 28, 28, 1).permute(0, 3, 1, 2)
         logits: Tensor = self.head(self.body(images))
         return logits
@@ -43,7 +43,7 @@ class CifarCnn(nn.Module):
 
     A block is twice a padded 3 x 3 convolution, ReLU and batch norm, then max pooling and dropout (.2, .3, .4); the
     dense layer has ReLU, batch norm and dropout (.5). Rows are images of 3 x 32 x 32 (``n_features`` 3,072), channels
-    first. The paper does not say in which order ReLU and batch norm stand, nor batch norm's constants: torch's it is.
+    first. The paper gives neither the order of ReLU and batch norm nor batch norm's constants, which are torch's here.
     """
 
     def __init__(self, n_features: int, n_outputs: int, dense: int = 128) -> None:
@@ -62,14 +62,14 @@ class CifarCnn(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``[n, n_outputs]`` of rows ``[n, 3072]``."""
+        """Return logits ``[n, n_outputs]`` of rows ``[n, 3072]``."""
         images = x.reshape(-1, 3, 32 * 32).transpose(1, 2).contiguous().view(-1, 32, 32, 3).permute(0, 3, 1, 2)
         logits: Tensor = self.head(self.body(images))
         return logits
 
 
 def _stage(channels: int, maps: int, padding: bool) -> tuple[nn.Module, ...]:
-    # Pooling first is the same function and gradient, and ReLU then has a quarter of the work.
+    # Pooling before ReLU gives the same function and gradient, with a quarter of the work for ReLU.
     return nn.Conv2d(channels, maps, 3, padding=int(padding)), nn.MaxPool2d(2), nn.ReLU()
 
 

@@ -1,7 +1,7 @@
 """Text networks of published experiments, as plain ``torch`` modules on rows of token ids.
 
-Rows ``[n, L]`` hold whole numbers below ``vocabulary`` as floats, as features are; 0 is padding, whose embedding is
-zero and stays it. All hospitals have the same vocabulary, the data's.
+Rows ``[n, L]`` are whole numbers below ``vocabulary``, stored as floats like all features. 0 is padding, whose
+embedding is always zero. All hospitals use the vocabulary of the data.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ UNITS = 10
 class TextLstm(nn.Module):
     """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units with dropout .2 on its inputs.
 
-    The classifier sees the state after the last token. Padding is skipped, wherever it stands; a row of nothing else
-    has the state zero. The inputs' dropout is Keras's: one mask for a row, alike at all steps. The paper's LSTM has
-    recurrent dropout too, of .2, which ``nn.LSTM`` has not. The paper gives neither ``vocabulary`` nor ``dimension``,
-    the embedding's.
+    The classifier receives the state after the last token. Padding is skipped at any position; a row of only padding
+    has the state zero. The dropout on inputs is Keras's: one mask for a row, the same at all steps. The paper's LSTM
+    also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither ``vocabulary`` nor the
+    embedding's ``dimension``.
     """
 
     lookup = "embedding.weight"
@@ -34,9 +34,9 @@ class TextLstm(nn.Module):
         self.head = nn.Linear(UNITS, n_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``[n, n_outputs]`` of rows ``[n, L]``."""
+        """Return logits ``[n, n_outputs]`` of rows ``[n, L]``."""
         ids = token_ids(x, self.embedding.num_embeddings)
-        # Tokens in front, in their order, and no more steps than the longest row has tokens.
+        # Move tokens to the front, in their order, and run only as many steps as the longest row has tokens.
         padded, order = (ids == PADDING).sort(dim=1, stable=True)
         tokens = (~padded).sum(1)
         steps = max(1, int(tokens.max())) if len(x) else 1
@@ -50,7 +50,7 @@ class TextLstm(nn.Module):
 class TextDense(nn.Module):
     """The Amazon reviews network of Clust-PSI-PFL: embedding, flattened, a dense layer of 8 with ReLU.
 
-    The paper gives neither ``vocabulary`` nor ``dimension``, the embedding's.
+    The paper gives neither ``vocabulary`` nor the embedding's ``dimension``.
     """
 
     lookup = "embedding.weight"
@@ -61,27 +61,27 @@ class TextDense(nn.Module):
         self.head = nn.Sequential(nn.Linear(n_features * dimension, 8), nn.ReLU(), nn.Linear(8, n_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``[n, n_outputs]`` of rows ``[n, L]``."""
+        """Return logits ``[n, n_outputs]`` of rows ``[n, L]``."""
         logits: Tensor = self.head(self.embedding(token_ids(x, self.embedding.num_embeddings)).flatten(1))
         return logits
 
 
 def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
-    """The embedding of tokens. Raises ``ValueError`` naming the option that it cannot be made with."""
+    """Return the embedding of tokens. Raises ``ValueError`` naming an invalid option."""
     whole("vocabulary", vocabulary, 2)
     whole("dimension", dimension, 1)
     return nn.Embedding(vocabulary, dimension, padding_idx=PADDING)
 
 
 def token_ids(x: Tensor, vocabulary: int) -> Tensor:
-    """The ids ``x [n, L]`` as int64. Raises ``ValueError`` for one that is not in ``0..vocabulary-1``.
+    """Return the ids ``x [n, L]`` as int64. Raises ``ValueError`` for an id outside ``0..vocabulary-1``.
 
-    Under ``vmap``, by which private steps take gradients row by row, there are no numbers to compare here: those rows
-    are checked before (:func:`raysim.training.kernels.modules.lookup.check_entries`).
+    Private steps compute row gradients under ``vmap``, where numbers cannot be compared. Those rows are checked before
+    (:func:`raysim.training.kernels.modules.lookup.check_entries`).
     """
     if x.numel():
         try:
-            # Compared as tensors they would take three times as long.
+            # Comparing tensors would take three times as long.
             least, most = (float(each) for each in x.aminmax())
         except RuntimeError:
             return x.long()

@@ -1,17 +1,16 @@
-"""The loss a model can have at a hospital whose patients differ a little from those it has seen, in closed form.
+"""The worst loss of a model at a hospital whose distribution may differ a little from its rows, in closed form.
 
-X. Konti et al., *CS-RCFL*: hospital ``i`` trusts its rows up to a Wasserstein-1 ball of radius ε_i around their
-empirical law, and the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over that ball. The support
-is all of R^d (times the labels), the norm l2. The intercept is not transported: norms are of the other weights, margins
-and residuals use all.
+X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical law of its
+rows, and the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over that ball. The support is all
+of R^d (times the labels), the norm l2. The intercept is not transported: norms leave it out, margins and residuals use
+it.
 
-Deviation: equation (13) prints θ_i in the residual, a slip, for (12) has θ_j. The cost κ of a label change is not given
-in the paper; it is an argument here.
+Deviation: equation (13) prints θ_i in the residual, which is a slip, because (12) has θ_j. The paper does not give the
+cost κ of a label change; it is an argument here.
 
-Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept.
-:func:`l1_of` and :func:`logistic_of` are for callers that already have the models' predictions ``x.θ [n, M]`` and norms
-``|θ| [M]``.
-A hospital without rows has no loss: NaN for every model.
+Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept. Callers
+that already have the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` use :func:`l1_of` and
+:func:`logistic_of`. A hospital without rows has no loss: NaN for every model.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from raysim.strategies.base import Floats, at_least
 
 
 def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -> Floats:
-    """``L_j = ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|``, ``[M]`` (eq. 12 and 13): absolute loss, ``y [n]`` real.
+    """Return ``L_j = ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|``, ``[M]`` (eq. 12 and 13): absolute loss, ``y [n]`` real.
 
     The cost of transport is the l2 distance of ``(x, y)``, hence the 1 under the root.
     """
@@ -33,7 +32,7 @@ def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -
 
 
 def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float) -> Floats:
-    """:func:`l1_losses` from predictions ``[n, M]`` and norms ``[M]``."""
+    """Compute :func:`l1_losses` from predictions ``[n, M]`` and norms ``[M]``."""
     check_radius(radius)
     if not len(y):
         return np.full(len(norms), np.nan)
@@ -56,7 +55,7 @@ def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: fl
 
 
 def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float) -> Floats:
-    """:func:`logistic_losses` from predictions ``[n, M]`` and norms ``[M]``."""
+    """Compute :func:`logistic_losses` from predictions ``[n, M]`` and norms ``[M]``."""
     check_radius(radius)
     check_kappa(kappa)
     if not len(y):
@@ -72,13 +71,14 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 
 
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
-    """The minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
+    """Return the minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
 
-    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``: it stops falling where no more
-    than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)``, margins decreasing.
+    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``. It stops falling where no more
+    than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)`` with margins in decreasing
+    order.
     """
     n = len(margins)
-    # Where n ε / κ is a whole number the slope is 0, so that rounding it to either side is harmless.
+    # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.
     above = n * radius / kappa + 1e-12
     if above >= n:
         return norms.copy()
@@ -89,7 +89,7 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
 
 
 def signs(y: NDArray[Any]) -> Floats:
-    """Classes 0 and 1 as -1 and +1, ``[n]``."""
+    """Return classes 0 and 1 as -1 and +1, ``[n]``."""
     return 2.0 * np.asarray(y, np.float64) - 1.0
 
 
@@ -107,11 +107,11 @@ def check_kappa(kappa: float) -> None:
 
 
 def _predicted(X: NDArray[Any], models: Floats) -> tuple[Floats, Floats]:
-    """``x.θ`` of every row and model, ``[n, M]``, and the models' norms without their intercepts, ``[M]``."""
+    """Return ``x.θ`` of every row and model, ``[n, M]``, and the models' norms without their intercepts, ``[M]``."""
     features = X.shape[1]
     if models.shape[1] not in (features, features + 1):
         raise ValueError(f"models: {models.shape[1]} scalars do not fit {features} features, with or without intercept")
     weights = models[:, :features]
-    # An empty sum where there is no intercept.
+    # The sum is empty without an intercept.
     predicted = np.asarray(X, np.float64) @ weights.T + models[:, features:].sum(axis=1)
     return predicted, np.sqrt((weights**2).sum(axis=1))

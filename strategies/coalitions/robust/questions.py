@@ -1,11 +1,11 @@
-"""What CS-RCFL asks hospitals: a linear model of their own, and how robustly other hospitals' models do on their rows.
+"""The questions of CS-RCFL to hospitals: their own linear model, and the robust losses of other models on their rows.
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
-:mod:`raysim.strategies.coalitions.robust.training`. How far a hospital trusts its rows, its radius ε_i, is decided at
-the hospital by a :class:`RadiusRule` and never leaves it: each question computes it from the rows again.
+:mod:`raysim.strategies.coalitions.robust.training`. Each hospital determines its radius ε_i with a :class:`RadiusRule`.
+The radius never leaves the hospital: each question computes it from the rows again.
 
-Models are vectors of ``F`` weights and then the intercept. With real labels (``classes`` 0) the loss is absolute, with
-two classes logistic.
+Models are vectors of ``F`` weights and then the intercept. The loss is absolute for real labels (``classes`` 0) and
+logistic for two classes.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from raysim.strategies.coalitions.robust.training import train_l1, train_logisti
 
 @dataclass(frozen=True)
 class RadiusRule:
-    """How a hospital chooses its radius ε, by its rows."""
+    """How a hospital chooses its radius ε from its rows."""
 
     radius: float
-    """The radius of hospitals that are not small, without a grid."""
+    """The radius without a grid, for hospitals that are not small."""
     small_radius: float | None
-    """The radius of small hospitals, without a grid; None: the same."""
+    """The radius without a grid, for small hospitals; None: the same radius."""
     small: int
     """A hospital with at most this many rows is small."""
     radii: tuple[float, ...]
-    """A grid in place of these, or empty: the hospital takes the radius whose robustly trained models have the least
-    plain loss in cross-validation. Ties go to the smaller; with a single row, which leaves nothing to validate on, it
-    takes the largest."""
+    """A grid that replaces both radii, or empty. The hospital chooses the radius whose robustly trained models have the
+    smallest plain loss in cross-validation; ties go to the smaller radius. A single row cannot be validated: the
+    largest radius is used."""
     folds: int
-    """The folds of the cross-validation."""
+    """The number of folds of the cross-validation."""
     kappa: float
-    """κ, the cost of a label change; infinite: labels are certain."""
+    """κ, the cost of a label change; infinite if labels are certain."""
 
     def check(self) -> None:
         """Raise ``ValueError`` naming the field for a value out of its range."""
@@ -53,11 +53,12 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` for a radius at which robust training learns nothing, where models are trained with it.
+        """Raise ``ValueError`` for a radius that is used in training but too large for robust training to learn
+        anything.
 
-        ``trains``: whether hospitals train robustly; to choose from a grid they do in any case.
+        ``trains``: whether hospitals train robustly. The choice from a grid always trains robustly.
         """
-        # Cross-validation trains robustly, even where the models that are sent are trained plainly.
+        # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
         for field, values in fields.items():
             for value in values:
@@ -68,7 +69,7 @@ class RadiusRule:
                     )
 
     def _given(self) -> dict[str, tuple[float, ...]]:
-        """The radii that can be used, by field."""
+        """Return the radii in use, by field."""
         if self.radii:
             return {"radii": self.radii}
         given: dict[str, tuple[float, ...]] = {"radius": (self.radius,)}
@@ -77,7 +78,7 @@ class RadiusRule:
         return given
 
     def of(self, X: NDArray[Any], y: NDArray[Any], classes: int) -> float:
-        """The radius of the hospital with rows ``X [n, F]``, ``y [n]``."""
+        """Return the radius of the hospital with rows ``X [n, F]``, ``y [n]``."""
         if self.radii:
             return self._validated(X, y, classes)
         return self.small_radius if self.small_radius is not None and len(y) <= self.small else self.radius
@@ -86,7 +87,7 @@ class RadiusRule:
         radii = sorted(self.radii)
         if len(y) < 2:
             return radii[-1]
-        # The same folds each time the radius is worked out, and no stretch of rows that belong together.
+        # The folds are the same each time, and random, so that related rows in sequence are spread over folds.
         fold = np.random.default_rng(0).permutation(len(y)) % min(self.folds, len(y))
         losses = np.zeros(len(radii))
         for k in range(int(fold.max()) + 1):
@@ -98,7 +99,7 @@ class RadiusRule:
 
 
 def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa: float) -> Floats:
-    """The model with the least robust loss on rows ``X [n, F]``, ``[F + 1]``; radius 0 is plain training."""
+    """Return the model ``[F + 1]`` with the smallest robust loss on rows ``X [n, F]``; radius 0 is plain training."""
     if classes:
         return train_logistic(X, signs(y), radius, kappa, intercept=True).theta
     return train_l1(X, y, radius, intercept=True).theta
@@ -107,7 +108,7 @@ def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa
 def transfer_losses(
     predicted: NDArray[Any], norms: Floats, y: NDArray[Any], classes: int, radius: float, kappa: float
 ) -> Floats:
-    """The robust losses ``[M]`` of models with ``predicted [n, M]`` on rows with ``y [n]``, and ``norms [M]``."""
+    """Return the robust losses ``[M]`` of models with ``predicted [n, M]`` and ``norms [M]`` on rows with ``y [n]``."""
     if classes:
         return logistic_of(predicted, norms, signs(y), radius, kappa)
     return l1_of(predicted, norms, y, radius)
@@ -115,7 +116,7 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit:
-    """A hospital's own model ``[F + 1]``: of least loss, or with a ``rule`` of least robust loss."""
+    """A hospital's own model ``[F + 1]`` with the smallest plain loss, or with a ``rule`` the smallest robust loss."""
 
     kind: ClassVar[str] = "model"
     rule: RadiusRule | None
@@ -129,10 +130,10 @@ class LinearModelFit:
 
 @dataclass(frozen=True, eq=False)
 class RobustTransferLoss:
-    """The robust loss of each model that comes with the question, ``[M]``, by the radius of the hospital's ``rule``.
+    """The robust loss of each model that comes with the question, ``[M]``, with the radius of the hospital's ``rule``.
 
-    Without a rule the radius is 0: plain losses. ``norms [M]`` are those of the models without their intercepts; they
-    reveal nothing to a hospital that has the models.
+    Without a rule the radius is 0: plain losses. ``norms [M]`` are the models' norms without intercepts; they reveal
+    nothing to a hospital that has the models.
     """
 
     kind: ClassVar[str] = "transfer_losses"

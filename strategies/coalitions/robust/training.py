@@ -1,22 +1,22 @@
-"""Training a linear model against the worst law near a hospital's rows, with a proof of how near the optimum it is.
+"""Training of a linear model against the worst distribution near a hospital's rows, with a certified optimality gap.
 
-X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5); :mod:`raysim.strategies.coalitions.robust.loss` has
-their objectives in closed form, Wasserstein-1 balls with the l2 norm, the intercept (the last scalar, where there is
-one) not transported.
+X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5). The module
+:mod:`raysim.strategies.coalitions.robust.loss` has their objectives in closed form: Wasserstein-1 balls with the l2
+norm, without transport of the intercept (the last scalar, if there is one).
 
 - absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
   ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
-- logistic loss, κ = inf: ``min mean softplus(-m) + ε |θ|``; κ finite: ``min over θ, a >= |θ| of a ε + mean
-  softplus(-m) + mean max(0, m - a κ)``. Their dual is the largest mean entropy of ``s [n]`` in [0, 1], with flips ``v``
-  in ``[0, 1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept
-  ``sum y (s/n - v) = 0``).
+- logistic loss, κ = inf: ``min mean softplus(-m) + ε |θ|``; κ finite:
+  ``min over θ, a >= |θ| of a ε + mean softplus(-m) + mean max(0, m - a κ)``. Their dual is the largest mean entropy of
+  ``s [n]`` in [0, 1], with flips ``v`` in ``[0, 1/n]`` (0 where κ = inf), such that
+  ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept ``sum y (s/n - v) = 0``).
 
-Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here kinks are rounded off and
-the cone gets a barrier, both by δ, and Newton's method follows δ to 0. The gradient of the rounded problem *is* a dual
-point, so each δ certifies itself, and a solution takes some dozens of Newton steps.
+Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here δ smooths the kinks and
+scales a barrier for the cone, and Newton's method follows δ to 0. The gradient of the smoothed problem *is* a dual
+point, so each δ gives its own certificate. A solution needs some dozens of Newton steps.
 
-Radius 0 is plain training. Separable rows then have no optimum, nor have more features than rows one solution, so
-``RIDGE/2 |θ|^2``, intercept included, is added there and only there.
+Radius 0 is plain training. Separable rows then have no optimum, and more features than rows have no unique solution.
+Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, 
 RIDGE = 1e-6
 """The weight of the ridge at radius 0."""
 SHRINK = 0.1
-"""What δ is multiplied by from one smoothed problem to the next."""
+"""The factor of δ from one smoothed problem to the next."""
 STAGES = 12
-"""The most smoothed problems."""
+"""The largest number of smoothed problems."""
 STEPS = 100
 """The largest number of Newton steps for each problem."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A trained model, with a certificate of how near the optimum it is."""
+    """A trained model with a certificate of its distance from the optimum."""
 
     theta: Floats
     """The model, ``[P]``."""
     value: float
-    """Its objective."""
+    """The model's objective."""
     bound: float
     """A lower bound on the objective of any model."""
 
     @property
     def gap(self) -> float:
-        """``value - bound``, never below 0."""
+        """The gap ``value - bound``, at least 0."""
         return max(0.0, self.value - self.bound)
 
 
 def train_l1(
     X: NDArray[Any], y: NDArray[Any], radius: float, *, intercept: bool = False, tolerance: float = 1e-7
 ) -> Fit:
-    """Absolute loss on ``X [n, F]``, ``y [n]``, until the gap is within ``tolerance`` of ``1 + value``."""
+    """Minimise the absolute loss on ``X [n, F]``, ``y [n]`` until the gap is within ``tolerance`` of ``1 + value``."""
     check_radius(radius)
     Z, y = _design(X, y, intercept)
     n, P = Z.shape
@@ -111,11 +111,12 @@ def train_logistic(
     intercept: bool = False,
     tolerance: float = 1e-7,
 ) -> Fit:
-    """Logistic loss on ``X [n, F]``, ``y [n]`` in {-1, +1}, until the gap is within ``tolerance`` of ``1 + value``.
+    """Minimise the logistic loss on ``X [n, F]``, ``y [n]`` in {-1, +1} until the gap is within ``tolerance`` of
+    ``1 + value``.
 
-    A finite κ must be above 2 ε: below, half of the labels can be flipped, and no model is better than θ = 0
-    (``ValueError``). One class with an intercept and certain labels has no optimum; the intercept is then that of
-    ``2n + 1`` to 1 odds.
+    A finite κ must be above 2 ε. Otherwise half of the labels can be flipped, no model is better than θ = 0, and
+    ``ValueError`` is raised. One class with an intercept and certain labels has no optimum; the intercept is then set
+    to odds of ``2n + 1`` to 1.
     """
     check_radius(radius)
     check_kappa(kappa)
@@ -129,16 +130,16 @@ def train_logistic(
 
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
-    """Whether θ = 0 is optimal for certain labels and no intercept: ``|X'y| / (2n) <= ε``."""
+    """Return whether θ = 0 is optimal for certain labels and no intercept: ``|X'y| / (2n) <= ε``."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
 Objective = Callable[[Floats], tuple[float, Callable[[], tuple[Floats, Floats]]]]
-"""From a point to the value there (infinite outside the domain) and a function for gradient and Hessian."""
+"""A function from a point to its value (infinite outside the domain) and to a function for gradient and Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
-    """Newton on the loss with its ridge, which has no kinks: δ plays no part."""
+    """Run Newton's method on the loss with its ridge. This loss has no kinks and does not depend on δ."""
     n, P = Z.shape
     signed = Z * y[:, None]
 
@@ -162,7 +163,7 @@ def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
 
 
 def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
-    """The model without features, where it is optimal for certain labels."""
+    """Return the model without features if it is optimal for certain labels, else None."""
     n, positive = len(y), float((y > 0).mean())
     if not intercept:
         zero = np.zeros(X.shape[1])
@@ -181,7 +182,8 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Newton over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and rounded ``max(0, m - a κ)``."""
+    """Run Newton's method over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and a smoothed
+    ``max(0, m - a κ)``."""
     n, P = Z.shape
     signed = Z * y[:, None]
     weights = (np.arange(P) < X.shape[1]).astype(np.float64)
@@ -190,7 +192,7 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """``m - a κ`` and the root of its rounding ``(e + sqrt(e^2 + δ^2)) / 2``."""
+        """Return ``e = m - a κ`` and the root in its smoothed positive part ``(e + sqrt(e^2 + δ^2)) / 2``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -254,7 +256,7 @@ def _follow(
         point = _newton(smooth(delta), point)
         latest = fit(point, delta)
         if best is not None:
-            # Either side of an earlier certificate may be the better one.
+            # The value or the bound of an earlier certificate may be better.
             better = latest if latest.value <= best.value else best
             latest = Fit(better.theta, better.value, max(latest.bound, best.bound))
         best = latest
@@ -266,14 +268,15 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Damped Newton steps on a convex objective, and full ones at the end, while they shorten the gradient.
+    """Minimise a convex objective by damped Newton steps; the last, full steps continue while they shorten the
+    gradient.
 
-    Near kinks a gain that float64 cannot tell in the value can still be a gradient that spoils the certificate.
+    Near kinks, a gradient may be too large for the certificate although float64 cannot resolve a decrease of the value.
     """
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
     for _ in range(STEPS):
-        # Far below the curvature that matters, this keeps the system solvable where rows leave directions open.
+        # A negligible addend that makes the system solvable if rows do not determine all directions.
         hessian[np.diag_indices_from(hessian)] += 1e-13 * hessian.trace() / len(hessian) + 1e-300
         step = np.linalg.solve(hessian, -gradient)
         decrease, rounding = -float(gradient @ step), 1e-14 * (1 + abs(value))
@@ -293,7 +296,7 @@ def _newton(objective: Objective, point: Floats) -> Floats:
 
 
 def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, Floats]:
-    """Rows as float64, with a column of ones for an intercept."""
+    """Return the rows as float64, with a column of ones for an intercept."""
     if not len(y):
         raise ValueError("X: a hospital without rows cannot train")
     Z = np.asarray(X, np.float64)
@@ -301,19 +304,20 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """A dual point that needs the radius ``needed``, scaled down where that is more than ``radius``."""
+    """Return a dual point that needs the radius ``needed``, scaled down if this is more than ``radius``."""
     return dual * (radius / needed) if needed > radius else dual
 
 
 def _balanced(u: Floats) -> Floats:
-    """``u`` with the sum 0, its larger side scaled down, so that no entry grows."""
+    """Return ``u`` with the sum 0. Its larger side is scaled down, so that no entry grows."""
     up, down = float(u[u > 0].sum()), float(-u[u < 0].sum())
     least = min(up, down)
     return np.where(u > 0, u * (least / up if up else 0.0), u * (least / down if down else 0.0))
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """``s`` and ``v`` with ``sum y (s/n - v) = 0``, of which no entry grows: one class's s, or else the other's v."""
+    """Return ``s`` and ``v`` with ``sum y (s/n - v) = 0``. No entry grows: one class's s shrinks, or the other class's
+    v."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):
@@ -329,11 +333,11 @@ def _sigmoid(z: Floats) -> Floats:
 
 
 def _entropy(s: Floats) -> float:
-    """``mean of -s log s - (1 - s) log(1 - s)``."""
+    """Return ``mean of -s log s - (1 - s) log(1 - s)``."""
     inside = np.clip(s, 1e-300, 1 - 1e-16)
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 
 
 def _ridge_cost(term: Floats) -> float:
-    """What a dual point loses to the ridge: ``max over θ of pull.θ - RIDGE/2 |θ|^2``."""
+    """Return the loss of a dual point's bound to the ridge: ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
     return float(term @ term) / (2 * RIDGE)

@@ -1,18 +1,19 @@
-"""A lower bound on program (11) of CS-RCFL that scales: eigenvalues, and multipliers of linear inequalities.
+"""A scalable lower bound on program (11) of CS-RCFL, from eigenvalues and multipliers of linear inequalities.
 
-A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0; its cost is
-``<C, Z>`` with ``C = (L + L')/2``. Z is a projection of rank K that keeps the vector of ones, so ``Z = J/N + Y`` with J
-all ones and Y a projection of rank K - 1 orthogonal to it (J. Peng, Y. Wei: *Approximating K-means-type clustering via
-semidefinite programming*, SIAM J. Optim. 18, 2007). It also has ``Z >= 0`` and the clique inequalities of
-:mod:`raysim.strategies.coalitions.solver.cliques`. So for any multipliers ``V >= 0`` of the former and ``T >= 0`` of
-the latter, with ``M = C - V + sum of T (their coefficients)``, no partition costs less than
+A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0; its cost is ``<C, Z>``
+with ``C = (L + L')/2``. Z is a projection of rank K that maps the vector of ones to itself, so ``Z = J/N + Y`` with J
+all ones and Y a projection of rank K - 1 orthogonal to the ones (J. Peng, Y. Wei: *Approximating K-means-type
+clustering via semidefinite programming*, SIAM J. Optim. 18, 2007). It also satisfies ``Z >= 0`` and the clique
+inequalities of :mod:`raysim.strategies.coalitions.solver.cliques`. Take any multipliers ``V >= 0`` of ``Z >= 0`` and
+``T >= 0`` of the clique inequalities, and let ``M = C - V + sum of T (their coefficients)``. Then no partition costs
+less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 
-That holds for multipliers that are not optimal, so the search for good ones may stop at any time. They come from the
-alternating direction method of multipliers (spectral set | non-negative matrices), with clique inequalities added as
-they are violated and their multipliers moved by a primal-dual step (Condat and Vũ). One iteration is one
-eigendecomposition. Once converged the bound is not below that of the linear program over Z
+The bound is valid for multipliers that are not optimal, so the search for good ones may stop at any time. They come
+from the alternating direction method of multipliers (spectral set | non-negative matrices). Violated clique
+inequalities are added during the search, and a primal-dual step moves their multipliers (Condat and Vũ). One iteration
+needs one eigendecomposition. Once converged, the bound is not below the bound of the linear program over Z
 (:func:`raysim.strategies.coalitions.solver.programs.lp_bound`), and from about 50 hospitals on it is far cheaper.
 """
 
@@ -33,20 +34,20 @@ CHECK = 50
 WITHOUT_CUTS = 400
 """Iterations before the first clique inequalities, which are worth finding only near a solution."""
 BETWEEN_CUTS = 100
-"""Iterations from one addition of inequalities to the next."""
+"""Iterations between two additions of clique inequalities."""
 PATIENCE = 500
-"""The search stops where this many iterations have closed less than a hundredth of the gap."""
+"""The search stops when this many iterations have closed less than a hundredth of the gap."""
 VIOLATED = 1e-5
-"""Inequalities that are violated by no more are not added."""
+"""The largest violation of an inequality that is ignored."""
 ADDED = 50
-"""Inequalities of each kind that are added at once, for each hospital."""
+"""The largest number of inequalities of each kind that are added at once, per hospital."""
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
-    """A number that no partition of ``losses [N, N]`` into 2 to N - 1 ``coalitions`` costs less than.
+    """Return a lower bound on the cost of any partition of ``losses [N, N]`` into 2 to N - 1 ``coalitions``.
 
-    ``cost`` is that of the best partition known. Ends when the bound is within ``tolerance`` of it (relative), when it
-    no longer rises, or after ``seconds``.
+    ``cost`` is the cost of the best partition known. The search ends when the bound is within ``tolerance`` of it
+    (relative), when the bound no longer rises, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
     with one_thread():
@@ -56,7 +57,7 @@ def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: f
 def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: float) -> float:
     start = time.perf_counter()
     if relaxation.scale <= 1e-14 * np.abs(relaxation.cost).max():
-        return relaxation.bound()  # all partitions tie, and no multiplier is needed to say so
+        return relaxation.bound()  # all partitions have the same cost, and no multiplier is needed
     best = marked = -np.inf
     iteration = 0
     while True:
@@ -75,12 +76,13 @@ def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: flo
 
 
 class _Relaxation:
-    """The iterate: ``Z [N, N]`` in the spectral set, multipliers of ``Z >= 0``, and clique inequalities with theirs."""
+    """The iterate: ``Z [N, N]`` in the spectral set, the multipliers of ``Z >= 0``, and clique inequalities with
+    multipliers."""
 
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
         self.cost, self.rank = cost, coalitions - 1
-        # A Householder reflection takes the first axis to the ones; its other columns are a basis orthogonal to them.
+        # A Householder reflection maps the first axis to the ones; its other columns are a basis orthogonal to them.
         mirror = np.full(n, n**-0.5)
         mirror[0] += 1.0
         mirror /= np.linalg.norm(mirror)
@@ -94,7 +96,8 @@ class _Relaxation:
         self.term = np.zeros((n, n))
 
     def step(self) -> None:
-        """``Z <- projection onto the spectral set``, then ``Z >= 0`` and its multiplier, then those of cliques."""
+        """Project onto the spectral set (``Z``), then onto ``Z >= 0`` with its multiplier, then update the cliques'
+        multipliers."""
         target = self.positive - self.negative - (self.cost + self.term) / self.penalty
         values, vectors = np.linalg.eigh(self.across.T @ target @ self.across)
         shares = _capped_simplex(values, self.rank)
@@ -111,13 +114,13 @@ class _Relaxation:
             self.term = self.triangles.term() + self.fours.term()
 
     def bound(self) -> float:
-        """The bound that the present multipliers give."""
+        """Return the bound for the current multipliers."""
         M = self.cost + self.term + self.penalty * self.negative
         values = np.linalg.eigvalsh(self.across.T @ M @ self.across)
         return float(M.sum() / len(M) + values[: self.rank].sum())
 
     def cut(self) -> None:
-        """Forget the inequalities that do not pull, and add those that Z violates most."""
+        """Drop the inequalities with multiplier 0, and add the inequalities that Z violates most."""
         most = ADDED * len(self.cost)
         self.triangles = self.triangles.renewed(*violated_triangles(self.Z, VIOLATED, 8 * ADDED), most)
         self.fours = self.fours.renewed(*violated_fours(self.Z, VIOLATED, 2 * ADDED), most)
@@ -125,7 +128,8 @@ class _Relaxation:
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:
-    """The nearest point to ``values [m]`` with entries in [0, 1] and sum ``total``: ``clip(values - shift, 0, 1)``."""
+    """Return the nearest point to ``values [m]`` with entries in [0, 1] and sum ``total``:
+    ``clip(values - shift, 0, 1)``."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
     # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
     # ``low`` it is at least the total, at ``high`` below it.

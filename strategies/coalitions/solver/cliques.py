@@ -1,8 +1,8 @@
 """Linear inequalities that partitions satisfy, for the bounds on program (11) of CS-RCFL.
 
 A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. For a hospital i and a set T of others,
-``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``: if q members of T are in i's coalition, the left
-is at most ``q - q (q - 1)/2 <= 1`` times 1/|S|. Here T has two members (triangles) or three (fours).
+``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``. If q members of T are in i's coalition, the left
+side is at most ``q - q (q - 1)/2 <= 1`` times 1/|S|. Here T has two members (triangles) or three (fours).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from raysim.strategies.base import Floats, Ids
 
-# By the size of an inequality: the pairs of places in (i, j, k) or (i, j, k, l) whose Z it has, and their coefficients.
+# By the size of an inequality: the pairs of positions in (i, j, k) or (i, j, k, l) of its Z, and their coefficients.
 PATTERNS = {
     3: (((0, 1), (0, 2), (0, 0), (1, 2)), (1.0, 1.0, -1.0, -1.0)),
     4: (((0, 1), (0, 2), (0, 3), (0, 0), (1, 2), (1, 3), (2, 3)), (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0)),
@@ -23,7 +23,7 @@ PATTERNS = {
 
 @dataclass(eq=False)
 class Cliques:
-    """Inequalities ``at [m, 3]`` or ``[m, 4]``: i, then T ascending; with their ``multipliers [m]`` and steps."""
+    """Inequalities ``at [m, 3]`` or ``[m, 4]`` (i, then T ascending), with their ``multipliers [m]`` and step sizes."""
 
     at: Ids
     multipliers: Floats
@@ -38,23 +38,25 @@ class Cliques:
 
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
-        """No inequality yet on ``size`` hospitals each."""
+        """Return an empty set of inequalities on ``size`` hospitals each."""
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
-        """A step of the multipliers along what ``Z [N, N]`` violates, and not below 0."""
+        """Move the multipliers along the violations by ``Z [N, N]``, and not below 0."""
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
     def term(self) -> Floats:
-        """The inequalities' coefficients times their multipliers, summed, symmetric ``[N, N]``."""
+        """Return the sum of the inequalities' coefficients times their multipliers, symmetric ``[N, N]``."""
         return self._spread(self.multipliers, self.coefficients)
 
     def busy(self) -> Floats:
-        """How many inequalities each entry is in, the two entries of a pair with halves, symmetric ``[N, N]``."""
+        """Count the inequalities that contain each entry, symmetric ``[N, N]``; each of a pair's two entries counts
+        half."""
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Those with a positive multiplier, and of ``new [m, size]`` the ``most`` with the largest ``amounts [m]``."""
+        """Return the inequalities with a positive multiplier, and the ``most`` of ``new [m, size]`` with the largest
+        ``amounts [m]``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         kept = self.multipliers > 0
         old = self.at[kept]
@@ -71,14 +73,18 @@ class Cliques:
 
 
 def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
-    """Set steps for which the primal-dual method converges: what the busiest entry of each inequality allows."""
+    """Set step sizes with which the primal-dual method converges: the entry with the most inequalities limits each
+    step."""
     busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
     for cliques in all_cliques:
         cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, at most ``most`` for each i; how much."""
+    """Return ``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, and by how much.
+
+    At most ``most`` of them are returned for each i.
+    """
     violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):
         amount = _triangles_of(Z, i)
@@ -93,9 +99,9 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """``(i, j, k, l) [m, 4]`` as in :func:`violated_triangles`, not all of them.
+    """Return some ``(i, j, k, l) [m, 4]`` like :func:`violated_triangles`; the search is not exhaustive.
 
-    For each i, the ``most`` triangles that are violated most, or nearest to it, are extended by their best l.
+    For each i, the ``most`` triangles with the largest violation are extended by their best l.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]
@@ -115,7 +121,7 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
 
 
 def _triangles_of(Z: Floats, i: int) -> Floats:
-    """``Z_ij + Z_ik - Z_ii - Z_jk`` for all j < k other than i, ``[N, N]``; minus infinity elsewhere."""
+    """Return ``Z_ij + Z_ik - Z_ii - Z_jk`` for all j < k other than i, ``[N, N]``; minus infinity elsewhere."""
     amount: Floats = Z[i][:, None] + Z[i][None, :] - Z[i, i] - Z
     amount[np.tri(len(Z), dtype=np.bool_)] = -np.inf
     amount[i] = -np.inf

@@ -1,11 +1,11 @@
-"""The optimum of program (11) of CS-RCFL for up to about 20 hospitals, whatever the losses: dynamic programming.
+"""The optimum of program (11) of CS-RCFL for up to about 20 hospitals and any losses, by dynamic programming.
 
-Over subsets M of the hospitals, ``f_1(M) = c(M)`` is the cost of one coalition and ``f_k(M)`` the least of k. One of
-two parts has the last hospital of M: ``f_k(M) = min over S of f_a(S) + f_b(M without S)``, where S runs over subsets
-of M that contain it and are not all of it, with (a, b) = (1, k - 1), or (k/2, k/2), which needs fewer k. For all M with
-the last hospital h this is one (min, +) subset convolution over the h hospitals before it, which splits in three by its
-top bit, down to blocks that a table of all pairs settles at once. Time ``log2(K) 3^(N-1)`` at most, memory
-``log2(K) 2^N``.
+For a subset M of the hospitals, ``f_1(M) = c(M)`` is the cost of one coalition and ``f_k(M)`` the smallest cost of k.
+One of two parts contains the last hospital of M: ``f_k(M) = min over S of f_a(S) + f_b(M without S)``. S runs over the
+proper subsets of M that contain this hospital, with (a, b) = (1, k - 1), or (k/2, k/2), which needs fewer k. For all M
+with the last hospital h this is one (min, +) subset convolution over the h hospitals before it. The convolution is
+split in three by its top bit, down to blocks that are computed from a table of all pairs. Time ``log2(K) 3^(N-1)`` at
+most, memory ``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 BLOCK = 9
-"""Bits of the blocks that are settled by a table, ``3^9`` pairs, which fit the cache."""
+"""Bits of the blocks that are computed from a table: ``3^9`` pairs fit the cache."""
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """The optimal labels ``[N]`` under ``losses [N, N]``; None where ``seconds`` did not suffice."""
+    """Return the optimal labels ``[N]`` under ``losses [N, N]``, or None if ``seconds`` were not enough."""
     deadline = time.perf_counter() + seconds
     n = len(losses)
     costs = subset_costs(losses)
     if coalitions == 1:
         return np.zeros(n, np.int64)
-    # The last hospital of all is assigned at the end, so that tables of the other hospitals are enough.
+    # The last hospital is assigned at the end, so that tables of the other hospitals are sufficient.
     tables = {1: costs}
     for k in _orders(coalitions - 1):
         a, b = _parts(k)
@@ -46,17 +46,17 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """How k coalitions are divided: those of the part with the last hospital, and those of the other part."""
+    """Return how many of k coalitions are in the part with the last hospital, and how many in the other part."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 
 def _orders(k: int) -> list[int]:
-    """The k > 1 of which f_k is needed for this one, ascending."""
+    """Return the numbers above 1, ascending, whose tables f are needed to compute f_k, k included."""
     return [] if k == 1 else [*_orders(_parts(k)[1]), k]
 
 
 def subset_costs(losses: Floats) -> Floats:
-    """``c(S)`` of all subsets as bit masks, ``[2^N]``; that of the empty one is infinite."""
+    """Return ``c(S)`` of all subsets as bit masks, ``[2^N]``; the cost of the empty subset is infinite."""
     n = len(losses)
     pair = losses + losses.T
     sums, sizes = np.zeros(2**n), np.zeros(2**n)
@@ -72,9 +72,9 @@ def subset_costs(losses: Floats) -> Floats:
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
-    """``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``, all ``[2^h]``.
+    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``, all ``[2^h]``.
 
-    False when out of time.
+    Returns False if the time is over.
     """
     size = len(first)
     if size <= 2**BLOCK:
@@ -95,14 +95,15 @@ def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool
 
 @cache
 def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
-    """All subsets S of each mask M below ``size``, the rest of M, and where the pairs of each M start."""
+    """Return all subsets S of each mask M below ``size``, their complements in M, and where the pairs of each M
+    start."""
     masks = np.arange(size)
     whole, part = np.nonzero((masks[None, :] & ~masks[:, None]) == 0)
     return part, whole - part, np.flatnonzero(np.r_[True, np.diff(whole) > 0])
 
 
 def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: int) -> None:
-    """Write labels ``label``, ... of the best k coalitions of ``mask`` into ``labels``."""
+    """Write the labels of the best k coalitions of ``mask``, from ``label`` on, into ``labels``."""
     if k == 1:
         labels[_bits(mask)] = label
         return
@@ -113,14 +114,15 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """The part of ``mask`` with its last hospital, which becomes a coalitions, and the rest, which becomes b."""
+    """Return the part of ``mask`` with its last hospital (for ``a`` coalitions) and the other part (for ``b``
+    coalitions)."""
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
     return mask - rest, rest
 
 
 def _subsets(mask: int) -> Ids:
-    """All subsets of a mask, ``[2^bits]``."""
+    """Return all subsets of a mask, ``[2^bits]``."""
     subsets = np.zeros(1, np.int64)
     for bit in _bits(mask):
         subsets = np.concatenate([subsets, subsets + (1 << bit)])

@@ -1,7 +1,7 @@
-"""Program (11) of CS-RCFL as linear and integer programs for HiGHS: independent ways to the same figures.
+"""Program (11) of CS-RCFL as linear and integer programs for HiGHS: independent computations of the same figures.
 
-:func:`size_indexed` proves optima beyond the reach of enumeration where losses have structure. :func:`lp_bound` and
-:func:`set_partitioning` check the faster :mod:`raysim.strategies.coalitions.solver.bound` and
+:func:`size_indexed` proves optima for structured losses and more hospitals than enumeration can handle.
+:func:`lp_bound` and :func:`set_partitioning` check the faster :mod:`raysim.strategies.coalitions.solver.bound` and
 :mod:`raysim.strategies.coalitions.solver.enumeration`.
 """
 
@@ -18,23 +18,24 @@ from raysim.strategies.coalitions.solver.cliques import violated_triangles
 from raysim.strategies.shared.clustering import by_smallest_member
 
 VIOLATED = 1e-6
-"""Inequalities that are violated by no more are not added."""
+"""The largest violation of an inequality that is ignored."""
 PROVE = {"mip_rel_gap": 0.0}
-"""Options of HiGHS: it goes on until the optimum is proven."""
+"""Options of HiGHS: it runs until the optimum is proven."""
 RISEN = 1e-6
-"""By how much a bound has risen, relative to the largest loss, before inequalities that are slack are dropped."""
+"""The rise of a bound, relative to the largest loss, after which slack inequalities are dropped."""
 CUTS = 200
-"""Triangle inequalities added at once, for each hospital: few rounds of larger programs are faster than many."""
+"""Triangle inequalities added at once, per hospital: few rounds of larger programs are faster than many rounds."""
 
 
 def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> float:
-    """The minimum of ``<L, Z>`` over symmetric Z that stand for partitions, a lower bound; the best in ``seconds``.
+    """Return the minimum of ``<L, Z>`` over a relaxation of partitions, a lower bound; the best found in ``seconds``.
 
-    Z_ij is 1/|S| where i and j are both in S, else 0. ``sum_j Z_ij = 1``, ``trace Z = K``, ``0 <= Z_ij <= Z_ii`` and
-    ``Z_ij + Z_ik <= Z_ii + Z_jk``, the latter added as they are violated. Those that are slack are dropped where the
-    bound has risen, and only there: where many Z cost the same, programs without them would come back in turns. So it
-    ends: no bound is above the cost of a partition, hence it rises a finite number of times, and from one to the next
-    each program has an inequality more, of the ``N (N - 1)(N - 2)/2`` that there are.
+    In a partition, Z_ij is 1/|S| where i and j are both in S, else 0. The relaxation has symmetric Z with
+    ``sum_j Z_ij = 1``, ``trace Z = K``, ``0 <= Z_ij <= Z_ii`` and ``Z_ij + Z_ik <= Z_ii + Z_jk``. Inequalities of the
+    last kind are added when they are violated. Slack inequalities are dropped when the bound has risen, and only then:
+    if many Z cost the same, programs without them would repeat in turns. The search ends: no bound is above the cost of
+    a partition, hence the bound rises finitely often. Between two rises each program has one inequality more, out of
+    ``N (N - 1)(N - 2)/2``.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -72,9 +73,9 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
         )
         if solved.status != 0:
             return bound
-        # Z_ij <= Z_ii is the sum over k of the triangles with i and j, so they alone are cut.
+        # Z_ij <= Z_ii is the sum over k of the triangles with i and j, so only triangles are added.
         new, amounts = violated_triangles(solved.x[column], VIOLATED, CUTS)
-        # One that is there already is violated by rounding, and solving again does not mend that.
+        # An inequality that is already included is violated only by rounding; solving again does not help.
         added = ~np.isin(new @ code, cuts @ code)
         new, amounts = new[added], amounts[added]
         value = float(solved.fun)
@@ -87,12 +88,13 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
 
 
 def size_indexed(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> tuple[Ids | None, float]:
-    """The best labels ``[N]`` found in ``seconds``, or None, and a lower bound: labels at that cost are optimal.
+    """Return the best labels ``[N]`` found in ``seconds``, or None, and a lower bound. Labels at that cost are optimal.
 
-    The size s of a coalition is an index, which makes its fraction linear without numbering the coalitions: ``b_is`` (i
-    is in a coalition of size s), ``e_ijs`` (i < j are together in one), whole ``h_s`` (how many have size s). Then
-    ``sum_s b_is = 1``, ``sum_i b_is = s h_s``, ``sum_s h_s = K``, ``sum_j e_ijs = (s - 1) b_is``, ``e_ijs <= b_is`` and
-    ``b_js``, and with ``y_ij = sum_s e_ijs`` the triangles ``y_ij + y_jk - y_ik <= 1``.
+    Variables are indexed by the size s of a coalition, which makes its fraction linear without numbered coalitions:
+    ``b_is`` (i is in a coalition of size s), ``e_ijs`` (i < j are together in a coalition of size s), whole ``h_s``
+    (the number of coalitions of size s). Then ``sum_s b_is = 1``, ``sum_i b_is = s h_s``, ``sum_s h_s = K``,
+    ``sum_j e_ijs = (s - 1) b_is``, ``e_ijs <= b_is`` and ``b_js``, and with ``y_ij = sum_s e_ijs`` the triangles
+    ``y_ij + y_jk - y_ik <= 1``.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -155,7 +157,8 @@ Block = tuple[Ids, Ids, Floats, Floats]
 
 
 def _rows(terms: list[tuple[Ids, Any]], right: Floats) -> Block:
-    """Constraint rows from terms ``(columns [R, c], their coefficients)``: row, column, coefficient, right side."""
+    """Return constraint rows from terms ``(columns [R, c], their coefficients)``: row, column, coefficient,
+    right side."""
     rows, columns, values = [], [], []
     for at, coefficient in terms:
         rows.append(np.repeat(np.arange(len(at)), at.shape[1]))

@@ -1,8 +1,9 @@
-"""Coalitions by local search: the upper bound on program (11) of CS-RCFL, and usually its optimum.
+"""Coalitions by local search: an upper bound on program (11) of CS-RCFL, and usually its optimum.
 
-The cost of a coalition is ``c(S) = (1/|S|) sum over i, j in S of L_ij``. Only ``L + L'`` matters, the diagonal counts.
-Searches start at random labels, at k-medoids of ``L + L'``, and then at the best labels found with three coalitions
-dealt again, which at 200 hospitals finds what neither more starts nor moving some hospitals at random does.
+The cost of a coalition is ``c(S) = (1/|S|) sum over i, j in S of L_ij``. It depends only on ``L + L'``, diagonal
+included. Searches start at random labels, at k-medoids of ``L + L'``, and then at the best labels found, with the
+members of three coalitions reassigned at random. For 200 hospitals these restarts find better partitions than more
+random starts or random moves of some hospitals.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member
 
 STARTS = 50
-"""Searches from random labels or k-medoids."""
+"""The number of searches from random labels or k-medoids."""
 KICKS = 400
-"""Searches from the best labels, with three coalitions dealt again."""
+"""The number of searches from the best labels with three reassigned coalitions."""
 LEAST = 1e-10
-"""What a change must gain, relative to the largest loss, so that rounding makes no endless loop."""
+"""The smallest gain of a change, relative to the largest loss, so that rounding cannot cause an endless loop."""
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""The order in which numpy multiplies, whatever the sizes: to search for one would take as long as the products."""
+"""A fixed order of numpy's products for all sizes: a search for the best order would take as long as the products."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
-    """``sum_k c(S_k)`` of ``labels [N]`` under ``losses [N, N]``."""
+    """Return ``sum_k c(S_k)`` of ``labels [N]`` under ``losses [N, N]``."""
     member = np.eye(int(labels.max()) + 1)[labels]
     return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=PAIRS) / member.sum(axis=0)).sum())
 
@@ -33,9 +34,10 @@ def coalition_cost(losses: Floats, labels: Ids) -> float:
 def search_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, starts: int = STARTS, kicks: int = KICKS
 ) -> Ids:
-    """The best labels ``[N]`` of ``starts`` searches, half from k-medoids, and of ``kicks`` from the best so far.
+    """Return the best labels ``[N]`` of ``starts`` searches, half of them from k-medoids, and of ``kicks`` restarts.
 
-    Coalitions 0, 1, ... are numbered by their smallest member, and each has one.
+    A restart begins at the best labels so far. Coalitions 0, 1, ... are numbered by their smallest member, and none is
+    empty.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf
@@ -54,7 +56,7 @@ def search_coalitions(
 
 
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
-    """Best moves of one hospital, and where none gains swaps of two, until none gains either.
+    """Apply the best move of one hospital, or if no move gains the best swap of two, until neither gains.
 
     With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
     size, moving i from k to m changes the cost by
@@ -89,7 +91,7 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
             towards[:, m] += pair[:, i]
             labels[i] = m
             continue
-        # What i's coalition gains by having j in its place, over its size; the other half is the transpose.
+        # The change of the cost of i's coalition if j replaces i; the transpose is the change of j's coalition.
         half = (towards[:, labels].T - pair + diagonal[None, :] - (at + diagonal)[:, None]) / size[:, None]
         swap = half + half.T
         swap[labels[:, None] == labels] = np.inf
@@ -105,13 +107,14 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
 
 
 def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Labels at random, each coalition with at least one member."""
+    """Return random labels; each coalition has at least one member."""
     labels: Ids = np.concatenate([np.arange(coalitions), rng.integers(0, coalitions, hospitals - coalitions)])
     return rng.permutation(labels)
 
 
 def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
-    """K-medoids by alternation: hospitals go to the nearest medoid, which is a coalition's most central member."""
+    """Return labels by k-medoids: assign hospitals to the nearest medoid, then make the most central member the
+    medoid."""
     medoids = rng.permutation(len(symmetric))[:coalitions]
     while True:
         labels: Ids = symmetric[:, medoids].argmin(axis=1)
@@ -136,7 +139,7 @@ def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
 
 
 def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
-    """The members of three coalitions are dealt among these at random: two may merge while the third divides."""
+    """Reassign the members of three coalitions to these at random: two may merge while the third divides."""
     again = rng.permutation(coalitions)[:3]
     members = np.flatnonzero(np.isin(labels, again))
     labels = labels.copy()

@@ -1,12 +1,12 @@
-"""Which hospitals form coalitions: the integer fractional program of CS-RCFL, solved or with its gap stated.
+"""The integer fractional program of CS-RCFL that forms coalitions, solved to proven optimality or to a stated gap.
 
 X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) loss of hospital j's model at hospital i,
-divide N hospitals into exactly K coalitions so that ``sum over S of (1/|S|) sum over i, j in S of L_ij`` is least.
+divide N hospitals into exactly K coalitions with the smallest ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 
-How: local search gives the partition, a spectral bound says how far from optimal it can be. Where that is no proof,
-up to 20 hospitals are enumerated by dynamic programming, up to 40 given to HiGHS for the time that is left; beyond, the
-gap is stated. Where each hospital's own model has the least loss on its rows (exact training, no radius), the cost only
-falls with K, so K cannot be chosen by it: use held-out loss.
+Local search gives the partition, and a spectral bound limits its distance from the optimum. If this is no proof, all
+partitions of up to 20 hospitals are enumerated by dynamic programming, and HiGHS uses the remaining time for up to 40.
+For more hospitals the gap is stated. If each hospital's own model has the smallest loss on its rows (exact training, no
+radius), the cost only falls with K. K then cannot be chosen by it: use held-out loss.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from raysim.strategies.coalitions.solver.programs import size_indexed
 from raysim.strategies.coalitions.solver.search import coalition_cost, search_coalitions
 
 ENUMERATED = 20
-"""The most hospitals for which all partitions are enumerated."""
+"""The largest number of hospitals for which all partitions are enumerated."""
 PROGRAMMED = 40
-"""The most hospitals for which HiGHS is asked."""
+"""The largest number of hospitals for which HiGHS runs."""
 TOLERANCE = 1e-6
-"""The relative gap that is a proof."""
+"""The largest relative gap that counts as a proof of optimality."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """A partition of the hospitals, and how near the optimum it is."""
+    """A partition of the hospitals, with bounds on its distance from the optimum."""
 
     labels: Ids
     """The coalition of each hospital, ``[N]``, numbered by its smallest member."""
@@ -41,11 +41,11 @@ class Coalitions:
     bound: float
     """A lower bound on the cost of any partition."""
     seconds: float
-    """How long the search and the proof took."""
+    """Seconds of the search and the proof."""
 
     @property
     def gap(self) -> float:
-        """``(value - bound) / |value|``, never below 0."""
+        """The relative gap ``(value - bound) / |value|``, at least 0."""
         return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
 
     @property
@@ -57,11 +57,11 @@ class Coalitions:
 def find_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
 ) -> Coalitions:
-    """The best partition of ``losses [N, N]`` into exactly ``coalitions``, with what is proven of it.
+    """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on its optimality.
 
-    Stops when the relative gap is within ``tolerance``, or after about ``seconds`` (the local search runs to its end:
-    the labels of more than 40 hospitals depend on ``rng`` alone and not on the clock). Raises ``ValueError`` where
-    there are more coalitions than hospitals, and for losses that are not a finite square.
+    The search stops when the relative gap is within ``tolerance``, or after about ``seconds``. The local search always
+    runs to its end: the labels of more than 40 hospitals depend on ``rng`` alone and not on the clock. Raises
+    ``ValueError`` for more coalitions than hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()
     _check(losses, coalitions, seconds)
@@ -94,7 +94,8 @@ def find_coalitions(
 
 
 def coalition_models(models: Floats, labels: Ids) -> Floats:
-    """``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]`` from ``models [N, P]`` and ``labels [N]``."""
+    """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, from ``models [N, P]`` and
+    ``labels [N]``."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
     means: Floats = sums / np.bincount(labels)[:, None]

@@ -55,7 +55,7 @@ def test_a_column_that_is_the_label_is_warned_of() -> None:
     assert found(columns, home, y) == {"copy": "warn", "reversed": "warn", "text": "warn"}
     text = checked(columns, home, y, ("alive", "died")).suspects[0].text
     assert text == (
-        "feature 'copy' alone ranks 1.000 of pairs within hospitals right: it all but is the label; drop it "
+        "feature 'copy' alone ranks 1.000 of pairs within hospitals right: it is almost the label; drop it "
         "(data.drop: ['copy']) unless it is known beforehand"
     )
 

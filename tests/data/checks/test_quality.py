@@ -94,7 +94,7 @@ def test_units_that_differ_between_hospitals(factor: float) -> None:
         (suspect,) = found({"lab": np.where(np.isin(HOME, odd), value * scale, value), "age": normal(60, 15)})
         assert suspect.level == ("warn" if factor > 8 else "ask")
         named = " and ".join(NAMES[h] for h in odd)
-        assert f"the fewer are {named}: bring them to one unit" in suspect.text
+        assert f"the smaller group is {named}: convert all to one unit" in suspect.text
     assert not found({"lab": np.where(HOME == 2, value * 3, value)})  # of no usual units
 
 
@@ -115,8 +115,8 @@ def test_columns_that_a_hospital_lacks_are_named_together() -> None:
         "never": np.full(H * ROWS, np.nan),
     }
     assert [(suspect.feature, suspect.level, suspect.text) for suspect in found(columns)] == [
-        ("lactate", "ask", "features 'lactate' and 'ward' have no value at hospital 1: a model there goes without"),
-        ("glucose", "ask", "feature 'glucose' has no value at hospital 1 and hospital 2: a model there goes without"),
+        ("lactate", "ask", "features 'lactate' and 'ward' have no value at hospital 1: models there train without"),
+        ("glucose", "ask", "feature 'glucose' has no value at hospital 1 and hospital 2: models there train without"),
     ]
 
 
@@ -126,8 +126,8 @@ def test_patients_of_several_hospitals() -> None:
     assert [(suspect.level, suspect.text) for suspect in found(x, patients=own)] == [
         (
             "warn",
-            "60 of 60 patients have rows at several hospitals: if each hospital numbers its own, these are other "
-            "people; write the hospital into the number",
+            "60 of 60 patients have rows at several hospitals: if each hospital numbers its own patients, these are "
+            "different people; add the hospital to the number",
         )
     ]
     moved = np.arange(H * ROWS)

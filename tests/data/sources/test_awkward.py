@@ -88,7 +88,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "all thousands with a comma",
         {"wbc": [f"{1 + i},{i:03d}" for i in range(N)]},
         {},
-        "always with three digits behind it, as thousands have it; say whether it is the decimal mark (data.decimal: "
+        "always with three digits after it, as between thousands; say whether it is the decimal mark (data.decimal: "
         "',') or stands between thousands (data.decimal: '.')",
     ),
     ("days and days of a spreadsheet", {"at": ["2020-01-05", "43835"] * 30}, {}, "column 'at' holds dates or times"),
@@ -118,7 +118,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "several columns",
         {"a": with_marks("?"), "b": with_marks("<1"), "c": with_marks("x")},
         {},
-        "; the same of 2 more columns: 'b', 'c'",
+        "; the same for 2 more columns: 'b', 'c'",
     ),
     (
         "a row of a chosen hospital",
@@ -138,39 +138,39 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "hospitals with blanks",
         {"hospital": ["north", "south", "north "] * 20},
         {},
-        "data.silo: 'north' (20), 'north ' (20) differ in blanks or capitals alone and would be 2 hospitals; write "
+        "data.silo: 'north' (20), 'north ' (20) differ only in blanks or capitals and would be 2 hospitals; write "
         "them alike",
     ),
     (
         "answers in capitals and small letters",
         {"died": ["Y", "n", "y", "N"] * 15},
         {},
-        "data.label: 'Y' (15), 'y' (15) differ in blanks or capitals alone and would be 2 classes; write them alike",
+        "data.label: 'Y' (15), 'y' (15) differ only in blanks or capitals and would be 2 classes; write them alike",
     ),
     (
         "answers in several words",
         {"died": ["0", "1", "no", "yes"] * 15},
         {},
-        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two answers in several words; write them alike",
+        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two answers in several spellings; write them alike",
     ),
     (
         "patients that a spreadsheet cut",
         {"patient": [*(f"1230000{i:04d}" for i in range(N - 2)), "1.23E+10", "1.23E+10"]},
         {"group": "patient"},
-        "data.group: column 'patient' holds '1.23E+10' in row 59, a long number that a spreadsheet has cut; write",
+        "data.group: column 'patient' holds '1.23E+10' in row 59, a long number that a spreadsheet has rounded; write",
     ),
     (
         "hospitals that a spreadsheet cut",
         {"hospital": ["1.2E+11", "1.3E+11"] * 30},
         {},
-        "data.silo: column 'hospital' holds '1.2E+11' in row 1, a long number that a spreadsheet has cut",
+        "data.silo: column 'hospital' holds '1.2E+11' in row 1, a long number that a spreadsheet has rounded",
     ),
     ("hospitals with capitals", {"hospital": ["north", "south", "North"] * 20}, {}, "'north' (20), 'North' (20)"),
     (
         "classes with blanks and capitals",
         {"died": ["dead", "alive", "Dead", "alive", "dead ", "alive"] * 10},
         {},
-        "data.label: 'dead' (10), 'Dead' (10), 'dead ' (10) differ in blanks or capitals alone and would be 3 classes; "
+        "data.label: 'dead' (10), 'Dead' (10), 'dead ' (10) differ only in blanks or capitals and would be 3 classes; "
         "write them alike",
     ),
     (
@@ -196,10 +196,15 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a mark of all columns that is a class",
         {"died": ["0", "1"] * 30},
         {"na_values": [0]},
-        "data.na_values: '0' stands in the label 'died' too, in 30 rows; name the columns that it is for (na_values: "
+        "data.na_values: '0' also occurs in the label 'died', in 30 rows; name the columns that it is for (na_values: "
         "{column: ['0']})",
     ),
-    ("a mark in the hospital", {}, {"na_values": ["west"]}, "stands in the hospital column 'hospital' too, in 20 rows"),
+    (
+        "a mark in the hospital",
+        {},
+        {"na_values": ["west"]},
+        "also occurs in the hospital column 'hospital', in 20 rows",
+    ),
     ("marks of no column", {}, {"na_values": {"agee": ["?"]}}, "data.na_values: no column 'agee'"),
 ]
 
@@ -208,20 +213,20 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a mark that matches nothing",
         {},
         {"na_values": [-999]},
-        "data.na_values: '-999' stands in no row",
+        "data.na_values: '-999' occurs in no row",
     ),
     (
         "a mark that matches nothing in its column",
         {"x": with_marks("?")},
         {"na_values": {"x": ["?"], "age": ["?"]}},
-        "data.na_values: '?' stands in no row of column 'age'",
+        "data.na_values: '?' occurs in no row of column 'age'",
     ),
     (
         "categories that are nearly alike",
         {"unit": ["MICU", "SICU", "micu"] * 20},
         {},
-        "categories 'MICU' (20), 'micu' (20) of column 'unit' differ in blanks or capitals alone: each is a feature of "
-        "its own; write them alike",
+        "categories 'MICU' (20), 'micu' (20) of column 'unit' differ only in blanks or capitals: each is a separate "
+        "feature; write them alike",
     ),
     (
         "a class of one row",
@@ -233,7 +238,7 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "many categories",
         {"ward": [f"ward {i % 52}" for i in range(N)]},
         {},
-        "column 'ward' has 52 categories, each a feature of its own; list it in data.categorical ([ward, ...]) if that "
+        "column 'ward' has 52 categories, each a separate feature; list it in data.categorical ([ward, ...]) if that "
         "is meant",
     ),
     (
@@ -268,8 +273,8 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "an event that comes first",
         {"died": ["ja", "nein"] * 30},
         {},
-        "the event of label 'died' is 'nein', as the last class, and 'ja' is called like one; name the event that is "
-        "meant (data.positive: ja)",
+        "the event of label 'died' is 'nein', as the last class, and 'ja' is named like an event; name the event that "
+        "is meant (data.positive: ja)",
     ),
     (
         "classes 1 and 2",
@@ -413,8 +418,8 @@ def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:
     [
         ({"censored": {">": "half"}}, "half of a limit lies below it; use limit or missing"),
         ({"censored": {"<": "double"}}, "Input should be 'half', 'limit' or 'missing'"),
-        ({"na_values": [None]}, "null is not the text that stands in the table; quote that"),
-        ({"na_values": [True]}, "true is not the text that stands in the table; quote that"),
+        ({"na_values": [None]}, "null is not a text; quote the text of the table"),
+        ({"na_values": [True]}, "true is not a text; quote the text of the table"),
         ({"na_values": {"x": -1}}, r"-1 is not a list; write \[-1\]"),
     ],
 )
@@ -491,11 +496,11 @@ def test_ages_are_in_years(name: str, unit: str | None, ages: list[str], years: 
         (
             "age",
             "7305",
-            "7305 in row 60, more than 130 years; say what it counts (data.age_unit: months, or days)",
+            "7305 in row 60, more than 130 years; set its unit (data.age_unit: months, or days)",
         ),
-        ("age", "-1", "holds -1 in row 60, less than 0; say what it counts"),
-        ("age_months", "7", "column 'age_months' is not called like years; say what it counts (data.age_unit: months)"),
-        ("Alter in Tagen", "7", "is not called like years"),
+        ("age", "-1", "holds -1 in row 60, less than 0; set its unit"),
+        ("age_months", "7", "column 'age_months' has a name unlike years; set its unit (data.age_unit: months)"),
+        ("Alter in Tagen", "7", "has a name unlike years"),
     ],
 )
 def test_ages_that_are_no_years_are_refused(name: str, age: str, said: str, tmp_path: Path) -> None:
@@ -509,14 +514,14 @@ def test_groups_that_are_nearly_one_are_said_once(tmp_path: Path) -> None:
     frame = columns(sex=["F", "f", "M"] * (N // 3), region=["north", "south", "North"] * (N // 3))
     kept = read(tmp_path, frame, sex="sex", drop=["region"])
     assert kept.warnings == (
-        "categories 'F' (20), 'f' (20) of column 'sex' differ in blanks or capitals alone: each is a feature of its "
-        "own; write them alike",
+        "categories 'F' (20), 'f' (20) of column 'sex' differ only in blanks or capitals: each is a separate "
+        "feature; write them alike",
     )
     dropped = read(tmp_path, frame, sex="sex", attributes=["region"], drop=["sex", "region"])
     assert dropped.warnings == (
-        "data.sex: 'F' (20), 'f' (20) differ in blanks or capitals alone: each is a group of its own; write them alike",
-        "data.attributes.region: 'North' (20), 'north' (20) differ in blanks or capitals alone: each is a group of its "
-        "own; write them alike",
+        "data.sex: 'F' (20), 'f' (20) differ only in blanks or capitals: each is a separate group; write them alike",
+        "data.attributes.region: 'North' (20), 'north' (20) differ only in blanks or capitals: each is a separate "
+        "group; write them alike",
     )
 
 

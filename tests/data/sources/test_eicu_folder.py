@@ -214,7 +214,7 @@ def test_columns_that_are_not_there(folder: Path) -> None:
     (folder / "lab.csv").write_text("patientunitstayid,labname,labresult\n1,sodium,140\n")
     assert message(folder) == (
         f"data.path: {folder / 'lab.csv'} has no column labresultoffset, labresultrevisedoffset: "
-        "download it again, or move it away to go on without it"
+        "download it again, or move it away to run without it"
     )
 
 
@@ -228,7 +228,7 @@ def test_ragged_rows(folder: Path) -> None:
     (folder / "lab.csv").write_text(",".join(TABLES["lab"]) + "\n1,10,10,sodium,140\n1,10,10\n")
     assert message(folder) == (
         f"data.path: {folder / 'lab.csv'} has 3 values in line 3 and 5 columns: "
-        "download it again, or move it away to go on without it"
+        "download it again, or move it away to run without it"
     )
 
 

@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "spaces": (
         "t.txt",
         "hospital  age  lactate died\nnorth     71   2.1    0\nsouth     64   3.25   1\n",
-        "has columns between spaces; write it with commas: python -c",
+        "has columns separated by spaces; write it with commas: python -c",
     ),
     "decimal commas between commas": (
         "t.csv",
@@ -211,7 +211,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "thousands": (
         "t.csv",
         HEAD.replace(",", ";") + "north;A;71;1,234;0\nsouth;B;64;2,345;1\n",
-        "has 2 numbers with a comma, always with three digits behind it, as thousands have it; say whether",
+        "has 2 numbers with a comma, always with three digits after it, as between thousands; say whether",
     ),
     "points and commas in a column": (
         "t.csv",
@@ -229,7 +229,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "a separator behind each line": (
         "t.csv",
         HEAD + PLAIN.replace("\n", ",\n"),
-        "line 2 has 6 fields, the first line 5; take the separator off the ends of lines, or add one to that of the",
+        "line 2 has 6 fields, the first line 5; remove the separator at the ends of lines, or add one to the line",
     ),
     "an open quotation mark": (
         "t.csv",
@@ -353,7 +353,7 @@ def test_a_comma_can_be_part_of_a_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"separator": ";;"}, "';;' is not one sign; write ',', ';', '|' or tab"),
+        ({"separator": ";;"}, "';;' is not a single character; write ',', ';', '|' or tab"),
         ({"encoding": "latin-99"}, "'latin-99' is no encoding of texts"),
         ({"encoding": "base64"}, "'base64' is no encoding of texts"),
         ({"silo": None}, "silo: missing; name the column of the hospital, or a file for each"),
@@ -524,7 +524,7 @@ class TestAFileForEachHospital:
         written(tmp_path, "part2.csv", ASCII.replace("north", "east"))
         records = table(tmp_path / "part*.csv").read()
         assert records.silo.tolist() == ["north", "south", "north", "east", "south", "east"]
-        with pytest.raises(DataError, match=r"data.silo: '.*part1.csv' has a column 'hospital'; name it as data.silo"):
+        with pytest.raises(DataError, match=r"data.silo: '.*part1.csv' has a column 'hospital'; set data.silo to it"):
             Table(path=tmp_path / "part*.csv", label="died").read()
 
     def test_no_file_and_two_of_one_name(self, tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_a_frame_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"path": "stays.csv"}, "data.path: 'stays.csv' stands beside a data frame; keep one of them"),
-        ({"source": "eicu"}, "data.source: 'eicu' stands beside a data frame; remove the key"),
+        ({"path": "stays.csv"}, "data.path: 'stays.csv' cannot be combined with a data frame; keep one of them"),
+        ({"source": "eicu"}, "data.source: 'eicu' cannot be combined with a data frame; remove the key"),
     ],
 )
 def test_data_in_two_places_are_refused(keys: dict[str, Any], said: str) -> None:
@@ -98,9 +98,9 @@ def test_data_in_two_places_are_refused(keys: dict[str, Any], said: str) -> None
     [
         (
             pd.DataFrame({"x": [1, [2]], "y": [0, 1]}),
-            r"^data: column 'x' of the data frame holds what no table does \(.*\); convert it, or drop it from",
+            r"^data: column 'x' of the data frame contains values that no file can store \(.*\); convert it, or drop",
         ),
-        (pd.DataFrame({"x": [1j, 2j]}), "column 'x' of the data frame holds what no table does"),
+        (pd.DataFrame({"x": [1j, 2j]}), "column 'x' of the data frame contains values that no file can store"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "^data: the data frame has two columns named 'x'; rename one$"),
         (pd.DataFrame([[1, 2]], columns=[1, "1"]), "two columns named '1'"),
         ({"hospital": ["a"]}, "^data: a dict is no pandas data frame; make one, or name a file"),

@@ -175,7 +175,7 @@ def test_files_in_another_layout_are_named(fashion, spoil, message):
 @pytest.mark.parametrize(
     ("clients", "partition", "message"),
     [
-        (100, Partition(alpha=0.01, min_size=17), "in each of 1000 draws"),
+        (100, Partition(alpha=0.01, min_size=17), "in each of 1000 tries"),
         (200, Partition(min_size=10), "need 2,000 rows"),
         (2000, ALIKE, "more than the 1,797 rows"),
     ],

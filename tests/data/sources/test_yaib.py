@@ -145,7 +145,9 @@ def test_the_unit_of_numbers_is_assumed_aloud_or_named(tmp_path: Path, eicu: Pat
     named = read(path, eicu, time_unit="hours")
     assert named.features["hr_count"][0] == 1
     assert not any("taken as" in note for note in named.notes)
-    with pytest.raises(DataError, match=r"dyn.parquet has 7 rows between its hours .*; export the cohort by the hour$"):
+    with pytest.raises(
+        DataError, match=r"dyn.parquet has 7 rows between full hours .*; export the cohort by the hour$"
+    ):
         read(path, eicu, time_unit="seconds")
     minutes = cohort(tmp_path / "m", per_stay(), unit=1, dyn=grid.assign(time=np.arange(8) * 1435))
     with pytest.raises(DataError, match=r"a row every 1,435 hours up to hour 10,045; say what .*data.time_unit"):
@@ -217,7 +219,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     uneven["time"] = [0, 2, 2.5, 4, 2, 4, 6, 0]
     half = cohort(tmp_path / "u", per_stay(), dyn=uneven)
     assert "would have a row every 30 hours up to hour 360" in message(path=half)  # in minutes
-    assert "has 1 row between its hours" in message(path=half, time_unit="seconds")
+    assert "has 1 row between full hours" in message(path=half, time_unit="seconds")
     for k, (kind, times) in enumerate(
         {"string": ["0"], "timestamp": pd.to_datetime(["2150-01-01"]), "bool": [True]}.items()
     ):

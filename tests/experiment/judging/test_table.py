@@ -80,11 +80,11 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "hospitals that are one": (
         changed("hospital", 5, "h0 "),
-        r"hospital: 'h0' \(23\), 'h0 ' \(1\) differ in blanks or",
+        r"hospital: 'h0' \(23\), 'h0 ' \(1\) differ only in blanks or",
     ),
     "models that are one": (
         changed("model", 5, "FedAvg"),
-        r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ in blanks or",
+        r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ only in blanks or",
     ),
     "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
     "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' is there twice"),
@@ -181,7 +181,7 @@ def test_labels_and_groups_are_read_as_in_any_table() -> None:
         found = checked(plain.assign(label=np.where(plain["label"] == 1, yes, no)), Reading(), "fedavg")
         assert found.frame["event"].tolist() == plain["label"].tolist()
     sexes = checked(plain.assign(group_sex=["F", "M", "f", "M", None, "F"] * 12), Reading(), "fedavg")
-    said = "Groups 'F' (24), 'f' (12) of 'group_sex' differ in blanks or capitals alone: each counts alone."
+    said = "Groups 'F' (24), 'f' (12) of 'group_sex' differ only in blanks or capitals: each counts alone."
     assert said in sexes.warnings
 
 

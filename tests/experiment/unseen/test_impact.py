@@ -52,7 +52,7 @@ def table(data_folder: Path) -> pd.DataFrame:
 
 
 def config(table: pd.DataFrame, **data: Any) -> dict[str, Any]:
-    folds = [name for name in table if name.startswith("fold ")]
+    folds = [name for name in table.columns if name.startswith("fold ")]
     drop = [name for name in folds if name != data.get("split", {}).get("column")]
     return {
         "data": {"source": "table", "silo": "name", "label": "mort", "preprocessing": "none", "drop": drop} | data,

@@ -210,7 +210,7 @@ def test_the_difference_is_that_of_the_same_rows(folder: Path) -> None:
         ({"folds": [["h0", "h1", "h2"]]}, "2 hospitals would take part without h0, h1, h2; 3 are needed"),
         ({"folds": ["h9"]}, "'h9' is not a hospital"),
         ({"folds": ["h0", ["h1", "h0"]]}, "'h0' stands there twice"),
-        ({"folds": 1}, "1 folds leave nobody to train"),
+        ({"folds": 1}, "1 folds leave no hospital to train on"),
         ({"folds": 10**20}, "100000000000000000000 are more than the 5 hospitals; write leave_one_out"),
         ({"onboarding": [30, 10]}, "are not ascending numbers of rows"),
         ({"onboarding": [0, 31]}, "31 rows, but with held 0.5 no hospital has more than 30 for that"),

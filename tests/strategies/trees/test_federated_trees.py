@@ -306,6 +306,10 @@ def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
 class Watching(LocalPool):
     """A pool that notes of each message whether hospitals only read what they remember, and how many return it."""
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.seen = []
+
     def round(self, plan, memory):
         partials, later = super().round(plan, memory)
         self.seen.append((plan.call is not None and plan.call.program.name, plan.only_reads, sum(map(len, later))))
@@ -314,7 +318,6 @@ class Watching(LocalPool):
 
 def test_levels_below_the_first_return_no_memory(three):
     pool = Watching(Placement(balance(three.totals, 2), 1, 0), "cpu")
-    pool.seen = []
     *_, outcome = Coordinator(pool).run(job_of(three, FederatedTrees(), rounds=4, model=model()))
     levels = [(reads, returned) for name, reads, returned in pool.seen if name == "histograms"]
     assert set(levels) == {(False, 3), (True, 0)}

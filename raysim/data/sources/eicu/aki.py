@@ -1,8 +1,8 @@
-"""Acute kidney injury as a task of the ``eicu`` source: who has it, from when on, and who is left out.
+"""Acute kidney injury as a task of the ``eicu`` source: which stays have it, when it begins, and which are left out.
 
 KDIGO (*Clinical Practice Guideline for Acute Kidney Injury*, 2012), stage 1 or more: creatinine of 1.5 times the lowest
 of the seven days before, or .3 mg/dl above the lowest of the 48 hours before, or urine below .5 ml/kg/h over six hours.
-Exclusions are those of FedGMC. ``docs/eicu.md`` tells what is measured how; the query is ``sql/aki.sql``.
+Exclusions are as in FedGMC. ``docs/eicu.md`` describes all measurements; the query is ``sql/aki.sql``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AHEAD = 48
-"""How many hours ahead of the prediction time the injury is looked for."""
+"""Number of hours after the prediction time in which an injury counts as the event."""
 
 LEAST_FILTRATION = 15
-"""The least estimated glomerular filtration rate at admission, in ml/min/1.73 m²; with less, kidneys have failed."""
+"""The least estimated glomerular filtration rate at admission, in ml/min/1.73 m²; below it, kidneys have already
+failed."""
 
 _BOTH = ("lab", "intakeOutput")
 
 
 def check_tables(tables: Collection[str], folder: Path) -> None:
-    """Raise ``DataError`` where neither creatinine nor urine can be known."""
+    """Raise ``DataError`` where there is neither a table of creatinine nor a table of urine."""
     if not any(table in tables for table in _BOTH):
         raise DataError(
             f"data.task: aki needs lab.csv(.gz) or intakeOutput.csv(.gz), and {folder} has neither: add one, or use "
@@ -43,10 +44,10 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Label the table ``stays`` and leave out stays that cannot be predicted; returns notes, and what missing tables
-    cost.
+    """Label the table ``stays`` and mark stays that cannot be predicted; return notes, and warnings about missing
+    tables.
 
-    A stay's label says whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
+    A stay's label is whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
     ``minutes``), before the stay ends.
     """
     connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
@@ -97,7 +98,8 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Features with measurements as numbers, and sex and flags as categories, since clustering treats them apart."""
+    """Return features with measurements as numbers, and sex and flags as categories, since clustering treats these
+    differently."""
     import pandas as pd
 
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}

@@ -1,8 +1,8 @@
-"""Stays of eICU by six features, as CS-RCFL's experiment has them: will a stay be longer than a day?
+"""Stays of eICU with six features, as in CS-RCFL's experiment: will a stay be longer than a day?
 
 X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
-hospitals. The paper's features are not all known before its label is: the APACHE score and heart rate are of the first
-24 hours. The source is for studies of federating; for a prediction that could be used, take source ``eicu``.
+hospitals. Not all of the paper's features are known before its label: APACHE score and heart rate are from the first 24
+hours. The source is for studies of federated methods; for a prediction that could be used, take source ``eicu``.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ class EicuBrief(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kept_by_size: ClassVar[bool] = True
-    """Whether hospitals are left out by how many rows they have."""
+    """Whether the number of a hospital's rows decides if it is left out."""
 
     path: Path
     """The folder of the database's CSV files."""
     hospitals: int = Field(20, ge=1)
     """Number of hospitals, the largest."""
-    smallest: int = Field(10, ge=1, description="stays of the smallest hospital that is kept")
-    hours: float = Field(6.0, gt=0, lt=24, description="up to when medicines are counted")
+    smallest: int = Field(10, ge=1, description="fewest stays of a hospital; smaller hospitals are left out")
+    hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 
     def files(self) -> Iterator[Path]:
-        """The files of the tables that are used. Raises ``DataError`` where the folder or a needed table is missing."""
+        """Return the files of the tables that are used. Raises ``DataError`` where the folder or a needed table is
+        missing."""
         tables = find_tables(self.path, KNOWN)
         for name in KNOWN:
             if name not in tables and name != "hospital":
@@ -58,7 +59,7 @@ class EicuBrief(BaseModel):
         yield from tables.values()
 
     def read(self) -> Records:
-        """Aggregate the tables. Raises ``DataError`` for files that cannot be read and too few hospitals."""
+        """Aggregate the tables. Raises ``DataError`` for files that cannot be read, and for too few hospitals."""
         import pandas as pd
 
         with database(find_tables(self.path, KNOWN), KNOWN) as connection:
@@ -105,7 +106,7 @@ class EicuBrief(BaseModel):
         )
 
     def _largest(self, silo: pd.Series[str]) -> list[str]:
-        """The hospitals that are kept."""
+        """Return the names of the hospitals that are included, the largest first."""
         sizes = silo.value_counts()
         large = natural(sizes.index[sizes >= self.smallest])
         if len(large) < self.hospitals:

@@ -1,11 +1,11 @@
-"""What the ``eicu`` source can give: its features, the tables that each comes from, and the columns read of them."""
+"""The features of the ``eicu`` source, the tables that each feature comes from, and the columns that are read."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-# Official table name -> the columns that the SQL names. A column that is not here is never read: this list and the SQL
-# files are where a leak would have to enter.
+# Official table name -> the columns that the SQL names. Other columns are never read: a leak could only enter through
+# this list and the SQL files.
 TABLES: dict[str, tuple[str, ...]] = {
     "patient": (
         "patientunitstayid",
@@ -85,7 +85,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Worst values of the first 24 hours, without a time of their own: not known at an earlier prediction time.
+# Worst values of the first 24 hours, without a time: they are unknown at an earlier prediction time.
 AT_24_HOURS = ("apacheApsVar", "apachePredVar")
 
 _MONITORED = ("vitalPeriodic", "nurseCharting", "physicalExam")
@@ -105,7 +105,7 @@ def _spread(name: str, tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     return {f"{name}_{statistic}": tables for statistic in ("min", "max", "mean")}
 
 
-# Domain (``sql/<domain>.sql``) -> feature -> the tables that it comes from. Any one of them is enough.
+# Domain (``sql/<domain>.sql``) -> feature -> its tables. Any one of the tables is enough.
 DOMAINS: dict[str, dict[str, tuple[str, ...]]] = {
     "cohort": {"age": ("patient",), "sex": ("patient",), "bmi": ("patient",)},
     "vitals": {
@@ -154,17 +154,18 @@ DOMAINS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-# Domains whose features are flags: 1 where a record says so, else 0.
+# Domains whose features are flags: 1 where there is a record, else 0.
 FLAGS = ("history", "diagnosis", "medication", "support")
 
 
 def available(domain: str, present: Collection[str]) -> list[str]:
-    """The features of ``domain`` that the tables ``present`` can give, in their fixed order."""
+    """Return the features of ``domain`` that can be computed from the tables ``present``, in their fixed order."""
     return [feature for feature, tables in DOMAINS[domain].items() if any(table in present for table in tables)]
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Missing tables and the features lost with them, as "lacks one table ..."; None where none is missing."""
+    """Describe missing tables and the features lost with them, as "lacks one table ..."; None where no table is
+    missing."""
     parts = []
     for table in TABLES:
         if table in present or table in unused:
@@ -186,7 +187,7 @@ def missing_tables(present: Collection[str], unused: Collection[str]) -> str | N
 
 
 def _stems(features: list[str]) -> str:
-    """Feature names as a reader wants them: ``sodium`` for ``sodium_min``, ``sodium_max`` and ``sodium_mean``."""
+    """Shorten feature names for a reader: ``sodium`` for ``sodium_min``, ``sodium_max`` and ``sodium_mean``."""
     return ", ".join(dict.fromkeys(_stem(feature) for feature in features))
 
 

@@ -1,4 +1,4 @@
-"""Results of queries on the eICU tables as arrays, one row a stay."""
+"""Results of queries on the eICU tables as arrays, one row per stay."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, NDArray[Any]]:
-    """The columns of a query's result; masked where a value is missing."""
+    """Return the columns of a query's result; missing values are masked."""
     return {str(name): np.ma.asarray(values) for name, values in connection.execute(query).fetchnumpy().items()}
 
 
 def counts(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:
-    """The one row of whole numbers that a query gives."""
+    """Return the whole numbers of a query's only row."""
     row = connection.execute(query).fetchone()
     assert row is not None  # An aggregate without GROUP BY always gives one row.
     return tuple(int(value) for value in row)
 
 
 def text(values: NDArray[Any]) -> NDArray[Any]:
-    """Texts ``[N]``, ``unknown`` where missing, of fixed width: they can be stored without pickling."""
+    """Return texts ``[N]`` of fixed width, ``unknown`` where missing; they can be stored without pickling."""
     return np.asarray(np.ma.filled(values, "unknown"), dtype=str)
 
 
 def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]:
-    """Numbers ``[N]``, ``absent`` where missing."""
+    """Return numbers ``[N]``, ``absent`` where missing."""
     return np.asarray(np.ma.filled(values.astype(np.float32), absent), dtype=np.float32)
 
 
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
-    """The attributes of each silo; ``mixed`` where its hospitals differ."""
+    """Return the attributes of each silo; ``mixed`` where its hospitals differ."""
     names, of_silo = np.unique(silo, return_inverse=True)
     by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}
     for attribute in ("region", "beds", "teaching"):

@@ -1,6 +1,7 @@
 """APACHE's own predictions of death in hospital, as existing scores: they are references, and never features.
 
-A prediction of -1 says that APACHE made none. The table also holds the outcome, so nothing else of it is read.
+A prediction of -1 means that APACHE made none. The table also contains the outcome, so none of its other columns are
+read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SCORES = {
     "apache_iva": ("predictedhospitalmortality", "IVa"),
     "apachescore": ("apachescore", "IVa"),
 }
-"""Each score with its column, and the version of APACHE whose rows hold it."""
+"""The column of each score, and the version of APACHE whose rows contain it."""
 
 
 def check_names(names: tuple[str, ...]) -> None:
@@ -38,7 +39,7 @@ def check_names(names: tuple[str, ...]) -> None:
 
 
 def table_of(folder: Path) -> Path:
-    """The file that the scores are in. Raises ``DataError`` where there is none."""
+    """Return the file with the scores. Raises ``DataError`` where the folder has no such file."""
     tables = find_tables(folder, _SCHEMA)
     if _TABLE not in tables:
         raise DataError(f"data.scores: need {_TABLE}.csv(.gz), which {folder} lacks; add it, or leave scores out")
@@ -46,7 +47,7 @@ def table_of(folder: Path) -> Path:
 
 
 def scores(folder: Path, names: tuple[str, ...], stays: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
-    """What each score says of ``stays [N]``, ``[N]`` by name; NaN where it says nothing."""
+    """Read the value of each score for ``stays [N]``, ``[N]`` by name; NaN for stays without a value."""
     found = {}
     with database({_TABLE: table_of(folder)}, _SCHEMA) as connection:
         for name in names:

@@ -1,8 +1,8 @@
 """The eICU Collaborative Research Database (demo or full) as a federation's rows.
 
-Each ICU stay is one row. Features are what was known by the prediction time: ``docs/eicu.md`` lists them, where they
-come from, and which fields are left out as leaks. DuckDB aggregates straight from the csv files, one SQL file for each
-clinical domain, so that tables larger than memory are read in one pass.
+Each ICU stay is one row. Features are what was known by the prediction time: ``docs/eicu.md`` lists them, their origin,
+and which fields are left out as leaks. DuckDB aggregates straight from the csv files, one SQL file for each clinical
+domain, so that tables larger than memory are read in one pass.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Eicu(BaseModel):
         if self.task in ("los", "los_days") and self._minimum < self._window_hours:
             raise ValueError(
                 f"minimum_hours: {self.minimum_hours:g} is below hours ({self._window_hours:g}): for task {self.task}, "
-                "a stay that ended before the prediction time tells its label"
+                "the label of a stay that ended before the prediction time is known"
             )
         if self.task == "aki" and self._minimum < self._window_hours:
             raise ValueError(
                 f"minimum_hours: {self._minimum:g} is below hours ({self._window_hours:g}): for task aki, stays "
-                "must go on at the prediction time"
+                "must not have ended by the prediction time"
             )
         return self
 
@@ -107,7 +107,7 @@ class Eicu(BaseModel):
         return tables
 
     def with_scores(self, names: tuple[str, ...]) -> Eicu:
-        """These stays with APACHE's own predictions of these names."""
+        """Return these stays with APACHE's own predictions of these names."""
         eicu_scores.check_names(names)
         told = self.model_copy()
         told._scores = names
@@ -115,17 +115,18 @@ class Eicu(BaseModel):
 
     @property
     def predicts(self) -> str:
-        """What the label is, as a phrase for reports."""
+        """The meaning of the label, as a phrase for reports."""
         return _PREDICTS[self.task]
 
     def files(self) -> Iterator[Path]:
-        """The files of the tables that are used. Raises ``DataError`` where the folder or a needed table is missing."""
+        """Return the files of the tables that are used. Raises ``DataError`` where the folder or a needed table is
+        missing."""
         yield from self._tables().values()
         if self._scores:
             yield eicu_scores.table_of(self.path)
 
     def read(self) -> Records:
-        """Aggregate the tables. Raises ``DataError`` for files that cannot be read and where no stay is left."""
+        """Aggregate the tables. Raises ``DataError`` for files that cannot be read and where no stay remains."""
         import pandas as pd
 
         tables = self._tables()
@@ -175,7 +176,10 @@ class Eicu(BaseModel):
         )
 
     def _count(self, connection: duckdb.DuckDBPyConnection, patient: Path) -> list[str]:
-        """What the patient table holds and which stays are left out; refuses a table that cannot be a cohort."""
+        """Describe the stays in the patient table and the stays left out.
+
+        Raises ``DataError`` for a table that lists a stay twice or leaves no stay to learn from.
+        """
         total, distinct, patients = counts(
             connection,
             "SELECT count(*), count(DISTINCT stay) + count(*) FILTER (stay IS NULL), count(DISTINCT patient) "
@@ -218,7 +222,8 @@ class Eicu(BaseModel):
 def _aggregate(
     connection: duckdb.DuckDBPyConnection, domain: str, features: list[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """``features`` of one domain, ``[N]`` each in the order of the cohort, and a note on each of its tables."""
+    """Aggregate ``features`` of one domain, ``[N]`` each in the order of the cohort, with a note on each of its
+    tables."""
     result = fetch(
         connection,
         f"WITH aggregated AS ({sql(domain)}) "

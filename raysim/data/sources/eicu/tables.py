@@ -1,7 +1,7 @@
 """The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read.
 
-Nothing is loaded: a view scans its file each time it is queried, DuckDB keeps what it aggregates under a memory limit
-and moves the rest to a folder that is removed afterwards.
+Nothing is loaded: a view scans its file each time it is queried. DuckDB aggregates within a memory limit and moves the
+rest to a temporary folder, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Schema = Mapping[str, tuple[str, ...]]
-"""Tables by their official names, and the columns of each that are read."""
+"""Type of a schema: tables by their official names, with the columns of each that are read."""
 
 MEMORY_LIMIT = "1GB"
 _THREADS = min(4, os.cpu_count() or 1)
@@ -37,7 +37,7 @@ _CHUNK = 1 << 20
 
 
 def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
-    """The files in ``folder`` of the tables of ``schema``: official or lower-case names, ``.csv`` or ``.csv.gz``.
+    """Find the files in ``folder`` of the tables of ``schema``: official or lower-case names, ``.csv`` or ``.csv.gz``.
 
     Raises ``DataError`` where the folder, or the ``patient`` table in it, does not exist.
     """
@@ -60,7 +60,8 @@ def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
 
 @contextmanager
 def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB connection in which every table of ``schema`` is a view of text columns; without a file, an empty one.
+    """Open a DuckDB connection in which every table of ``schema`` is a view of text columns; a table without a file is
+    empty.
 
     While they are read, compressed files are checked against their own checksums, which DuckDB does not do. Raises
     ``DataError`` naming a file that cannot be read, at the latest on leaving the context, and ``ConfigError`` where
@@ -77,8 +78,8 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
             "threads": _THREADS,
             "temp_directory": spill,
             "preserve_insertion_order": False,
-            # A compressed csv tells DuckDB nothing of its length; left alone, it may hash the 146 million rows to look
-            # up the stays in them. With joins in the written order, the cohort is always the hashed side.
+            # DuckDB does not know the length of a compressed csv, and may hash its 146 million rows to look up the
+            # stays in them. With joins in the written order, the cohort is always the hashed side.
             "disabled_optimizers": "join_order,build_side_probe_side",
         }
         connection = duckdb.connect(config=settings)
@@ -102,7 +103,7 @@ def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[du
 
 
 def sql(name: str) -> str:
-    """The text of ``sql/<name>.sql``."""
+    """Read the text of ``sql/<name>.sql``."""
     return (resources.files("raysim.data.sources.eicu") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -124,7 +125,7 @@ def _quoted(text: str) -> str:
 
 
 def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
-    """The lower-case column names of ``path``, which must have a row below them and the columns that are needed."""
+    """Read the lower-case column names of ``path``, which must have at least one row and all ``needed`` columns."""
     try:
         with gzip.open(path) if _gzipped(path) else path.open("rb") as file:
             lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -141,7 +142,7 @@ def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
 
 
 def _check(path: Path, stop: threading.Event) -> None:
-    """Decompress ``path`` without keeping anything, which checks its checksum; ends early once ``stop`` is set."""
+    """Decompress ``path`` without storing anything, which checks its checksum; ends early once ``stop`` is set."""
     try:
         with gzip.open(path) as file:
             while not stop.is_set() and file.read(_CHUNK):
@@ -161,7 +162,7 @@ def _unreadable(path: Path, error: BaseException) -> DataError:
 
 
 def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], error: duckdb.Error) -> DataError:
-    """Find the file that made a query fail: the one that DuckDB names, or the first that cannot be read."""
+    """Find the file that made a query fail: the file that DuckDB names, or the first that cannot be read."""
     import duckdb
 
     text = str(error)
@@ -176,7 +177,7 @@ def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], er
         return DataError(f"data.path: the eICU tables could not be aggregated: {_first_line(error)}")
     path = tables[culprit]
     if _gzipped(path):
-        # A damaged file may only look like one with too few columns.
+        # A damaged file may look like a file with too few columns.
         try:
             _check(path, threading.Event())
         except DataError as damage:
@@ -189,7 +190,7 @@ def _gzipped(path: Path) -> bool:
 
 
 def _reason(text: str) -> str:
-    """DuckDB's many lines on a csv file, as one clause."""
+    """Shorten DuckDB's message of many lines on a csv file to one clause."""
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f" in line {line[1]}" if line else ""
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
@@ -204,7 +205,7 @@ def _reason(text: str) -> str:
 def _remedy(name: str) -> str:
     if name == "patient":
         return "download it again"
-    return "download it again, or move it away to go on without it"
+    return "download it again, or move it away to run without it"
 
 
 def _first_line(error: BaseException) -> str:

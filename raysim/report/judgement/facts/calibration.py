@@ -1,4 +1,4 @@
-"""Are its risks right: over all rows, and at how many hospitals they demonstrably are not."""
+"""The card's line on calibration: over all rows, and at how many hospitals risks are demonstrably wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.statistics.levels import ALPHA
 from raysim.statistics.several import Bound
 
 ENOUGH_WITHIN = 0.8
-"""The share of hospitals whose interval lies in what is tolerated, from which on calibration is demonstrated."""
+"""Calibration is demonstrated if this share of hospitals has its whole interval within the tolerance."""
 
 REMEDY, SETTING = "recalibrate it", "recalibrate=both"
 
@@ -29,25 +29,29 @@ class Calibration:
     """The calibration of one model, the mean over seeds."""
 
     estimate: float
-    """Observed over expected events of all rows together."""
+    """Observed over expected events over all rows together."""
     limits: Limits
-    """Its interval."""
+    """The interval of ``estimate``."""
     p: float
-    """Of hospitals that differ in the large by chance alone; NaN where that is not known."""
+    """The p-value of equal calibration in the large at all hospitals; NaN if unknown."""
     by_hospital: HospitalCalibration
-    """Each hospital's."""
+    """The calibration of each hospital."""
 
     @property
     def state(self) -> State:
-        """``warn`` where risks are off at some hospital, between hospitals or over all rows; ``ok`` where most
-        hospitals' interval lies in what is tolerated."""
+        """The state of the line.
+
+        - ``warn``: risks are wrong at some hospital, between hospitals, or over all rows.
+        - ``ok``: most hospitals' intervals lie within the tolerance.
+        - ``open``: all other cases.
+        """
         if self.p <= ALPHA or self.by_hospital.bound.at_least or self.pooled_off:
             return "warn"
         return "ok" if self.by_hospital.share("within") >= ENOUGH_WITHIN else "open"
 
     @property
     def pooled_off(self) -> bool:
-        """Whether the risks of all rows together are off: beyond what is tolerated, and by more than chance."""
+        """Whether the risks over all rows together are outside the tolerance, and by more than chance explains."""
         low, high = TOLERATED
         return not low <= self.estimate <= high and (self.limits.low > 1 or self.limits.high < 1)
 
@@ -55,7 +59,10 @@ class Calibration:
 def calibration(
     own: Calibration, hospitals: Sequence[str], others: Sequence[tuple[str, Calibration]] = ()
 ) -> tuple[dict[str, Any], Line]:
-    """``calibration`` of ``answer.json``, and the line; ``hospitals [H]`` are their names, ``others`` alternatives."""
+    """Return ``calibration`` of ``answer.json``, and the line.
+
+    ``hospitals [H]`` are their names; ``others`` are the calibrations of alternative models with their names.
+    """
     bound = own.by_hospital.bound
     named = [hospitals[h] for h in bound.named]
     numbers: dict[str, Any] = {
@@ -78,7 +85,7 @@ def calibration(
 
 
 def off_by(estimate: float) -> str:
-    """How far risks are off, in words.
+    """Say how wrong risks are.
 
     >>> off_by(0.32), off_by(0.9), off_by(2.5)
     ('3.1 times too high', '1.1 times too high', '2.5 times too low')
@@ -89,7 +96,7 @@ def off_by(estimate: float) -> str:
 
 
 def _short(own: Calibration) -> str:
-    """What is off, as a clause."""
+    """Say in a clause what is wrong with the calibration."""
     bound = own.by_hospital.bound
     far = [off_by(own.estimate)] if own.pooled_off else []
     where = [f"off at {_or_more(bound)}"] if bound.at_least else []
@@ -97,7 +104,7 @@ def _short(own: Calibration) -> str:
 
 
 def _or_more(bound: Bound) -> str:
-    """At how many hospitals, as a phrase."""
+    """Say at how many hospitals, with a lower bound."""
     if bound.at_least == bound.of:
         return "the one hospital" if bound.of == 1 else f"all {bound.of:,} hospitals"
     return f"{bound.at_least:,} or more of {bound.of:,} hospitals"
@@ -114,7 +121,7 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
     bound, between = own.by_hospital.bound, "" if np.isnan(own.p) else chance(own.p)
     if bound.at_least:
         ratios = own.by_hospital.ratio[list(bound.named)]
-        ratios = ratios[np.isfinite(ratios)]  # undefined where no event is expected
+        ratios = ratios[np.isfinite(ratios)]  # undefined if no event is expected
         ends = sorted({number(float(end), 2) for end in (ratios.min(), ratios.max())}, key=float) if len(ratios) else []
         reach = f" ({': '.join(filter(None, [some(named), ' to '.join(ends)]))})" if named else ""
         return f"risks are off at {_or_more(bound)}{reach}"

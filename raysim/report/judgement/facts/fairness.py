@@ -1,4 +1,5 @@
-"""Is it fair within hospitals: does the model rank some group of patients better than another at the same hospital?"""
+"""The card's line on fairness: whether the model ranks one group of patients better than another at the same
+hospital."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was n
 
 
 def fairness(gaps: Sequence[WithinGap]) -> Line:
-    """The line on the gaps of all attributes that were looked at."""
+    """Write the line on the gaps of all tested attributes."""
     if not gaps:
         return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
     shown, judged = [gap for gap in gaps if gap.shown], [gap for gap in gaps if gap.judged and not gap.shown]
@@ -50,11 +51,11 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
 
 def _figure(gap: WithinGap) -> str:
     limits = _limits(gap)
-    # The interval is of this attribute alone, the claim of all that were looked at.
+    # The interval is for this attribute alone; the p-value is corrected for all tested attributes.
     alone = f", {chance(gap.p_holm)} over all attributes" if limits.shows else ""
     return f"{gap.attribute} {figure(gap.estimate, limits, sign=True)}{alone}"
 
 
 def _limits(gap: WithinGap) -> Limits:
-    """The gap's interval as far as it says anything."""
+    """Return the gap's interval, cut to possible values."""
     return difference(Limits(gap.low, gap.high), gap.larger)

@@ -1,4 +1,4 @@
-"""Federate at all: is the method that is taken better than training alone?"""
+"""The card's line on federating: whether the recommended method is better than training alone."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equ
 
 
 class AtSome(NamedTuple):
-    """A method against training alone at some of the hospitals."""
+    """A method compared with training alone at some of the hospitals."""
 
     pair: Paired
-    """Their difference."""
+    """The difference of the method from training alone."""
     alone: float
-    """The mean headline figure of training alone there, which bounds the difference."""
+    """The mean headline figure of training alone at these hospitals, which bounds the difference."""
 
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
-"""The state of the card's line, by the value of ``federate``."""
+"""The state of the card's line for each value of ``federate``."""
 
 NOT_TESTED = Line(
     "federate",
@@ -45,13 +45,15 @@ def federate(
     two_classes: tuple[int, AtSome] | None = None,
     hospitals: int = 0,
 ) -> tuple[Federate, Line]:
-    """Whether federating helps, and the line on it.
+    """Say whether federating helps, and write the line about it.
 
-    ``pair`` is the method ``name`` less training ``alone``, with ``limits`` that hold jointly over the methods that
-    were chosen among; ``small`` the same at the hospitals with fewest training rows, where enough define both.
-    ``level`` is the headline figure of training alone, which bounds the difference ``pair``. ``two_classes``: at how
-    many hospitals a model was trained on one class alone, and the difference at the others. ``hospitals``: at how many
-    the method is judged, of which training alone may lack some.
+    - ``pair``: the method ``name`` less training ``alone``, with ``limits`` that hold jointly over all candidate
+      methods.
+    - ``small``: the same at the hospitals with the fewest training rows; None if too few define both.
+    - ``level``: the headline figure of training alone, which bounds the difference ``pair``.
+    - ``two_classes``: the number of hospitals that trained on one class only, and the difference at the other
+      hospitals.
+    - ``hospitals``: the number of hospitals that judge the method; training alone may lack some of them.
     """
     verdict = _verdict(kind, pair, limits)
     digits = kind.decimals([pair.difference])
@@ -103,7 +105,7 @@ def _verdict(kind: TaskKind, pair: Paired, limits: Limits) -> Federate:
 
 
 def _at_some(kind: TaskKind, some: AtSome, digits: int) -> str:
-    """A difference at some of the hospitals, in words."""
+    """Describe a difference at some of the hospitals in words."""
     pair, limits = some.pair, difference(some.pair.population(), kind.larger, some.alone)
     if limits == NOTHING:
         return "the interval says nothing"

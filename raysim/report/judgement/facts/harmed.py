@@ -1,4 +1,4 @@
-"""Whom does it harm: the hospitals that demonstrably lose by the model, and those that gain."""
+"""The card's line on harm: the hospitals that demonstrably lose by the model, and those that gain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from raysim.statistics.differences.harm import Harm
 
 
 def harmed(harm: Harm, hospitals: Sequence[str], against: str) -> tuple[dict[str, Any], Line]:
-    """``harmed`` of ``answer.json``, and the line; ``hospitals [H]`` are their names, ``against`` the other model's."""
+    """Return ``harmed`` of ``answer.json``, and the line.
+
+    ``hospitals [H]`` are their names; ``against`` is the name of the model compared with.
+    """
     losing, gaining = ([hospitals[h] for h in each.named] for each in (harm.losses, harm.gains))
     numbers: dict[str, Any] = {
         "against": against,

@@ -1,4 +1,4 @@
-"""The headline of the card, composed last: what to do, and each fact that forbids a use."""
+"""The headline of the card, composed last: the recommendation, and each fact that forbids a use."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from raysim.report.judgement.facts.wording import CHANCE
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a headline is made of."""
+    """The inputs of a headline."""
 
     taken: str
     """The name of the model that the card is about."""
     compared: bool
-    """Whether it is of a comparison, and not of one run."""
+    """Whether the card is about a comparison; else it is about one run."""
     federate: Federate
     """Whether federating helps."""
     one_seed: bool
-    """Whether a comparison has one training seed."""
+    """Whether the comparison has only one training seed."""
     alone_taken: bool
-    """Whether training alone is taken."""
+    """Whether training alone is recommended."""
     act_at: str
-    """The threshold of acting, such as ``20 %``."""
+    """The decision threshold, such as ``20 %``."""
     cautions: tuple[str, ...] = ()
     """Clauses that limit the headline without forbidding a use."""
     recalibrated: bool = False
     """Whether the model has been recalibrated already."""
     larger: bool = True
-    """Whether larger headline figures are better: AUROC; else the mean absolute error."""
+    """Whether larger headline figures are better: True for AUROC, False for the mean absolute error."""
     stands: str = "is the reference"
-    """Why it is taken where nothing is demonstrated against training alone, as a verb phrase."""
+    """Why the method is recommended if it is not demonstrably better than training alone, as a verb phrase."""
     models: str = ""
-    """A sentence on models that are not better than that of the method that is taken; may be empty."""
+    """A sentence on more complex models that are not better than the recommended one; may be empty."""
 
 
 def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
-    """What the model may be used for; ``values`` where the label is a number, which has neither ranks nor risks."""
+    """Return the permitted use of the model; ``values`` for a numeric label, which has neither ranks nor risks."""
     by_fact = {line.fact: line for line in lines}
     quality, calibration = by_fact["quality"], by_fact["calibration"]
     if not recommends or by_rank(quality) or _diverged(by_fact):
@@ -51,19 +51,19 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
 
 
 def by_rank(quality: Line) -> bool:
-    """Whether the model is not demonstrated to rank better than chance, whatever acting on it is worth."""
+    """Whether a ranking better than chance has not been demonstrated; the benefit of acting does not matter here."""
     figures = quality.figure or {}
     low = figures.get("low")
     return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)
 
 
 def _diverged(by_fact: Mapping[str, Line]) -> bool:
-    """Whether the training of the model itself diverged."""
+    """Whether the training of the recommended model itself diverged."""
     return "training" in by_fact and by_fact["training"].forbids
 
 
 def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
-    """The headline, from the verdict and the lines of the card."""
+    """Compose the headline from the verdict and the lines of the card."""
     by_fact = {line.fact: line for line in lines}
     quality, calibration, limits = (by_fact[fact] for fact in ("quality", "calibration", "limits"))
     if limits.forbids:
@@ -81,13 +81,13 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
         sentences += [verdict.models] if verdict.models and not verdict.alone_taken else []
     others = [line for line in lines if line.forbids and line.fact not in ("quality", "calibration", "training")]
     for clause in (*(line.short for line in others), *verdict.cautions):
-        key = "." in clause.split(" ", 1)[0]  # of the configuration, which is written as it is
+        key = "." in clause.split(" ", 1)[0]  # a configuration key, whose case must not change
         sentences.append(f"{clause if key else capitalised(clause)}.")
     return " ".join(sentences)
 
 
 def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
-    """What to take, and what for; ``off``: a clause on how its risks are off, or an empty text."""
+    """Say which method to use, and for what; ``off`` is a clause on wrong risks, or empty."""
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
     mends = bool(off) and not verdict.recalibrated

@@ -1,4 +1,4 @@
-"""Which model: what a comparison that crosses strategies with models says of these (learners)."""
+"""The card's sentences on models (learners), for a comparison that crosses strategies with models."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from raysim.report.possible import difference as possible
 
 
 class Learners(NamedTuple):
-    """What is said of the models; empty where there is one, or one seed, which cannot compare them."""
+    """Sentences on the models; empty for one model, or for one seed, which cannot compare models."""
 
     whole: str = ""
-    """A sentence on each other model against the one that is taken, with figures."""
+    """A sentence comparing each other model with the recommended one, with figures."""
     short: str = ""
-    """For the headline: which more complex models are not better."""
+    """For the headline: the more complex models that are not better."""
 
 
 def learners(shown: Evidence) -> Learners:
-    """What the comparison says of its models; each other one stands with its best mean."""
+    """Compare the models of a comparison; each other model is represented by its best mean."""
     taken = shown.entries[shown.best]
     others = [name for name in shown.learners if name != taken.learner and _of(shown, name)]
     if shown.one_seed or not others:
@@ -57,6 +57,6 @@ def _of(shown: Evidence, learner: str) -> list[int]:
 
 
 def _rank(shown: Evidence, i: int) -> float:
-    """The larger, the better its mean; least where that is undefined."""
+    """A number that is larger for a better mean, and smallest for an undefined one."""
     mean = shown.levels[i] if shown.kind.larger else -shown.levels[i]
     return -math.inf if math.isnan(mean) else mean

@@ -1,4 +1,4 @@
-"""What is predicted and for whom, and what these data cannot tell."""
+"""The card's lines on what is predicted and for whom, and on the limits of these data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from raysim.report.possible import NOTHING
 from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits, Paired
 
 FEWEST = 3
-"""Judged hospitals below which nothing is recommended."""
+"""With fewer judged hospitals than this, no method is recommended."""
 
 JUDGED_ROWS = 0.5
-"""The share of evaluated rows below which nothing is recommended, if so few are at judged hospitals."""
+"""With a smaller share of evaluated rows at judged hospitals than this, no method is recommended."""
 
 FEW_ROWS = 10
-"""Rows of the rarer class below which a figure of one hospital says little."""
+"""With fewer rows of the rarer class than this, the figure of a hospital is marked as uncertain."""
 
 NOT_OUTSIDE = Line(
     "unseen",
@@ -35,35 +35,35 @@ NOT_OUTSIDE = Line(
 
 @dataclass(frozen=True)
 class Data:
-    """What the figures are of."""
+    """The data behind the figures."""
 
     predicts: str
-    """What is predicted."""
+    """The predicted outcome."""
     hospitals: int
-    """All hospitals."""
+    """The number of all hospitals."""
     rows: int | None
-    """All rows; None where that is not public."""
+    """The number of all rows; None if it is not public."""
     events: int | None
-    """Rows with the event; None for labels without one, or where that is not public."""
+    """The number of rows with the event; None for labels without one, or if it is not public."""
     part: str
     """The part of the rows that is evaluated."""
     judged: int
-    """Hospitals with a defined headline figure."""
+    """The number of hospitals with a defined headline figure."""
     judged_share: float
-    """The share of evaluated rows that are at these."""
+    """The share of evaluated rows at judged hospitals."""
     rarer: tuple[float, ...]
-    """By hospital, its evaluated rows of the rarer class, the mean over seeds; empty where there are no events."""
+    """Each hospital's evaluated rows of the rarer class, means over seeds; empty without events."""
     tested: tuple[float, ...] = ()
-    """By hospital, in the same order, all its evaluated rows; empty where there are no events."""
+    """All evaluated rows of each hospital, in the order of ``rarer``; empty without events."""
     outside: tuple[str, ...] = ()
-    """Hospitals that are evaluated and gave no rows to training, under any seed."""
+    """The evaluated hospitals that had no rows in training under any seed."""
 
     trained: bool = True
-    """Whether any round was played."""
+    """Whether any round was run."""
 
     @property
     def lacking(self) -> str:
-        """Why hospitals cannot be judged, as a clause after a colon; empty where that is not known."""
+        """Why hospitals cannot be judged, as a clause after a colon; empty if the reason is unknown."""
         if not self.trained:
             return "no model was trained, as training.rounds is 0"
         one_class = sum(rows == 0 for rows in self.rarer)
@@ -71,26 +71,26 @@ class Data:
 
     @property
     def in_short(self) -> str:
-        """What is predicted, for how many hospitals, rows and events."""
+        """The predicted outcome with the numbers of hospitals, rows and events."""
         rows = "" if self.rows is None else f", {counted(self.rows, 'row')}"
         events = "" if self.events is None else f" with {counted(self.events, 'event')}"
         return f"{self.predicts}, {counted(self.hospitals, 'hospital')}{rows}{events}"
 
     @property
     def recommends(self) -> bool:
-        """Whether enough is judged for a recommendation."""
+        """Whether enough hospitals and rows are judged for a recommendation."""
         return self.judged >= FEWEST and not self.judged_share < JUDGED_ROWS
 
 
 def predicts(data: Data) -> Line:
-    """What is predicted, and for whom."""
+    """Write the line on what is predicted, and for whom."""
     text = f"Predicts {data.in_short}; {data.judged:,} of these hospitals can be judged on {data.part} rows."
     numbers = {"hospitals": data.hospitals, "rows": data.rows, "events": data.events, "judged": data.judged}
     return Line("predicts", "ok", text, numbers)
 
 
 def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
-    """What was found at the hospitals outside, where the model has this ``level`` with its ``interval``."""
+    """Write the line on hospitals outside training; ``level`` is the headline figure there, with its ``interval``."""
     if not data.outside:
         return NOT_OUTSIDE
     where = f"{counted(len(data.outside), 'hospital')} that took no part ({some(data.outside)})"
@@ -112,10 +112,10 @@ def unseen(kind: TaskKind, data: Data, level: Paired, interval: Limits) -> Line:
 
 
 def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Line:
-    """What these data cannot tell.
+    """Write the line on what these data cannot show.
 
-    ``pair`` is the difference that the answer is about, for its degrees of freedom, and ``visible`` the smallest
-    differences from the method taken that four of five such comparisons would show, infinite where that is impossible.
+    ``pair`` is the difference that the answer is about; its degrees of freedom are used. ``visible`` are the smallest
+    differences from the recommended method that this comparison detects with 80 % power, or infinity.
     """
     numbers = {"judged": data.judged, "hospitals": data.hospitals, "judged_share": float(data.judged_share)}
     if not data.recommends:
@@ -149,6 +149,6 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
 def _visible(sizes: Sequence[float]) -> str:
     if not sizes:
         return "no difference between methods could have been found"
-    # Models that are all but equal would show less, which is printed as the least that is.
+    # Nearly equal models have smaller values; these are printed as the smallest printable difference.
     ends = list(dict.fromkeys(number(max(size, 0.001), 3) for size in (min(sizes), max(sizes))))
     return f"differences of {' to '.join(ends)} between methods could be found (80 % power)"

@@ -1,4 +1,4 @@
-"""Is the model any good: does it rank better than chance, and is acting on it worth it?"""
+"""The card's line on quality: whether the model ranks better than chance, and whether acting on it is worth it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from raysim.statistics.clinical.usefulness import Usefulness
 from raysim.statistics.differences.paired import Limits
 
 SHOWN = 2
-"""How many ranges of thresholds a sentence names."""
+"""The largest number of threshold ranges that a sentence lists."""
 
 
 def quality(
     kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None, *, elsewhere: bool = True
 ) -> Line:
-    """The line on the headline figure ``value`` over ``hospitals``, and on acting on the model.
+    """Write the line on the headline figure ``value`` over ``hospitals``, and on acting on the model.
 
-    ``useful`` is None where net benefit was not measured: for several classes, a real label, or without scores.
-    ``elsewhere``: whether ``limits`` are those for hospitals like these; else they are for these hospitals and trained
-    models alone, and the others' hold the AUROC of a coin.
+    ``useful`` is None without net benefit: for several classes, a real label, or no scores. ``elsewhere``: whether
+    ``limits`` are for hospitals like these. If not, they are for these hospitals and trained models only, because the
+    interval for hospitals like these includes an AUROC of 0.5.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),
@@ -72,7 +72,7 @@ def quality(
 
 
 def _acting(useful: Usefulness) -> tuple[State, str]:
-    """The state of acting at the threshold, and a clause on it."""
+    """Return the state of acting at the threshold, and a clause on it."""
     per_hundred = figure(100 * useful.value, Limits(*(100 * limit for limit in useful.limits)), 1, sign=True)
     at, other = percent(useful.at), f"acting on {useful.default}"
     if useful.limits.low > 0:
@@ -83,7 +83,7 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
 
 
 def _range(useful: Usefulness) -> str:
-    """Where acting is worth it, as a clause."""
+    """Say at which thresholds acting is worth it, as a clause."""
     if not useful.worth:
         return "at no threshold is it worth using"
     widest = sorted(sorted(useful.worth, key=lambda each: each[0] - each[1])[:SHOWN])

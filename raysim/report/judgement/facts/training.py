@@ -1,4 +1,4 @@
-"""Were the models trained to the end?"""
+"""The card's line on training: whether the models were trained to convergence."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import some
 
 SOLVED = "add rows or a ridge, or under privacy raise epsilon"
-"""What may help where a method diverged that has no learning rate."""
+"""The remedies if a method without a learning rate diverged."""
 
 
 def training(
     falling: Sequence[tuple[str, float]], diverged: Sequence[str], measured: bool, rounds: int, *, by_steps: bool = True
 ) -> Line:
-    """The line on training.
+    """Write the line on training.
 
-    ``falling`` are the methods that are not trained to the end, with how much of its start their loss still fell (NaN:
-    too few points to tell), ``diverged`` those whose loss grew; ``measured``: whether any loss was measured. ``rounds``
-    are those that were played. ``by_steps``: whether any of ``diverged`` has a learning rate.
+    - ``falling``: the methods that have not converged, with the recent fall of the loss as a share of its start (NaN:
+      too few points).
+    - ``diverged``: the methods whose loss grew.
+    - ``measured``: whether any loss was measured.
+    - ``rounds``: the number of rounds run.
+    - ``by_steps``: whether any of ``diverged`` has a learning rate.
     """
     numbers = {"falling": {name: fall if fall == fall else None for name, fall in falling}, "diverged": list(diverged)}
     if not measured:

@@ -1,4 +1,4 @@
-"""Which method: what the comparison says of the one that is taken, and of the others."""
+"""The card's line on the choice of method: the recommended method compared with the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
-"""How far a ratio of bytes is from 1 at most where it is called about the same."""
+"""Numbers of bytes are called about the same if their ratio differs from 1 by at most this."""
 
 NAN = float("nan")
 
@@ -22,7 +22,7 @@ NONE = Limits(NAN, NAN)
 
 
 def which(shown: Evidence) -> Line:
-    """The line on the choice between methods."""
+    """Write the line on the choice of method."""
     best, choice = shown.entries[shown.best], shown.choice
     others = len(shown.entries) - 1
     figures: dict[str, Any] = {
@@ -42,7 +42,7 @@ def which(shown: Evidence) -> Line:
 
 
 def _between_methods(shown: Evidence, figures: dict[str, Any]) -> Line:
-    """The line where there are several methods."""
+    """Write the line for several methods."""
     best, choice, others = shown.entries[shown.best], shown.choice, len(shown.entries) - 1
     if shown.one_seed:
         text = f"One seed cannot compare methods: {best.name} {stands(shown)}."
@@ -74,7 +74,7 @@ def _between_methods(shown: Evidence, figures: dict[str, Any]) -> Line:
 
 
 def stands(shown: Evidence) -> str:
-    """Why the method is taken, as a verb phrase."""
+    """Say why the method is recommended, as a verb phrase."""
     if shown.best == shown.base:
         return "is the reference"
     if shown.choice.instead_of is not None:
@@ -85,7 +85,7 @@ def stands(shown: Evidence) -> str:
 
 
 def _equals(shown: Evidence) -> str:
-    """A clause on the methods that are equal to the one taken, with their bytes where these are about the same."""
+    """A clause on the methods equivalent to the recommended one, with their bytes if these are about the same."""
     best = shown.entries[shown.best]
     equals = [shown.entries[i] for i in shown.choice.equals]
     if not equals:
@@ -97,9 +97,9 @@ def _equals(shown: Evidence) -> str:
 
 
 def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
-    """The rows of the card: what is taken, references, then the other methods from the best mean on.
+    """Return the rows of the card: the recommended method, references, then the other methods by their means.
 
-    Differences are from what is taken; with ``alone_taken`` that is training alone.
+    Differences are from the recommended method, or with ``alone_taken`` from training alone.
     """
     sign = 1 if shown.kind.larger else -1
     if alone_taken and shown.alone is not None:
@@ -138,7 +138,7 @@ def _verdict(shown: Evidence, interval: Limits, pair: Paired) -> str:
         return "one seed"
     digits = shown.kind.decimals([shown.levels[shown.best]])
     if max(abs(interval.low), abs(interval.high)) < 0.5 * 10.0**-digits:
-        return "equal"  # as printed, nothing differs
+        return "equal"  # equal with the printed digits
     if not interval.shows:
         return "equal" if shown.kind.larger and equivalent(interval) else "no difference"
     return "better" if (interval.low > 0) == shown.kind.larger else "worse"

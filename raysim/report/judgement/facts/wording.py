@@ -10,14 +10,14 @@ from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.statistics.differences.paired import Limits
 
 CHANCE = 0.5
-"""The AUROC of a coin."""
+"""The AUROC of guessing at random."""
 
 SEVERAL = 4
-"""How many names a sentence lists; the others are counted."""
+"""The largest number of names that a sentence lists; the rest are counted."""
 
 
 def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False) -> str:
-    """A figure with its interval, where it has one.
+    """Format a figure, with its interval if it has one.
 
     >>> figure(0.8123, Limits(0.79, 0.8341)), figure(-0.0004, Limits(-0.01, 0.02), sign=True)
     ('0.812 (0.790 to 0.834)', '0.000 (-0.010 to +0.020)')
@@ -33,7 +33,7 @@ def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False)
 
 
 def percent(share: float) -> str:
-    """A share in per cent.
+    """Format a share in per cent.
 
     >>> percent(0.2), percent(0.125)
     ('20 %', '12.5 %')
@@ -42,12 +42,12 @@ def percent(share: float) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first :data:`SEVERAL` names as a phrase, and how many more there are."""
+    """List the first :data:`SEVERAL` names, and count the rest."""
     return listed(names, SEVERAL)
 
 
 def sentences(clauses: Sequence[str]) -> str:
-    """Clauses as sentences.
+    """Join clauses as sentences.
 
     >>> sentences(["few hospitals: 4", "one seed cannot compare methods"])
     'Few hospitals: 4. One seed cannot compare methods.'
@@ -56,7 +56,7 @@ def sentences(clauses: Sequence[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """The name of a reference without its mark.
+    """Return the name of a reference without its mark.
 
     >>> plain("Training alone (reference)"), plain("local *")
     ('Training alone', 'local')
@@ -65,5 +65,5 @@ def plain(name: str) -> str:
 
 
 def json_number(value: float) -> float | None:
-    """A figure for JSON, which has neither NaN nor infinity."""
+    """Return a number for JSON; NaN and infinity become None."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Layers that normalise by the rows of a batch, and the batch of one row, which has no variance."""
+"""Layers that normalise by the rows of a batch, and batches of one row, which have no variance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 @contextmanager
 def running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """A context in which those of ``parts`` that are in training use their running statistics."""
+    """A context in which the ``parts`` that are in training mode use their running statistics."""
     training = [part for part in parts if part.training]
     for part in training:
         part.eval()

@@ -1,7 +1,7 @@
-"""Clipped sums of gradients of any module, by a gradient for each row: always right, but slow.
+"""Clipped sums of gradients of any module, by a gradient for each row: always correct, but slow.
 
-Where a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), there is
-no short way to its length. ``vmap`` makes the gradients of some rows at once.
+If a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), its norm has
+no shortcut. ``vmap`` computes the gradients of some rows at once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""The most scalars (rows times parameters) of gradients that are held at once."""
+"""Largest number of scalars (rows times parameters) of gradients in memory at once."""
 
 
 class RowGradients:
     """The gradients of a module's loss, row by row.
 
-    ``layout`` cuts a vector ``[P]`` into its parameters; ``constant`` are its buffers, which training does not change.
+    ``layout`` splits a vector ``[P]`` into its parameters; ``constant`` are its buffers, which training does not
+    change.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:
@@ -58,7 +59,8 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Where to cut rows of ``patient [n]``, ascending: into parts of at most ``most`` rows, or of one patient."""
+    """Return where to cut rows of ``patient [n]``, ascending: into parts of at most ``most`` rows, or of one
+    patient."""
     starts = np.flatnonzero(np.diff(patient, prepend=-1))
     cuts = [0] if len(patient) else []
     for start, stop in zip(starts, [*starts[1:], len(patient)], strict=False):
@@ -68,7 +70,7 @@ def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
 
 
 def descend(model: Clippable, layout: Layout, task: Task, optimizer: Optimizer, theta: Vector) -> None:
-    """The private steps of a task on ``theta [P]``, in place."""
+    """Make the private steps of a task on ``theta [P]``, in place."""
     private = task.private
     if private is None:
         raise ValueError("the task has no private steps")

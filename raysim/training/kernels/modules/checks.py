@@ -11,7 +11,7 @@ from raysim.core.errors import ConfigError
 
 
 def check_autocast(value: object, device: str, precision: str) -> None:
-    """Raise ``ConfigError`` where ``model.autocast`` is set and not possible."""
+    """Raise ``ConfigError`` if ``model.autocast`` is set and not possible."""
     if value is None:
         return
     if value != "bfloat16":
@@ -23,7 +23,7 @@ def check_autocast(value: object, device: str, precision: str) -> None:
 
 
 def parameter_count(make: Callable[[], nn.Module]) -> int:
-    """How many parameters a module would have, without allocating them; 0 where that is not possible."""
+    """Return how many parameters a module would have, without allocating them; 0 if that is not possible."""
     try:
         with torch.device("meta"):
             return sum(tensor.numel() for tensor in make().parameters())
@@ -32,7 +32,7 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
 
 
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
-    """Whether the module draws random numbers when it trains.
+    """Return whether the module draws random numbers when it trains.
 
     Raises ``ConfigError`` for a module without parameters, with outputs other than ``[n, n_outputs]`` for rows
     ``[n, n_features]``, or that draws random numbers when it is evaluated. The call changes the module's buffers.

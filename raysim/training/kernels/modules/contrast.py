@@ -1,6 +1,6 @@
 """The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) for any torch module, by autograd.
 
-The representation of a row is the input of the module's last ``nn.Linear``, in the order in which it holds its parts.
+The representation of a row is the input of the module's last ``nn.Linear``, in the order of the module's parts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from raysim.training.kernels.contrast import SMALLEST
 
 
 class Contrasting:
-    """The term of the module's latest forward pass, against two frozen copies of its parameters and buffers.
+    """The term of the module's latest forward pass, compared with two frozen copies of its parameters and buffers.
 
-    To be used as a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
+    It is used as a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
     module without a linear layer.
     """
 
@@ -49,7 +49,7 @@ class Contrasting:
         self._hook.remove()
 
     def term(self, X: Tensor) -> Tensor:
-        """Weight times the mean over rows ``X [b, F]``, on which the module has just been called."""
+        """Return the weighted mean of the term over rows ``X [b, F]``, on which the module has just been called."""
         z = self._noted
         with torch.no_grad():
             self._module.eval()

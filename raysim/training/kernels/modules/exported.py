@@ -14,7 +14,8 @@ from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
-    """Layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them; a single output is ``[n]``."""
+    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them; a single output has shape
+    ``[n]``."""
     parts: list[nn.Module] = []
     for weight, bias in layers:
         linear = nn.Linear(weight.shape[1], weight.shape[0])
@@ -28,31 +29,31 @@ def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
 
 
 class Margins(nn.Module):
-    """A module's outputs as :meth:`ModuleModel.logits` gives them."""
+    """A module with the outputs of :meth:`ModuleModel.logits`."""
 
     def __init__(self, module: nn.Module, loss: str) -> None:
         super().__init__()
         self.module, self._loss = module, loss
 
     def forward(self, X: Tensor) -> Tensor:
-        """``[n]`` or ``[n, C]`` of rows ``[n, F]``."""
+        """Return ``[n]`` or ``[n, C]`` outputs of rows ``[n, F]``."""
         return margins(self.module(X), self._loss)
 
 
 def margins(z: Tensor, loss: str) -> Tensor:
-    """Of outputs ``z [n, outputs]``: ``[n]`` of a real label or two classes, else as they are."""
+    """Convert outputs ``z [n, outputs]`` to ``[n]`` for a real label or two classes; else return them unchanged."""
     if loss != LOG_LOSS:
         return z[:, 0]
     return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
 
 class Means(nn.Module):
-    """A module whose outputs are logarithms of means, as means."""
+    """A module that outputs means, from a module that outputs logarithms of means."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, X: Tensor) -> Tensor:
-        """``[n]`` of rows ``[n, F]``."""
+        """Return the means ``[n]`` of rows ``[n, F]``."""
         return torch.exp(self.module(X))

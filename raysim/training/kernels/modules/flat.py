@@ -1,4 +1,4 @@
-"""A module whose parameters, and buffers of real numbers, are one vector."""
+"""A module with its parameters and floating-point buffers as one vector."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from raysim.training.size import check_size
 
 
 class FlatModule:
-    """``cls(n_features, n_outputs, **options)`` on a device, as a vector ``[P]``.
+    """The module ``cls(n_features, n_outputs, **options)`` on a device, as a vector ``[P]``.
 
-    The vector has the parameters in the order of ``named_parameters``, then the buffers of real numbers. Raises
-    ``ConfigError`` where the module cannot be constructed, or gives outputs of another shape.
+    The vector has the parameters in the order of ``named_parameters``, then the floating-point buffers. Raises
+    ``ConfigError`` if the module cannot be constructed, or gives outputs of another shape.
     """
 
     layout: Layout
-    """How the vector is cut into tensors."""
+    """The tensors in the vector."""
     module: nn.Module
     """The module on the device, with the parameters of the last call of :meth:`become`."""
     parameters: list[nn.Parameter]
-    """The module's."""
+    """The module's parameters."""
     constant: dict[str, Tensor]
-    """The buffers that are not in the vector, as the module was made with them."""
+    """The buffers that are not in the vector, with their values from construction."""
     normed: list[nn.Module]
-    """Its layers that normalise by the rows of a batch."""
+    """The module's layers that normalise by the rows of a batch."""
     draws: bool
-    """Whether it draws random numbers when it trains."""
+    """Whether the module draws random numbers when it trains."""
     lookup: str | None
-    """The name of the table whose entries the features number; None: there is none."""
+    """The name of the table that the features are indices into; None: no table."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class FlatModule:
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """The module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
+        """Return the module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
 
-        Buffers begin as the module makes them.
+        Buffers have their values from construction.
         """
         fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
         buffers = dict(fresh.named_buffers())
@@ -91,18 +91,18 @@ class FlatModule:
         return torch.cat([part.double().reshape(-1) for part in parts]).numpy()
 
     def copy(self, theta: Vector) -> nn.Module:
-        """A new module with ``theta [P]``."""
+        """Return a new module with parameters ``theta [P]``."""
         named = self._checked(self.views(theta)) | self.constant
         module = self._seeded(0).to(self.torch_dtype)
         module.load_state_dict({name: named[name] for name in module.state_dict()})
         return module
 
     def views(self, theta: Vector) -> dict[str, Tensor]:
-        """A copy of ``theta [P]`` on the device, by the names of its tensors."""
+        """Return a copy of ``theta [P]`` on the device, by the names of its tensors."""
         return self.layout.split(self.send(theta))
 
     def become(self, views: dict[str, Tensor]) -> None:
-        """Make ``views`` the module's parameters and buffers; other buffers return to their first values."""
+        """Make ``views`` the module's parameters and buffers; other buffers are reset to their first values."""
         buffers = dict(self.module.named_buffers())
         held = [*self.parameters, *(buffers[name] for name in self._carried)]
         for tensor, view in zip(held, self._checked(views).values(), strict=True):
@@ -111,22 +111,23 @@ class FlatModule:
             buffers[name].copy_(made)
 
     def send(self, array: NDArray[Any]) -> Tensor:
-        """A copy of ``array`` on the device, in the run's precision."""
+        """Return a copy of ``array`` on the device, in the run's precision."""
         return torch.from_numpy(np.array(array, self.dtype)).to(self.device)
 
     def constant_rows(self, array: NDArray[Any], kind: DTypeLike) -> Tensor:
-        """Rows of the data, as ``kind`` of numbers, on the device: on a GPU they stay there, and are sent once."""
+        """Return rows of the data on the device with number type ``kind``; a GPU caches them, so that they are sent
+        once."""
         dtype = np.dtype(kind)
         if self._resident is not None:
             return self._resident(array, dtype)
         return torch.from_numpy(np.array(array, dtype))
 
     def indices(self, array: NDArray[Any]) -> Tensor:
-        """A copy of ``array`` on the device, as int64."""
+        """Return a copy of ``array`` on the device, as int64."""
         return torch.from_numpy(np.array(array, np.int64)).to(self.device)
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
-        """``views``, with variances that a server's optimiser has pushed below zero put back to it."""
+        """Return ``views``, with negative variances (a server's optimiser can cause them) set to 0."""
         for name in self._variances:
             views[name].clamp_(min=0.0)
         return views

@@ -2,20 +2,20 @@
 
 The steps of the loop are in :mod:`raysim.training.kernels.modules.local_sgd`.
 
-The loop is also what the hand-written kernels are compared with, so it uses autograd and ``torch.optim`` as anyone
-would; only the optimisers are torch's fused ones.
+The loop is also the reference for the hand-written kernels. It therefore uses autograd and ``torch.optim`` in the usual
+way, except that the optimisers are torch's fused ones.
 
-Batch statistics and dropout depend on more than a row and its parameters, so there the following holds.
+Batch statistics and dropout depend on more than a row and its parameters. For them the following holds.
 
-- Buffers of real numbers (a batch norm's running means and variances) follow the parameters in the vector. They start
-  from the model that a hospital receives, belong to it while it trains, and are averaged as parameters are; no
-  gradient, pull or optimiser touches them. Other buffers (a batch norm's count of batches, constants) are not sent:
-  every local update begins with those that the module was made with.
-- A batch of a single row has no variance: there batch norm uses its running statistics, and leaves them as they are.
-- Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation, and so depend
-  on seed, round, hospital, epoch and batch alone. Evaluation draws none.
-- On a GPU too, such modules are trained one hospital after another: padded rows would count in batch statistics, and
-  masks drawn for a whole cohort would depend on who is in it.
+- Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector. They
+  start from the model that a hospital receives, change while it trains, and are averaged like parameters. No gradient,
+  proximal term or optimiser changes them. Other buffers (a batch norm's count of batches, constants) are not sent:
+  every local update begins with their values from construction.
+- A batch of a single row has no variance: for it batch norm uses its running statistics, and leaves them unchanged.
+- Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation. They depend only
+  on seed, round, hospital, epoch and batch. Evaluation draws none.
+- Such modules are trained one hospital after another even on a GPU: padded rows would count in batch statistics, and
+  masks drawn for a whole cohort would depend on its members.
 
 If all features of a module are indices into one of its parameters, such as an embedding, its attribute ``lookup`` may
 name that parameter; see ``raysim.training.kernels.modules.lookup``.
@@ -44,10 +44,10 @@ from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
 EVALUATED = 1024
-"""Rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
+"""Number of rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
 
 ALIGNED = 16
-"""Scalars of which vectors that are trained in one call are a multiple apart."""
+"""Alignment, in scalars, of the vectors trained in one call."""
 
 
 def bind_module(
@@ -60,11 +60,12 @@ def bind_module(
     device: str,
     precision: str,
 ) -> Model:
-    """``cls(n_features, n_outputs, **options)`` as a model: ``C`` outputs (two for two classes) and the log loss.
+    """Return ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs (two for two classes) and the log
+    loss.
 
     For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
-    (see :class:`ModuleModel`) are the engine's.
-    Raises ``ConfigError`` where the module cannot be constructed, or gives outputs of another shape.
+    (see :class:`ModuleModel`) belong to the engine, not to ``cls``. Raises ``ConfigError`` if the module cannot be
+    constructed, or gives outputs of another shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
@@ -97,12 +98,12 @@ class Vmapped:
 
 
 class ModuleModel:
-    """The loss of the module of ``flat``, minimised over its parameters by autograd.
+    """The module of ``flat`` as a model, trained by autograd.
 
-    ``loss``: one of ``raysim.training.losses``.
-    ``batches``: whether a GPU may train hospitals at once: the module has no buffers, random numbers or ``lookup``.
-    ``halves``: whether the products of a local update's steps are taken in bfloat16, as ``torch.autocast`` chooses
-    them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
+    - ``loss``: one of ``raysim.training.losses``.
+    - ``batches``: whether a GPU may train hospitals at once: the module has no buffers, random numbers or ``lookup``.
+    - ``halves``: whether the products of a local update's steps are computed in bfloat16, as ``torch.autocast`` chooses
+      them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
@@ -115,7 +116,8 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]`` logits."""
+        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]``
+        logits."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
@@ -130,12 +132,13 @@ class ModuleModel:
         return Margins(self._flat.copy(theta), self._loss).eval()
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """The loss of each row ``[n]``."""
+        """Return the loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for each task, ``[len(tasks), P]``."""
-        # Every row begins where memory of its own might: products may depend on that in their last bits.
+        """Run LocalSGD for each task, ``[len(tasks), P]``."""
+        # Every row is aligned like separately allocated memory: the last bits of products may depend on
+        # alignment.
         thetas = np.empty((len(tasks), -(-self.layout.size // ALIGNED) * ALIGNED), self._flat.dtype)
         thetas = thetas[:, : self.layout.size]
         flat = self._flat

@@ -25,15 +25,15 @@ class Batch(NamedTuple):
     """The batch of one step."""
 
     X: Tensor
-    """Its rows ``[b, F]``."""
+    """The rows, ``[b, F]``."""
     y: Tensor
-    """Their labels ``[b]``."""
+    """The labels, ``[b]``."""
     shares: Tensor
-    """The factors ``[b]`` of their losses in the objective: weights over b."""
+    """The factors of the rows' losses in the objective, ``[b]``: weights over b."""
 
 
 class ProximalTerms:
-    """A task's proximal terms and linear term, and weight decay, on ``parameters`` in the order of ``layout``."""
+    """A task's proximal, linear and weight decay terms, on ``parameters`` in the order of ``layout``."""
 
     def __init__(self, task: Task, optimizer: Optimizer, parameters: Sequence[nn.Parameter], layout: Layout) -> None:
         like = parameters[0].detach()
@@ -49,7 +49,7 @@ class ProximalTerms:
         ]
 
     def add_gradient(self) -> None:
-        """Add it to the parameters' gradients."""
+        """Add the gradient of these terms to the parameters' gradients."""
         for parameter, factor, towards in self._terms:
             term = factor * parameter.detach()
             if towards is not None:
@@ -58,9 +58,9 @@ class ProximalTerms:
 
 
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
-    """LocalSGD of ``task`` with the module of ``flat``; ``into [P]``, its start, becomes what it has trained.
+    """Run LocalSGD of ``task`` with the module of ``flat``; ``into [P]``, its start, is overwritten by the result.
 
-    ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are taken in bfloat16.
+    ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are computed in bfloat16.
     """
     small = condense(task, flat.layout, flat.lookup, optimizer) if flat.lookup else None
     given, layout = (task, flat.layout) if small is None else (small.task, small.layout)
@@ -84,7 +84,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
                 torch.autocast("cpu", torch.bfloat16) if halves else nullcontext(),
             ):
                 outputs = flat.module(batch.X)
-            # The objective is the sum of the terms' products with their factors, which nobody needs.
+            # The objective, the sum of the terms times their factors, is not computed, only its gradient.
             terms, factors = [TORCH_LOSSES[loss](outputs.to(flat.torch_dtype), batch.y)], [batch.shares]
             if contrast is not None:
                 terms.append(contrast.term(batch.X))
@@ -103,7 +103,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
 
 
 def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> Iterator[Batch]:
-    """The batches of all epochs; seeds torch's generator at the beginning of an epoch, if the module draws."""
+    """Yield the batches of all epochs; seed torch's generator at the beginning of an epoch, if the module draws."""
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
     rows = flat.constant_rows(task.X, flat.dtype)
@@ -125,7 +125,7 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
 
 
 def seed(kind: str, value: int) -> None:
-    """Seed the generator of a ``kind`` of device. On a CPU alone, ``torch.manual_seed`` would take 2 ms."""
+    """Seed the generator of a ``kind`` of device. ``torch.manual_seed`` would take 2 ms for the CPU alone."""
     if kind == "cpu":
         torch.default_generator.manual_seed(value)
     else:

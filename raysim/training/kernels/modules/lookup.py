@@ -1,9 +1,9 @@
 """Training of a table, such as an embedding, by only the entries that a hospital's rows look up.
 
-An entry that no batch of a local update looks up has the gradient zero at every step, and so stays what it is under
-every optimiser here (Adam too: its moments begin at zero with each local update), unless something else pulls it. A
-vocabulary of ten thousand words, of which a hospital uses one thousand, thus costs as much as one thousand, with the
-same result.
+An entry that no batch of a local update looks up has gradient zero at every step. It does not change under any
+optimiser here, unless another term moves it (Adam too: its moments begin at zero with each local update). If a hospital
+uses one thousand words of a vocabulary of ten thousand, training costs as much as for one thousand, with the same
+result.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from raysim.training.base import Layout, Optimizer, Task, Vector
 class Entries:
     """The entries of a table ``[V, D]`` that are looked up.
 
-    The table is part of a parameter vector ``[P]``. A vector ``[P']`` has only these entries in its place.
+    The table is part of a parameter vector ``[P]``. In a condensed vector ``[P']`` only these entries replace it.
     """
 
     table: slice
-    """The slice of the vector that holds the table."""
+    """The slice of the table in the vector."""
     width: int
-    """D, the scalars of an entry."""
+    """The number of scalars of an entry, ``D``."""
     used: NDArray[np.int64]
     """The entries that are looked up, ascending."""
 
     def take(self, vector: Vector) -> Vector:
-        """The part ``[P']`` of ``vector [P]``."""
+        """Return the condensed vector ``[P']`` of ``vector [P]``."""
         begin, after = self.table.start, self.table.start + len(self.used) * self.width
         part = np.empty(after + len(vector) - self.table.stop, vector.dtype)
         part[:begin], part[after:] = vector[:begin], vector[self.table.stop :]
@@ -47,7 +47,7 @@ class Entries:
         self._rows(into)[self.used] = self._rows(part, slice(begin, after))
 
     def others(self, vector: Vector) -> Vector:
-        """The entries ``[., D]`` of the table in ``vector [P]`` that are not looked up."""
+        """Return the entries ``[., D]`` of the table in ``vector [P]`` that are not looked up."""
         unused: Vector = np.delete(self._rows(vector), self.used, axis=0)
         return unused
 
@@ -65,19 +65,21 @@ class Condensed:
 
 
 def check_entries(ids: NDArray[Any], entries: int) -> None:
-    """Raise ``ValueError`` where one of ``ids [n, L]`` is no index into a table with so many ``entries``."""
+    """Raise ``ValueError`` if one of ``ids [n, L]`` is not an index into a table with ``entries`` entries."""
     wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
     if wrong.size:
         raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
 
 
 def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Condensed | None:
-    """``task`` reduced to the entries of a table that its rows look up; None where the result would differ.
+    """Return ``task`` reduced to the entries of a table that its rows look up; None if the result would differ.
 
     ``table`` is the name of a tensor ``[V, D]`` of the layout; the task's features are indices 0 to V - 1 into it.
-    Entry 0 stays the first, for it may be padding. The result is None where a feature is no such index; where weight
-    decay, a proximal term, a linear term or the optimiser's earlier steps move entries that are not looked up; and
-    where the task has a contrastive term, which needs whole models.
+    Entry 0 stays the first, for it may be padding. The result is None in three cases:
+
+    - a feature is not such an index;
+    - weight decay, a proximal term, a linear term or the optimiser's earlier steps move entries that are not looked up;
+    - the task has a contrastive term, which needs whole models.
     """
     moved = optimizer.weight_decay or (task.moments is not None and optimizer.name != "sgd")
     if task.contrast is not None or moved:

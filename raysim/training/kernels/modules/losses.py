@@ -1,4 +1,4 @@
-"""The losses of ``raysim.training.losses`` for autograd, of each row ``[b]``.
+"""The losses of ``raysim.training.losses`` for autograd, for each row ``[b]``.
 
 Outputs are ``[b, C]``, labels ``[b]``; a real label has one output, ``C = 1``.
 """
@@ -13,17 +13,17 @@ RowLosses = Callable[[Tensor, Tensor], Tensor]
 
 
 def log_loss(outputs: Tensor, y: Tensor) -> Tensor:
-    """``-log softmax(outputs)[y]``."""
+    """Return ``-log softmax(outputs)[y]``."""
     return nn.functional.cross_entropy(outputs, y, reduction="none")
 
 
 def squared(outputs: Tensor, y: Tensor) -> Tensor:
-    """``(z - y)^2 / 2``."""
+    """Return ``(z - y)^2 / 2``."""
     return 0.5 * (outputs.squeeze(-1) - y).square()
 
 
 def absolute(outputs: Tensor, y: Tensor) -> Tensor:
-    """``|z - y|``; autograd takes 0 as its derivative at 0."""
+    """Return ``|z - y|``; autograd takes 0 as its derivative at 0."""
     return (outputs.squeeze(-1) - y).abs()
 
 

@@ -1,7 +1,7 @@
 """torch's own fused optimisers for the autograd loop, whose state can be restored and read out.
 
-They are called as functions: the classes of ``torch.optim`` look at hooks, groups and options in every step, which
-takes them as long as the step of a small network. Adam takes a fifth of the time fused.
+They are called as functions: the classes of ``torch.optim`` check hooks, groups and options in every step, which takes
+as long as the step of a small network. Fused Adam takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM
 
 
 class Solver(Protocol):
-    """An optimiser of a module's parameters; it moves those that have a gradient."""
+    """An optimiser of a module's parameters; it changes the parameters that have a gradient."""
 
     def step(self) -> None:
-        """Move the parameters by their gradients."""
+        """Update the parameters by their gradients."""
         ...
 
     def resume(self, layout: Layout, moments: Moments) -> None:
-        """Continue from ``moments``; to be called before the first step."""
+        """Continue from ``moments``; called before the first step."""
         ...
 
     def leave(self, layout: Layout, moments: Moments) -> None:
@@ -37,7 +37,7 @@ class Solver(Protocol):
 
 
 def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> Solver:
-    """torch's optimiser of that name, from a fresh start."""
+    """Return torch's optimiser of that name, with a fresh state."""
     if name == "adam":
         return Adam(parameters, rate)
     return Sgd(parameters, rate, MOMENTUM if name == "momentum" else 0.0)
@@ -52,7 +52,7 @@ class Sgd:
 
     def step(self) -> None:
         """See :class:`Solver`."""
-        # Moments are made with the first gradient, in a step of their own for all that have none yet.
+        # Moments are created with the first gradient, in a separate step for parameters without moments.
         begun = [k for k, moment in enumerate(self._first) if moment is not None]
         fresh = [k for k, moment in enumerate(self._first) if moment is None]
         for members in (begun, fresh):
@@ -138,7 +138,7 @@ def _gradients(parameters: Sequence[nn.Parameter], places: Sequence[int]) -> lis
 
 
 def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], layout: Layout) -> list[Tensor]:
-    """Copies of the parts of ``vector [P]``, each where its parameter is."""
+    """Return copies of the parts of ``vector [P]``, each on its parameter's device."""
     views = layout.split(vector).values()
     return [torch.from_numpy(view.copy()).to(p.detach()) for p, view in zip(parameters, views, strict=False)]
 
@@ -146,7 +146,7 @@ def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], lay
 def _joined(
     tensors: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], layout: Layout
 ) -> NDArray[np.floating]:
-    """One vector ``[P]``, with zeros where there is no tensor."""
+    """Return one vector ``[P]``, with zeros in place of missing tensors."""
     vector = np.zeros(layout.size, parameters[0].detach().cpu().numpy().dtype)
     for tensor, view in zip(tensors, layout.split(vector).values(), strict=False):
         if tensor is not None:

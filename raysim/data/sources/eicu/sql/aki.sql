@@ -1,5 +1,5 @@
--- Acute kidney injury of each stay: when it began (KDIGO stage 1 or more), and what the exclusions ask.
--- Results from seven days before unit admission on are looked at, none after the end of the stay or of the hours ahead.
+-- Acute kidney injury of each stay: when it began (KDIGO stage 1 or more), and what the exclusions need.
+-- Results count from seven days before unit admission to the end of the stay or of the hours ahead, whichever is first.
 WITH followed AS (
     SELECT
         stay, age, sex, weight,
@@ -13,7 +13,7 @@ results AS (
     WHERE lower(trim(labname)) = 'creatinine' AND number(labresultoffset) BETWEEN -10080 AND last
 ),
 compared AS (
-    -- Strictly before: two results of one minute say nothing of a rise.
+    -- Strictly before: two results of the same minute are no evidence of a rise.
     SELECT
         stay, minute, creatinine,
         min(creatinine) OVER (
@@ -38,7 +38,7 @@ charted AS (
     WHERE number(intakeoutputoffset) BETWEEN 1 AND last AND is_urine(cellpath, celllabel)
     GROUP BY ALL
     HAVING ml IS NOT NULL
-    -- The bladder is taken for empty at unit admission: what is charted first was made since.
+    -- The bladder is assumed empty at unit admission: all urine charted first was made after it.
     UNION ALL SELECT stay, 0, 0 FROM followed
 ),
 added AS (
@@ -54,7 +54,7 @@ spans AS (
     WINDOW six_hours_ago AS (PARTITION BY stay ORDER BY minute RANGE BETWEEN UNBOUNDED PRECEDING AND 360 PRECEDING)
 ),
 urine AS (
-    -- Beyond twelve hours charting has lapsed, which is no sign of little urine.
+    -- A gap of more than twelve hours means that charting lapsed, not that there was little urine.
     SELECT
         stay,
         count(*) AS spans,

@@ -2,7 +2,7 @@
 -- leaves -1 out. The table has no offsets: it is known at 24 hours and is not read for an earlier prediction time.
 SELECT
     stay,
-    -- A score under sedation (meds = 1) says nothing of the brain.
+    -- A score under sedation (meds = 1) is no measure of the brain.
     min(CASE WHEN number(meds) = 1 THEN NULL
         ELSE within(eyes, 1, 4) + within(motor, 1, 6) + within(verbal, 1, 5) END) AS apache_gcs,
     min(within(heartrate, 20, 300)) AS apache_heart_rate,

@@ -1,4 +1,4 @@
--- What CS-RCFL's experiment knows of a stay, see eicu_brief.py. Heart rate and score are APACHE's, of the first 24
+-- The features of a stay in CS-RCFL's experiment, see brief.py. Heart rate and score are APACHE's, of the first 24
 -- hours; medicines are ordered and due to start, or infused, by the prediction time.
 WITH given AS (
     -- One medicine has many names, by brand and dose, but one code of its ingredients (HICL).
@@ -20,7 +20,7 @@ rates AS (
     GROUP BY ALL
 ),
 scores AS (
-    -- -1 stands for a score that could not be made.
+    -- -1 means that no score could be computed.
     SELECT stay_id(patientunitstayid) AS stay, max(within(apachescore, 0, 300)) AS apache_score
     FROM apachePatientResult
     WHERE blank(apacheversion) = 'IV'

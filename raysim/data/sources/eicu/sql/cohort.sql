@@ -1,4 +1,4 @@
--- Every stay: its label, prediction time, silo and patient, and why it is left out (NULL: it stays).
+-- Every stay: its label, prediction time, silo and patient, and why it is left out (NULL: it is included).
 -- The discharge columns are read here, for the label and for when the stay ended, and nowhere else.
 WITH hospitals AS (
     -- Grouped, so that a hospital listed twice does not double its stays.
@@ -48,11 +48,11 @@ SELECT
     weight,
     CASE WHEN getvariable('task') = 'los_days' THEN ended / 1440 ELSE CAST(CASE getvariable('task')
         WHEN 'los' THEN ended > 1440
-        WHEN 'aki' THEN CASE WHEN ended IS NOT NULL THEN false END -- until aki.sql has looked
+        WHEN 'aki' THEN CASE WHEN ended IS NOT NULL THEN false END -- aki.sql sets it later
         ELSE died = 1
     END AS INTEGER) END AS label,
     -- The last minute whose rows are known: for a stay that ended first, the minute before its end, so that
-    -- what is charted at the discharge or death itself stays out.
+    -- what is charted at the discharge or death itself is left out.
     least(getvariable('minutes'), coalesce(ended - 1, getvariable('minutes'))) AS until,
     CASE
         WHEN stay IS NULL THEN 'without a stay number'

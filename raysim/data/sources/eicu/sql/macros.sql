@@ -1,5 +1,5 @@
 -- Every column of every table is read as text: a type guessed from the first rows can fail 100 million rows later.
--- These macros turn text into numbers, and what cannot be right into missing.
+-- These macros turn text into numbers, and implausible values into missing.
 
 CREATE MACRO number(x) AS TRY_CAST(x AS DOUBLE);
 
@@ -20,21 +20,21 @@ CREATE MACRO celsius(x) AS
 CREATE MACRO percent(x) AS within(CASE WHEN number(x) <= 1 THEN number(x) * 100 ELSE number(x) END, 21, 100);
 
 -- A row that was both recorded and entered by the prediction time. Offsets are minutes after unit admission;
--- greatest() passes over a missing one.
+-- greatest() ignores a missing offset.
 CREATE MACRO known(recorded, entered, until) AS greatest(number(recorded), number(entered)) <= until;
 
--- The same for what is measured or done: nothing from more than a day before unit admission.
+-- The same for measurements and procedures, without rows from more than a day before unit admission.
 CREATE MACRO recent(recorded, entered, until) AS known(recorded, entered, until) AND number(recorded) >= -1440;
 
--- 1 where any row says so, else 0.
+-- 1 where the condition is true in any row, else 0.
 CREATE MACRO flag(condition) AS CAST(coalesce(bool_or(condition), false) AS FLOAT);
 
--- Urine among what is charted as output. Labels are the hospitals' own words.
+-- Urine among the charted outputs. Labels are the hospitals' own words.
 CREATE MACRO is_urine(path, label) AS path LIKE '%|Output (ml)|%'
     AND regexp_matches(label, 'urin|urethral|foley|voided|indwelling catheter', 'i')
     AND NOT regexp_matches(label, 'count|occurrence|unmeasured|stool|irrig', 'i');
 
--- Glomerular filtration in ml/min/1.73 m², from creatinine in mg/dl: CKD-EPI 2021, which asks for no race.
+-- Glomerular filtration in ml/min/1.73 m², from creatinine in mg/dl: CKD-EPI 2021, which does not use race.
 -- L. A. Inker et al., New England Journal of Medicine 385, 2021. NULL for an unknown sex.
 CREATE MACRO egfr(creatinine, age, sex) AS CASE sex
     WHEN 'Female' THEN 142 * pow(least(creatinine / 0.7, 1), -0.241) * pow(greatest(creatinine / 0.7, 1), -1.2)

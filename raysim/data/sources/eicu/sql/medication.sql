@@ -7,7 +7,7 @@ WITH ordered AS (
     WHERE recent(drugstartoffset, drugorderoffset, until)
 ),
 infused AS (
-    -- Rates of zero are charted when an infusion is stopped or only stands ready.
+    -- Rates of zero are charted when an infusion is stopped or only prepared.
     SELECT stay, 'infusionDrug' AS origin, lower(drugname) AS drug
     FROM infusionDrug JOIN cohort ON stay_id(patientunitstayid) = stay
     WHERE recent(infusionoffset, infusionoffset, until)

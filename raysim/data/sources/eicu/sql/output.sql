@@ -1,4 +1,4 @@
--- Urine, in ml per hour from unit admission to the prediction time, so that a stay that ended early is not taken for
+-- Urine, in ml per hour from unit admission to the prediction time, so that a stay that ended early does not look like
 -- one with little urine.
 WITH urine AS (
     SELECT stay, until, within(cellvaluenumeric, 0, 5000) AS ml

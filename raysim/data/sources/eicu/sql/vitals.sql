@@ -65,7 +65,7 @@ examined AS (
             OR physicalexampath LIKE '%/Neurologic/GCS/%')
 ),
 exam_signs AS (
-    -- Current, lowest and highest of a sign are three readings of it.
+    -- Current, lowest and highest value of a vital sign count as three readings.
     SELECT
         stay,
         'physicalExam' AS origin,
@@ -78,7 +78,7 @@ exam_signs AS (
     FROM examined
 ),
 exam_scores AS (
-    -- Eyes, motor and verbal are scored apart; a sum needs all three.
+    -- Eyes, motor and verbal are scored separately; a sum needs all three.
     SELECT
         stay,
         'physicalExam scores' AS origin,
