@@ -250,8 +250,8 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(
-            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise is "
-            "sought; take one that is, or give noise_multiplier in its place"
+            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise can "
+            "be calibrated; take one that is, or give noise_multiplier in its place"
         )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet

@@ -88,7 +88,7 @@ class ProgramNoise(Step):
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         raise ConfigError(
             f"privacy.unit: {self._section.unit} cannot be guaranteed, for strategy '{self._job.name}' trains models "
-            "beside its client programs; choose another strategy or leave privacy out"
+            "in addition to client programs; choose another strategy or leave privacy out"
         )
 
     def called(self, round: int, call: Call, number: int, name: str) -> ProgramRelease:

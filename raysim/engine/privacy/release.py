@@ -133,7 +133,7 @@ def check_sent(problem: LocalProblem, name: str) -> None:
         return
     reasons = {
         "sends each update by itself": sent.single,
-        "tells hospitals' losses": sent.losses,
+        "sends hospitals' losses": sent.losses,
         "sends whole models": sent.what == "parameters",
         "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
         "trains on groups of patients": problem.groups is not None,
@@ -154,7 +154,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         return
     reasons = {
         "trains before the problem whose result it sends": problem.upload is None,
-        "tells hospitals' losses": sent.losses,
+        "sends hospitals' losses": sent.losses,
         "trains on groups of patients": problem.groups is not None,
         # A model made only by noisy steps is as private as the update.
         "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
