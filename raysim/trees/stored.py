@@ -13,7 +13,8 @@ threshold   ``[T, I]``    the largest number that goes left; ``3.4e38``: all num
 missing     ``[T, I]``    1 if missing values go left
 levels      ``[T, I, w]``  the set of categories that go left, 16 per number; omitted without categories
 value       ``[T, N, 2]``  the value of a leaf, in two parts
-gain        ``[T, I]``    the gain of a split; ``hessian``, ``rows`` ``[T, N]``: sums over a node's training rows
+gain        ``[T, I]``    the gain of a split; ``hessian``, ``rows`` ``[T, N]``: sums over a node's training rows.
+                          All three are 0 for trees with random splits, which have none
 ==========  ============  =============================================================================================
 
 A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision, except gains
