@@ -80,5 +80,5 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """Return the models of ``serve`` that exist between rounds: hospitals' own models only if hospitals have stored any."""
+    """Return the models of ``serve`` that exist between rounds: hospitals' own models only once stored."""
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}
