@@ -223,7 +223,7 @@ class SecureSums(Step):
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes that each of ``hospitals`` sends for a set-up sum of ``scalars``, and all bytes sent down."""
+        """Return the bytes that each of ``hospitals`` sends for a set-up sum of ``scalars``, and all sent down."""
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
