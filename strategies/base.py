@@ -1,13 +1,17 @@
-"""The interface of a strategy: what each hospital minimises and how the server combines what comes back.
+"""The interface of a strategy: what each hospital minimises, and how the server combines the results.
 
 A strategy is a frozen dataclass. Its fields are its hyper-parameters, its methods are pure, and what it carries from
-round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round`` once
-a round, and ``personalize`` after the last; ``serve`` says which model each hospital uses. The default of ``round`` is
+round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round`` once a
+round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The default of ``round`` is
 the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default, and the defaults
-together are federated averaging. The module :mod:`raysim.strategies.problem` defines what hospitals minimise and what
-comes back, :mod:`raysim.strategies.programs` what else a strategy may let them compute,
-:mod:`raysim.strategies.questions` what the server may ask hospitals, and :mod:`raysim.strategies.view` the arguments
-that a strategy receives.
+together are federated averaging.
+
+Other modules of the interface:
+
+- :mod:`raysim.strategies.problem`: what hospitals minimise, and what they send back.
+- :mod:`raysim.strategies.programs`: what else a strategy may let hospitals compute.
+- :mod:`raysim.strategies.questions`: what the server may ask hospitals.
+- :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.

@@ -95,7 +95,7 @@ def _blaming_its_author(what: str) -> Iterator[None]:
         yield
     except TypeError as error:
         raise ConfigError(
-            f"checkpoint: {what} cannot be kept, {error}; use arrays, numbers, text and tuples, lists "
+            f"checkpoint: {what} cannot be stored, {error}; use arrays, numbers, text and tuples, lists "
             "and dicts of them, or set checkpoint.every=0"
         ) from None
 

@@ -219,15 +219,16 @@ def paired_interval(
     for first in range(0, draws, step):
         block = total[first : first + step]
         times = _times(rng, len(block), hospitals)
-        defines = times @ counted.T.astype(np.float64)  # drawn hospitals that each seed defines, [R, S]
+        # Drawn hospitals that each seed defines, [S, R].
+        defines = counted.astype(np.float64) @ times.astype(np.float64)
         with np.errstate(invalid="ignore"):  # a draw without any hospital that a seed defines is 0 / 0, and left out
-            for p, q, v, there, among in zip(left, right, rows, counted, defines.T, strict=True):
+            for p, q, v, there, among in zip(left, right, rows, counted, defines, strict=True):
                 columns = np.flatnonzero(there)
                 if figure == "worst_decile":
-                    worst = np.ceil(among / 10)
+                    worst = np.ceil(among / 10).astype(np.int32)
                     block += _drawn_lowest(p, columns, times, worst) - _drawn_lowest(q, columns, times, worst)
                 else:
-                    drawn_here, p, q, v = times[:, columns], p[columns], q[columns], v[columns]
+                    drawn_here, p, q, v = times[columns].T.astype(np.float64), p[columns], q[columns], v[columns]
                     block += (drawn_here @ (v * (p - q))) / (drawn_here @ v)
     differences = total[np.isfinite(total)] / len(left)
     if not len(differences):
@@ -236,23 +237,30 @@ def paired_interval(
     return float(low), float(high)
 
 
-def _times(rng: np.random.Generator, draws: int, hospitals: int) -> Floats:
-    """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[draws, hospitals]``."""
-    drawn = rng.integers(hospitals, size=(draws, hospitals)) + hospitals * np.arange(draws)[:, None]
-    return np.bincount(drawn.ravel(), minlength=draws * hospitals).reshape(draws, hospitals).astype(np.float64)
+def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.int32]:
+    """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[hospitals, draws]``.
+
+    Samples are side by side in memory, so that sums over hospitals are of all samples at once.
+    """
+    places = rng.integers(hospitals, size=(draws, hospitals))
+    places *= draws
+    places += np.arange(draws)[:, None]
+    return np.bincount(places.ravel(), minlength=hospitals * draws).reshape(hospitals, draws).astype(np.int32)
 
 
-def _drawn_lowest(values: Floats, columns: NDArray[np.int64], times: Floats, count: Floats) -> Floats:
+def _drawn_lowest(
+    values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
+) -> Floats:
     """Return the mean of the ``count [R]`` lowest of ``values [H]`` in each sample ``r``, ``[R]``.
 
-    Hospital ``h`` of ``columns`` counts ``times[r, h]`` times. Values are sorted once: a sample's lowest are the first
+    Hospital ``h`` of ``columns`` counts ``times[h, r]`` times. Values are sorted once: a sample's lowest are the first
     ``count`` copies along the sorted values, which belong to the first few hospitals.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS
-    copies = np.cumsum(times[:, order[:wide]], axis=1)
-    while wide < len(order) and (copies[:, -1] < count).any():
+    copies = np.cumsum(times[order[:wide]], axis=0, dtype=np.int32)
+    while wide < len(order) and (copies[-1] < count).any():
         wide *= 2
-        copies = np.cumsum(times[:, order[:wide]], axis=1)
-    taken = np.diff(np.minimum(copies, count[:, None]), axis=1, prepend=0.0)
-    return (taken @ values[order[:wide]]) / count
+        copies = np.cumsum(times[order[:wide]], axis=0, dtype=np.int32)
+    taken = np.diff(np.minimum(copies, count), axis=0, prepend=np.int32(0)).astype(np.float64)
+    return (taken.T @ values[order[:wide]]) / count

@@ -1,1 +1,1 @@
-"""Where modules are found, exits, and compute threads."""
+"""Imports of user modules, exits, and compute threads."""

@@ -48,7 +48,7 @@ def by_path(path: str) -> Any:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None
     if not hasattr(module, name):
-        # Another module may have the name of the user's; its path tells.
+        # Another module may have the same name as the user's; the error shows its path.
         file = getattr(module, "__file__", None) or "Python itself"
         reason = f"module '{module_name}' in {file} has no '{name}'"
         raise ValueError(f"'{path}' cannot be imported ({reason}); check the names of the module and in it")
@@ -66,7 +66,7 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     here = os.getcwd()
     before = _standing, _strange
     _standing, _strange = (here,), tuple(place for place in strange if place.absolute() != Path(here))
-    # An empty entry, as in a notebook, means the working directory of the moment.
+    # An empty entry, as in a notebook, means the current working directory.
     relative = {os.path.abspath(entry): entry for entry in sys.path if not os.path.isabs(entry)}
     sys.path[:] = [os.path.abspath(entry) for entry in sys.path]
     try:

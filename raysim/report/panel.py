@@ -77,7 +77,7 @@ class Panel:
     present: NDArray[np.bool_]
     """Whether the table has a row for the model, seed and hospital, ``[K, S, H]``."""
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
-    """The sums ``[H, B]`` that hospitals sent, by the indices of model (``K``) and seed (``S``); may be incomplete."""
+    """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
     alike: Mapping[tuple[int, int, int], Alike]
     """By model, model with fewer rows, and seed: the first model evaluated on the rows of the second."""
     names: tuple[str, ...] = ()

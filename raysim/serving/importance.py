@@ -83,7 +83,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
     """Return one row per column, the most important first: ``column, importance, low, high, hospitals``.
 
     - ``importance``: the fall of AUROC (for real labels, the rise of the absolute error), with its interval.
-    - ``gain``: for trees, the column's share of the gain of all splits.
+    - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
     - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution to
       it.
     """
@@ -191,17 +191,22 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
     """Return each feature's share of the gain of all splits, ``[F]``, as the mean over rows; None unless the model is
-    trees."""
+    trees.
+
+    Trees without a split, and trees with random splits, have no share. NaN: no row has trees with a share.
+    """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):
         return None
-    total = np.zeros(rows.X.shape[1])
+    total, counted = np.zeros(rows.X.shape[1]), 0
     for part, theta in vectors:
         forest = predictor.model.forest(theta)
         split = forest.column >= 0
         gain = np.bincount(forest.column[split], forest.gain[split], minlength=len(total))
-        total += (part.stop - part.start) * gain / max(gain.sum(), np.finfo(np.float64).tiny)
-    return total / len(rows.X)
+        if gain.sum() > 0:
+            total += (part.stop - part.start) * gain / gain.sum()
+            counted += part.stop - part.start
+    return total / counted if counted else np.full_like(total, np.nan)
 
 
 def _spreads(predictor: Predictor, rows: Evaluated) -> Floats | None:

@@ -59,7 +59,7 @@ def build_model(
         )
         check_size(bound.layout.size, options)
         return bound
-    # A module's class exists only if torch has been imported: no need to import it for this question.
+    # A module's class exists only if torch has been imported, so this check need not import it.
     if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):
         from raysim.training.kernels.modules.generic import bind_module
 

@@ -76,7 +76,8 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
     parts, last = [np.empty(0, np.int64)], -1
     while last < tosses - 1:
         gaps = coins.geometric(rate, int((tosses - 1 - last) * rate) + 8)
-        # All gaps beyond the last toss mean the same. numpy gives 0 once in 2^53, where the least gap is 1.
+        # All gaps beyond the last trial are equivalent. The least gap is 1, but numpy returns 0 once in 2^53
+        # draws.
         parts.append(last + np.cumsum(np.clip(gaps, 1, tosses + 1)))
         last = int(parts[-1][-1])
     at = np.concatenate(parts)

@@ -81,7 +81,7 @@ def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
     columns, first, entries = np.unique(asked.column, return_index=True, return_counts=True)
     for column, start, count in zip(columns.tolist(), first.tolist(), entries.tolist(), strict=True):
         mine = slice(start, start + count)
-        # Where the values of each prefix begin, and of the one behind it. None is as large as what stands for missing.
+        # Where the values of each prefix, and of the next prefix, begin. No number is as large as MISSING.
         bounds = np.append(begin[mine], (asked.prefix[mine][:, None] + 1) << (32 - asked.bits), axis=1)
         at = np.searchsorted(ranks[column], np.minimum(bounds, MISSING).astype(np.uint32))
         made[mine] = np.diff(at, axis=1)
@@ -97,14 +97,14 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
     bits = 32 if exact else 16
     first = yield Prefixes(columns, np.zeros_like(columns), 0)
     total = first.sum(axis=1)
-    # The rank of the k-th quantile, counted from 1; a column without values has none.
+    # The rank of quantile k, counted from 1; a column without values has no ranks.
     ranks = -(-np.arange(1, bins)[None, :] * total[:, None] // bins)
     low, upto = yield from _at_ranks(columns, ranks, total, first, bits)
     high, _ = yield from _at_ranks(columns, upto + 1, total, first, bits)
     found = {}
     for j, column in enumerate(columns.tolist()):
         inner = (ranks[j] >= 1) & (upto[j] < total[j])
-        # The largest number that begins like the one, and the least that begins like the other.
+        # The largest number with the lower prefix, and the least number with the higher prefix.
         below = unordered(((low[j, inner] + 1) << (32 - bits)) - 1)
         above = unordered(high[j, inner] << (32 - bits))
         found[column] = np.unique((below + above) / 2)
@@ -114,15 +114,14 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return the prefix of ``bits`` bits of the value at each rank ``[F, R]`` (from 1), and how many values are not
-    above it.
+    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of its value, and a count of values.
 
-    The number counts the values that have that prefix or a lower one. Results for ranks outside 1 to ``total [F]`` are
+    The count is of the values with that prefix or a lower one. Results for ranks outside 1 to ``total [F]`` are
     meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)
-    # A rank outside is asked for as the nearest inside, which costs no further count.
+    # A rank outside is replaced by the nearest rank inside, which needs no further count.
     rest = np.clip(ranks, 1, np.maximum(total, 1)[:, None]).ravel()
     prefix, below, counted, entry = np.zeros(F * R, np.int64), np.zeros(F * R, np.int64), first, which
     for done in range(0, bits, STEP):

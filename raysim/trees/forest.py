@@ -84,7 +84,7 @@ class Forest:
         joined: dict[str, Any] = {}
         for name in OF_TREES:
             before = getattr(self, name)
-            # Trees may be less deep than there is room for: their nodes are the first.
+            # Trees may be less deep than the arrays allow: their nodes come first.
             further = np.full((len(trees), *before.shape[1:]), -1 if name == "column" else 0, before.dtype)
             for t, part in enumerate(parts):
                 further[t, : len(part[name])] = part[name]
@@ -176,7 +176,7 @@ def _stored(tree: Grown, bins: Bins, words: int) -> dict[str, NDArray[Any]]:
         "levels": levels,
         "value": tree.value,
         "gain": tree.gain,
-        # In single precision, as a run may store them: sums and gains inform, and score nothing.
+        # Sums are rounded to single precision, as a run may store them: no score depends on sums or gains.
         "hessian": (tree.sums[:, 1] / GRID).astype(np.float32).astype(np.float64),
         "rows": tree.sums[:, 2],
     }

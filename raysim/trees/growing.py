@@ -127,7 +127,8 @@ def grow(
         known = dict(zip(asked, received, strict=True))
         if not depth:
             for (k, _), histogram in known.items():
-                # Every row has one bin of the first column.
+                # Every row is in one bin of the first column, so that column's bins add up to all
+                # rows.
                 trees[k].sums[0] = histogram[: int(bins.sizes[0]) + 1].sum(axis=0)
         for k, node in asked:
             if node:
@@ -147,7 +148,7 @@ def grow(
                 tree.column[node], tree.bin[node], tree.gain[node] = split.column, split.bin, split.gain
                 tree.left[node, : len(split.left)] = split.left
                 tree.sums[2 * node + 1 : 2 * node + 3] = split.sums
-                # A node with fewer rows than two sides need has no split.
+                # A node with too few rows for two sides is not split.
                 if split.sums[:, 2].max() >= 2 * settings.min_rows:
                     smaller = int(split.sums[0, 2] > split.sums[1, 2])
                     asked.append((k, 2 * node + 1 + smaller))

@@ -45,9 +45,9 @@ class Split:
 def best_splits(
     histograms: Floats, totals: Floats, bins: Bins, settings: TreeSettings, columns: NDArray[np.bool_] | None = None
 ) -> list[Split | None]:
-    """Return the best split of each of ``m`` nodes, or None, given ``histograms [m, W, 3]`` and the nodes' ``totals [m,
-    3]``.
+    """Return the best split of each of ``m`` nodes; None for a node that should not be split.
 
+    ``histograms [m, W, 3]``: the nodes' sums by bin. ``totals [m, 3]``: the nodes' sums over all their rows.
     ``columns [F]``: the columns that splits may use; None: all.
     """
     units = np.array([1 / GRID, 1 / GRID, 1.0])
@@ -56,7 +56,7 @@ def best_splits(
     if order is not None:
         values = np.take_along_axis(values, order[None], axis=3)
     whole = (totals * units).T[:, :, None, None]
-    # Sums of the left side, [3, m, F, B], where missing rows go right; those of the columns that have some, where left.
+    # Sums of the left side, [3, m, F, B], with missing rows on the right; below, with missing rows on the left.
     low = np.cumsum(values, axis=3)
     gains = _gains(low, whole, settings)
     some = (missing[2] > 0).any(axis=0)
@@ -85,8 +85,10 @@ def best_splits(
 
 
 def _padded(sums: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Return sums by column and bin ``[3, m, F, B]``, 0 beyond a column's bins, and sums of missing values ``[3, m,
-    F]``."""
+    """Return sums by column and bin ``[3, m, F, B]``, and sums of missing values ``[3, m, F]``.
+
+    Sums beyond a column's bins are 0.
+    """
     B = int(bins.sizes.max())
     inside = np.arange(B) < bins.sizes[:, None]
     at = np.where(inside, bins.first[:, None] + np.arange(B), 0)
@@ -124,7 +126,7 @@ def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
     right = whole - left
     children = _score(left[0], left[1], settings.l2) + _score(right[0], right[1], settings.l2)
     gains: Floats = children - _score(whole[0], whole[1], settings.l2)
-    # What is left of children that are as their parent is rounding.
+    # If the children equal their parent, the remaining gain is rounding error.
     gains[(gains <= ALIKE * children) | (np.minimum(left[2], right[2]) < settings.min_rows)] = -np.inf
     return gains
 
@@ -142,9 +144,10 @@ def _allowed(
     if any(bins.levels):
         last = np.where(np.array(bins.levels) > 0, (values > 0).sum(axis=2) - 1, last)
     at = np.arange(low.shape[2])
-    # "Missing against the rest" is the last candidate alone: others have values on both sides.
+    # Only the last candidate is "missing against the rest": all others have values on both sides.
     before = (at < last[:, :, None]) & (low > 0) & (low < low[:, :, -1:])
-    # Without missing rows both directions are alike: the larger side by count takes later ones, left if equal.
+    # Without missing rows both directions are equal: later missing values go to the side with more rows, left if
+    # equal.
     larger_left = low >= whole[:, None, None] - low
     allowed = np.stack([before & (has_missing | larger_left), before & (has_missing | ~larger_left)])
     if has_missing.any():

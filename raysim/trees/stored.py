@@ -1,23 +1,24 @@
 """Trees as a flat vector of parameters, which is how a model is stored.
 
-It is cut into these tensors (:class:`Shape`), where T trees stand one behind the other (of more than two classes, tree
-``t`` is of class ``t mod K``), each with room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i`` has
-the children ``2 i + 1`` (left) and ``2 i + 2``.
+The vector consists of the tensors below (:class:`Shape`), with T trees in order (for more than two classes, tree ``t``
+belongs to class ``t mod K``). Each tree has room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i``
+has the children ``2 i + 1`` (left) and ``2 i + 2``.
 
 ==========  ============  =============================================================================================
-count       ``[1]``       how many trees there are; behind them all is 0
-scale       ``[1]``       margins are times ``2^scale``: 0 but for labels that are numbers
-base        ``[K, 2]``    the margins before the first tree, as two parts
-column      ``[T, I]``    the column that a node is split by, counted from 1; 0: it is not split
-threshold   ``[T, I]``    a number goes left up to here; ``3.4e38``: all do
-missing     ``[T, I]``    1 where missing values go left
-levels      ``[T, I, w]``  of categories the sets that go left, 16 levels a number; left out without categories
-value       ``[T, N, 2]``  the value of a leaf, as two parts
-gain        ``[T, I]``    of a split; ``hessian`` and ``rows`` ``[T, N]``: sums over the training rows of a node
+count       ``[1]``       the number of trees; all entries after the last tree are 0
+scale       ``[1]``       margins are multiplied by ``2^scale``; 0 except for numeric labels
+base        ``[K, 2]``    the margins before the first tree, in two parts
+column      ``[T, I]``    the column that splits a node, counted from 1; 0: the node is not split
+threshold   ``[T, I]``    the largest number that goes left; ``3.4e38``: all numbers go left
+missing     ``[T, I]``    1 if missing values go left
+levels      ``[T, I, w]``  the set of categories that go left, 16 per number; omitted without categories
+value       ``[T, N, 2]``  the value of a leaf, in two parts
+gain        ``[T, I]``    the gain of a split; ``hessian``, ``rows`` ``[T, N]``: sums over a node's training rows.
+                          All three are 0 for trees with random splits, which have none
 ==========  ============  =============================================================================================
 
-A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision but gains and
-sums, which score nothing. A vector of zeros has no tree, and the margin 0 for each row.
+A number in two parts is ``(high * 2^24 + low) * 2^-40``. All entries are exact in single precision, except gains
+and sums, which no score depends on. A vector of zeros means no trees, and margin 0 for each row.
 """
 
 from __future__ import annotations

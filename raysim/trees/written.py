@@ -16,7 +16,7 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
     Leaves have a ``value``, which is added to the margin of ``class`` (0 if there is one margin). Other nodes have a
     ``column``, and either ``at_most`` (null: infinite) or ``levels``: the values that go ``left``. All others go
-    ``right``.
+    ``right``. For trees with random splits ``gain``, ``rows`` and ``hessian`` are null: they are unknown.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {
@@ -42,7 +42,12 @@ def _nodes(forest: Forest, tree: int) -> list[int]:
 
 
 def _node(forest: Forest, t: int, node: int, unit: float) -> dict[str, Any]:
-    known = {"node": node, "rows": int(forest.rows[t, node]), "hessian": float(forest.hessian[t, node])}
+    summed = forest.rows[t, 0] > 0
+    known = {
+        "node": node,
+        "rows": int(forest.rows[t, node]) if summed else None,
+        "hessian": float(forest.hessian[t, node]) if summed else None,
+    }
     if node >= forest.column.shape[1] or forest.column[t, node] < 0:
         return known | {"value": int(forest.value[t, node]) * unit}
     column = int(forest.column[t, node])
@@ -52,5 +57,6 @@ def _node(forest: Forest, t: int, node: int, unit: float) -> dict[str, Any]:
     else:
         at = float(forest.threshold[t, node])
         by = {"at_most": at if math.isfinite(at) else None}
-    sides = {"missing": "left" if forest.missing_left[t, node] else "right", "gain": float(forest.gain[t, node])}
+    gain = float(forest.gain[t, node]) or None
+    sides = {"missing": "left" if forest.missing_left[t, node] else "right", "gain": gain}
     return known | {"column": column} | by | sides | {"left": 2 * node + 1, "right": 2 * node + 2}

@@ -1,4 +1,4 @@
-"""One model for each cluster of patients, which every hospital trains on those of its rows that are in the cluster.
+"""One model for each cluster of patients: every hospital trains it on its rows in the cluster.
 
 This is the common part of FedGMC, CBFL and k-FED after they have found clusters (FedGMC, Algorithm 2). Row ``1 + g`` of
 the models is the model of cluster ``g``, and row 0 is their mean by training rows. Hospital i has ``n_ig`` rows in

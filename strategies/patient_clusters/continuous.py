@@ -1,7 +1,7 @@
 """The features that patients are clustered by: value columns, and usually only those that are not binary.
 
 All hospitals must agree on which columns are binary. Therefore every hospital sends one bit for each column: whether it
-has more than two different values in it. A column is continuous if this is the case at some hospital.
+has more than two different values in it. A column is continuous if some hospital does.
 """
 
 from __future__ import annotations

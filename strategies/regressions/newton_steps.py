@@ -1,4 +1,4 @@
-"""Newton's method on sums: the server's computation after each answer, for sums of any origin.
+"""Newton's method on sums: the server's computation after each answer.
 
 The method is pure: :meth:`Fit.heard` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A federated
 fit gets the sums from hospitals, :func:`fitted` from local rows. The penalty is ``ridge / 2 |beta|^2`` without the

@@ -9,8 +9,8 @@ the smaller id. If m is at least d, all candidates take part, as in public imple
 number), and no losses are sent. The paper averages a cohort uniformly: combine with
 ``{name: fedavg, weights: uniform}``.
 
-Traffic in addition to the strategy's: P down and one scalar up for each of the d candidates; participants train from
-the model that they then have.
+Traffic in addition to the strategy's: P down and one scalar up for each of the d candidates; participants then already
+have the model, and train from it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ In each round, a uniform sample of hospitals sends its mean training losses. Eac
 has rows. The quantile of order θ of these losses is the smallest loss that a participant may have. θ = 0 is uniform
 sampling, and no losses are sent.
 
-Traffic in addition to the strategy's: P down and one scalar up for each hospital of the sample; participants train from
-the model that they then have.
+Traffic in addition to the strategy's: P down and one scalar up for each hospital of the sample; participants then
+already have the model, and train from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.strategies.selections.sampling import Uniform, check_size
 class Superquantile(Selection):
     """Client sampling of the hospitals with losses in the upper tail (Superquantile).
 
-    The sample is that of :class:`raysim.strategies.selections.sampling.Uniform`.
+    The sample is a sample of :class:`raysim.strategies.selections.sampling.Uniform`.
     """
 
     level: float = 0.5

@@ -39,7 +39,7 @@ class LabelCounts:
 
 
 class LabelSums(LabelCounts):
-    """Label counts of which the server learns only the sum over hospitals: noisy counts are not clipped at 0."""
+    """Label counts of which the server learns only the sum over hospitals. Noisy counts are not clipped at 0."""
 
     def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
         return sums

@@ -101,7 +101,7 @@ def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], N
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return a mask ``[F]`` of the columns that may split the ``tree``-th trees; None: all."""
+    """Return a mask ``[F]`` of the columns that may split the trees of boosting step ``tree``; None: all."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:
@@ -117,7 +117,10 @@ def rows_key(view: FederationView) -> int:
 
 
 def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
-    """Return a mask of the rows, with ``numbers() [n]``, that the ``tree``-th trees are grown on; None: all."""
+    """Return a mask ``[n]`` of the rows that the trees of boosting step ``tree`` are grown on; None: all.
+
+    ``numbers()`` returns the rows' numbers, ``[n]``.
+    """
     share = task.settings.row_share
     return None if share >= 1 else hashed(key, tree, numbers()) < share
 

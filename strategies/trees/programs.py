@@ -88,7 +88,7 @@ class LabelSums(Program):
 
 @dataclass(frozen=True, eq=False)
 class Histograms(Program):
-    """The histograms of a level of the ``tree``-th K trees, for ``nodes [m]`` of the trees ``which [m]``.
+    """The histograms of a level of boosting step ``tree``, for ``nodes [m]`` of its trees ``which [m]``.
 
     The call for the first level also sends the trees of the previous round, whose values each hospital adds to its
     stored margins. Before the first tree a row's margin is ``base [K]``. The hospital receives the splits so far of the

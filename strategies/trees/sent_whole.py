@@ -36,7 +36,7 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 
 @dataclass(frozen=True, eq=False)
 class NextTrees(Program):
-    """K more trees that a hospital grows on its own rows after the received trees, and sends."""
+    """K more trees, which a hospital grows on its own rows to extend the received trees, and then sends."""
 
     task: TreeTask
     edges: tuple[Floats, ...]

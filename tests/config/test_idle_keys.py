@@ -66,7 +66,7 @@ GUARANTEE: dict[str, Any] = {"unit": "hospital", "epsilon": 2, "delta": 0.01}
             {"privacy": {"epsilon": 2, "unit": "patient", "statistics": {"metric": {}, "metrics": {}}}},
             "privacy.statistics: 'metrics' is there twice, with and without an s",
         ),
-        ({"privacy": GUARANTEE, "evaluation": {"importance": 2}}, "evaluation.importance: 2 tells values of columns"),
+        ({"privacy": GUARANTEE, "evaluation": {"importance": 2}}, "evaluation.importance: 2 reveals values of columns"),
     ],
 )
 def test_what_has_no_effect_is_refused(section: dict[str, Any], line: str, tmp_path: Path):

@@ -228,7 +228,7 @@ def test_a_trusted_hospital_is_not_bad(federation):
     [
         ("fedsoft", "aggregation.name: strategy .* sends whole models"),
         ("qfedavg", "aggregation.name: strategy .* averages single updates in a way of its own"),
-        ("scaffold", "aggregation.name: strategy .* also averages what goes beside updates .variate."),
+        ("scaffold", "aggregation.name: strategy .* also averages further numbers .variate."),
     ],
 )
 def test_strategies_that_no_rule_fits(federation, strategy, message):
@@ -240,8 +240,8 @@ def test_what_a_rule_does_not_bear_is_said():
     bad, rule = AdversarySection(share=0.5), AggregationSection(name="krum", assumed=0.5)
     said = warnings(bad, rule, 10)
     assert said == [
-        f"warning: {key}: 5 of 10 hospitals are more than 'krum' bears, which needs at least 2f + 3 hospitals for f "
-        "bad ones"
+        f"warning: {key}: 5 of 10 hospitals are more than 'krum' tolerates, which needs at least 2f + 3 hospitals for "
+        "f bad ones"
         for key in ("adversary.share", "aggregation.assumed")
     ]
     assert warnings(AdversarySection(share=0.2), AggregationSection(name="median", assumed=0.2), 10) == []

@@ -81,7 +81,7 @@ def test_what_no_bound_goes_with_is_refused(federation):
     with pytest.raises(ConfigError, match=r"aggregation.name: 'norm_bound' .* privacy.mode: pooled"):
         bounded(federation, FedAvg(), privacy=PrivacySection(unit="patient", noise_multiplier=1.0, delta=1e-4))
     with pytest.raises(
-        ConfigError, match=r"aggregation.name: strategy 'Scaffold' also averages what goes beside updates .variate."
+        ConfigError, match=r"aggregation.name: strategy 'Scaffold' also averages further numbers .variate."
     ):
         run(federation, bounded(federation, Scaffold(), secure=SecureSection()), 1)
     mixed = AggregationSection(name="norm_bound", before="nnm")

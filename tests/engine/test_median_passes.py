@@ -165,7 +165,7 @@ def test_each_pass_is_counted_and_a_run_goes_on(federation):
 
 
 def test_what_no_passes_go_with_is_refused(federation):
-    with pytest.raises(ConfigError, match=r"'QFedAvg' also averages what goes beside updates .steepness."):
+    with pytest.raises(ConfigError, match=r"'QFedAvg' also averages further numbers .steepness."):
         run(federation, median(federation, QFedAvg()), 1)
     mixed = AggregationSection(name="geometric_median", before="nnm")
     with pytest.raises(ConfigError, match=r"hides single updates, which aggregation.name: 'geometric_median' needs"):

@@ -71,5 +71,7 @@ class TrainsBeside(Strategy):
 
 
 def test_models_that_are_trained_beside_noisy_sums_are_refused(federation: Federation) -> None:
-    with pytest.raises(ConfigError, match=r"^privacy.unit: example cannot .* trains models beside its client programs"):
+    with pytest.raises(
+        ConfigError, match=r"^privacy.unit: example cannot .* trains models in addition to client programs"
+    ):
         run(federation, private(federation, TrainsBeside()), 1)

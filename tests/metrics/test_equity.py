@@ -230,11 +230,11 @@ def test_paired_interval_leaves_out_seeds_that_are_undefined_everywhere() -> Non
 
 def test_the_lowest_of_a_draw_may_be_any_of_its_hospitals() -> None:
     """A draw of the highest hospitals alone, among many: more than the lowest few columns are looked at."""
-    values, times = np.random.default_rng(2).permutation(400) / 400, np.zeros((2, 400))
+    values, times = np.random.default_rng(2).permutation(400) / 400, np.zeros((400, 2), np.int32)
     order = np.argsort(values)
-    times[0, order[-20:]] = 20  # 400 copies, of which the lowest 40 are two hospitals' 20 each
-    times[1, order[:40]] = 10  # the lowest four hospitals
-    lowest = raysim.metrics.equity._drawn_lowest(values, np.arange(400), times, np.array([40.0, 40.0]))
+    times[order[-20:], 0] = 20  # 400 copies, of which the lowest 40 are two hospitals' 20 each
+    times[order[:40], 1] = 10  # the lowest four hospitals
+    lowest = raysim.metrics.equity._drawn_lowest(values, np.arange(400), times, np.array([40, 40], np.int32))
     assert lowest == pytest.approx([values[order[380:382]].mean(), values[order[:4]].mean()])
 
 

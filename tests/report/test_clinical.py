@@ -93,16 +93,19 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
     assert dict(made["hospitals"][2]["facts"])["Calibration error (ECE)"] == "undefined: fewer than 100 rows"
 
 
-@pytest.mark.parametrize("name", ["Saint Mary's", "=1+1", "north, south", 'the "old" one', "a\rb", "x\u2028y"])
+@pytest.mark.parametrize(
+    "name", ["Saint Mary's", "=1+1", "north, south", 'the "old" one', "a\rb", "x\u2028y", "NA", "007"]
+)
 def test_rows_of_a_hospital_are_read_whatever_it_is_called(name: str, tmp_path: Path):
     table = pd.DataFrame(
         {"hospital": ["", name, "other", name], "model": ["m", "m", "m", "n"], "figure": "ppv", "at": [0.5, 0.25, 1, 2]}
     )
     write_csv(table, tmp_path / "table.csv")
-    rows = clinical_rows.read_rows(tmp_path / "table.csv", hospital={name}, model={"m", "k"})
+    rows = clinical_rows.read_rows([tmp_path / "table.csv"], hospital={name}, model={"m", "k"})
     assert rows.to_dict("records") == [{"hospital": name, "model": "m", "figure": "ppv", "at": 0.25}]
-    assert len(clinical_rows.read_rows(tmp_path / "table.csv", hospital={""})) == 1
-    assert len(clinical_rows.read_rows(tmp_path / "table.csv", figure={"ppv"})) == 4
+    assert len(clinical_rows.read_rows([tmp_path / "table.csv"], hospital={""})) == 1
+    assert len(clinical_rows.read_rows([tmp_path / "table.csv"], figure={"ppv"})) == 4
+    assert clinical_rows.read_rows([tmp_path / "table.csv"] * 2, model={"n"})["at"].tolist() == [2, 2]
 
 
 def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 from raysim.config import plugins, reading
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
+from raysim.serving.export import export
 from raysim.serving.importance import Evaluated, columns_of, dependence, importances
 from raysim.serving.predictor import Predictor
 from raysim.statistics.differences.paired import paired
@@ -88,6 +90,29 @@ def test_trees_have_gains_and_columns_that_they_do_not_use_have_none(opened: Any
     assert table["gain"].idxmax() == table["importance"].idxmax() == "severity"
     curve = dependence(predictor, federation, "test", ["severity"])["mean"]
     assert curve.iloc[-1] > curve.iloc[0]
+
+
+def test_drawn_splits_have_no_gain(place: Path, opened: Any, tmp_path: Path) -> None:
+    """Neither do they have sums over rows: all are empty in files, and not 0."""
+    data = {
+        "source": "table",
+        "path": str(place / "stays.csv"),
+        "silo": "hospital",
+        "label": "died",
+        "drop": ["stage", "cost", "age", "ventilated", "gcs", "sex"],
+        "split": {"column": "part"},
+        "preprocessing": "declared",
+        "ranges": {"severity": [-4, 4, None], "unit": ["MICU", "NICU", "SICU", "ZICU", None]},
+    }
+    predictor, federation = opened({"name": "random_trees", "label": "drawn"}, data=data, **TREES)
+    table = importances(predictor, federation, "test", 1, 0)
+    assert table["gain"].isna().all()
+    assert table["importance"].notna().all()
+    export(predictor, tmp_path / "json", "json", None, None)
+    _, *trees = json.loads((tmp_path / "json" / "model.json").read_text())["trees"]
+    nodes = [node for tree in trees for node in tree["nodes"]]
+    assert {node["rows"] for node in nodes} == {node["hessian"] for node in nodes} == {None}
+    assert [node["gain"] for node in nodes if "left" in node] == [None] * 3 * 5
 
 
 def test_a_number_gains_error_and_three_classes_have_no_dependence(opened: Any) -> None:

@@ -36,7 +36,7 @@ CATEGORIES = (
 class AmazonReviews(Texts):
     """Amazon reviews: 50,000 texts, 6 product categories, from ``path``; ``silo: user``: reviewers are hospitals."""
 
-    predicts: ClassVar[str] = "rating of a review"
+    predicts: ClassVar[str] = "product category of a review"
 
     path: Path
     """The file or folder of the reviews."""

@@ -62,8 +62,8 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
         if not bears(aggregation.name, hospitals, f):
             needs = NEEDS[aggregation.name][0]
             lines.append(
-                f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' bears, which needs "
-                + (needs if aggregation.name == "mean" else f"{needs} hospitals for f bad ones")
+                f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' tolerates, which "
+                "needs " + (needs if aggregation.name == "mean" else f"{needs} hospitals for f bad ones")
             )
     if adversary is not None and adversary.share > aggregation.assumed:
         lines.append(

@@ -90,7 +90,7 @@ class OwnAttack(Tampering):
 
     @property
     def _kind(self) -> str:
-        # A liar that has entered a cluster turns it the wrong way.
+        # A lying hospital that has entered a cluster flips the sign of its updates.
         return "sign_flip" if self.section.attack == "signature_lie" else self.section.attack
 
     @property
@@ -108,7 +108,7 @@ class OwnAttack(Tampering):
         if hospital not in self.bad or self._kind not in ON_ROWS:
             return X, y
         section = self.section
-        # The same rows in all rounds.
+        # The attack changes the same rows in all rounds.
         rng = stream(self.seed, "attacked rows", hospital)
         if self._kind == "label_flip":
             return rows.label_flip(X, y, self.classes, section.rows, rng)

@@ -72,7 +72,7 @@ class Evaluating:
             ranked, lost, held = outputs, self._untrained(plan, rows_of, kept), None
             if asked.recalibrating is not None:
                 held = self._held_back(plan, rows_of, kept)
-                # Where nobody trained the model there is nothing to recalibrate.
+                # A model that nobody has trained is not recalibrated.
                 result.own_shifts = OwnShifts.fitted(asked.recalibrating, *held.of(~lost), lost)
                 outputs = result.own_shifts.applied(ranked, rows.offsets)
             model = ServedModel(name, self.served, rows, outputs, ranked, lost)
@@ -230,7 +230,7 @@ def untrained(
     def is_fresh(hospital: int, row: int) -> bool:
         own = kept.get(hospital, {}).get(MODEL)
         if plan.private is not None and row >= 0:
-            # Until a hospital has kept a part of its own, that part is the served model's.
+            # Until a hospital has stored its private part, that part comes from the served model.
             part = (plan.models[row] if own is None else own)[plan.private]
             return np.array_equal(part, initial()[plan.private].astype(part.dtype))
         if row == OWN and own is not None:

@@ -57,7 +57,7 @@ class HospitalGroup:
         self.served = served
         self._pools = pools
         self._device = device
-        # By id: a set of a million ids is slow to look into.
+        # A mask by id, because look-ups in a set of a million ids are slow.
         self._serves = np.zeros(int(served.max(initial=-1)) + 1, np.bool_)
         self._serves[served] = True
         self._models: dict[str, Model] = {}
@@ -162,7 +162,7 @@ class HospitalGroup:
             return len(mine)
         chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
         if plan.problem is not None and plan.problem.groups is not None:
-            # The rows of a group are copied while they are trained on.
+            # The rows of a group are copied for training.
             federation = self._federation(plan.work.federation, False)
             rows = int(federation.sizes("train")[plan.ids[mine]].max())
             chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))

@@ -132,10 +132,12 @@ class CohortTraining:
         if extras:
             leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
-        # A hospital that is hidden makes no error of what is no number: it goes on with what it had.
+        # A hidden hospital raises no error for values that are not finite: its memory keeps the earlier
+        # values.
         memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
         if hidden and extras:
-            # What the server has received, so that what it knows of all of them stays their sum.
+            # Hospitals store the noisy change that was sent, so that the server's total stays the sum
+            # over hospitals.
             ends = np.cumsum([sent[name].size for name in extras])[:-1]
             for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
                 if name in reply.memory:
@@ -198,7 +200,7 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether deltas are added to one sum each, unchanged, and hospitals store nothing of them."""
+        """Return whether each delta goes unchanged into one sum, and hospitals store no part of it."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
@@ -210,7 +212,7 @@ class CohortTraining:
         private, upload, release = self._plan.private, phase.upload, self._release
         delta, rate = np.subtract(theta, task.start, dtype=np.float64), task.learning_rate
         if private is not None:
-            # Nobody else receives it. Where a guarantee hides the hospital, there are no errors about its updates.
+            # This part is not sent. If a guarantee hides the hospital, its updates raise no errors.
             if release is None or not release.hides:
                 self._sending.check(delta[private], np.inf, j, rate)
             delta[private] = 0.0

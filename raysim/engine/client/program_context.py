@@ -136,7 +136,7 @@ class HospitalContext:
     def cache(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
         """See :class:`raysim.strategies.programs.Context`."""
         run, release = self._run, self._run.release
-        # Rows that a step has changed may be others than those of the same hospital in another run.
+        # Rows changed by a step may differ between runs, so results from them are not cached.
         if any(step.changes_rows for step in run.plan.steps):
             return _read_only(np.asarray(make()))
         drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
@@ -168,7 +168,7 @@ class MadeOfRows:
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
     """Return the program's view at each of the plan's entries ``mine``."""
-    # This runs at every hospital in every call: what is alike at all of them is made once.
+    # This runs at every hospital in every call, so everything that hospitals share is made once.
     names = {kept_name(name): name for name in here.call.program.keeps}
     hospitals, nothing = here.plan.ids.tolist(), dict[str, NDArray[Any]]()
     contexts = []

@@ -30,7 +30,7 @@ class HospitalModel:
         self.trained: int = model.layout.trained
         self.batch_size, self.epochs = work.optimizer.batch_size, work.epochs
         self.learning_rate = work.optimizer.learning_rate
-        # The first call of a round has the batches of the built-in training.
+        # The first call of a round uses the same batches as the built-in training.
         purpose = "batch" + (f" of call {turn}" if turn else "")
         self._stream = partial(Streams(work.seed, purpose, round).at, hospital)
 

@@ -40,8 +40,8 @@ def run(
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
     """
     program, layout, later = call.program, SumLayout(call.program), dict(kept)
-    # A hospital that is lost in this round neither sends nor remembers anything of it, and nobody does whose sum is
-    # given up.
+    # A hospital lost in this round neither sends nor remembers anything of it. The same holds for all hospitals
+    # of a sum that is given up.
     adding = plan.steps[-1] if plan.steps else None
     if isinstance(adding, Adding):
         mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]
@@ -97,7 +97,7 @@ def _run_added(
     try:
         added, memories = program.run_added(contexts)
     except Exception:
-        for context in contexts:  # one of them says whose rows it fails at
+        for context in contexts:  # one of these calls raises the error with its hospital's name
             with named(here.open(context.hospital == POOLED), context.hospital, f"running {call.name}"):
                 program.run(context)
         raise

@@ -44,7 +44,7 @@ class Tasks:
         problem's result."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
-        row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
+        row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower
         if row == LAST and last is not None:
             start = last
         elif row >= 0 and plan.private is None:

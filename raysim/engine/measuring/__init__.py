@@ -1,1 +1,1 @@
-"""What models are worth on hospitals' rows, for each hospital, group of patients and the federation."""
+"""Evaluation of models on hospitals' rows: by hospital, by group of patients, and over the federation."""

@@ -128,15 +128,14 @@ class Evaluation:
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measurement:
-        """Return what is measured of the models in ``serve`` after a ``round`` with measurements."""
+        """Return the measurement of the models in ``serve`` after a ``round`` for which :meth:`due` is true."""
         serve, losses_of = self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve)
         return Measurement(serve, losses_of=losses_of, part=self._section.part, noise=self._next_noise)
 
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return what is measured of the final models in ``serve``; the server needs the score counts of the
-        ``counted`` one.
+        """Return the measurement of the final models in ``serve``; the server needs the score counts of ``counted``.
 
         Models that each hospital first recalibrates (``recalibrating``) are measured after all other models.
         """
@@ -196,7 +195,8 @@ class Evaluation:
             row.metrics[model] |= self._by_group(model, measured)
             row.metrics[model] |= self._within(model, figures[model], measured, ledger_round)
         if figures:
-            # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
+            # Sums over pairs, which exist only at the end, are four numbers of 8 bytes; sketches are
+            # numbers of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.gathered.pairs)
             self._enter_measured(ledger_round, scalars if self._noise is None else self._noise.sums.width)
         for loss in self.mean_losses(measured).values():
@@ -208,7 +208,7 @@ class Evaluation:
         """Return for each model served its outputs for all rows of the federation, in order; empty if not requested."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
-            # Actors' hospitals one after the other; within an actor, hospitals are in the order of ids.
+            # The hospitals of each actor are consecutive, in the order of ids.
             stacked = np.concatenate([each.predictions[model] for each in measured])
             served = np.argsort(self._order)
             outputs[model] = np.empty_like(stacked)
@@ -257,12 +257,12 @@ class Evaluation:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
-                # What the server itself needs is traffic, and has its own entry.
+                # Counts that the server itself needs are traffic, and have a separate entry.
                 if kept is not self.gathered.validation_scores or model != self._counted:
                     self._enter_measured(ledger_round, counts.scalars)
                 kept[model] = counts
         if model in self.gathered.scores:
-            # Only now: it takes a fifth of a second to import.
+            # Imported only here: the import takes a fifth of a second.
             from raysim.statistics.clinical.clinical_figures import calibration_metrics
 
             clinical = self._section.clinical

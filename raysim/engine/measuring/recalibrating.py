@@ -53,7 +53,7 @@ class OwnShifts:
 
         Models that are ``untrained [h]`` are left unchanged.
         """
-        # Only now: it takes a fifth of a second to import.
+        # Imported only here: the import takes a fifth of a second.
         from raysim.statistics.clinical.recalibration import UNTRAINED, fit, rows_of
 
         rows = np.diff(offsets)
@@ -63,8 +63,7 @@ class OwnShifts:
         return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-        """Return each hospital's ``a + b margin``, ``[n]``; the rows of hospital ``h`` are ``offsets[h]:offsets[h +
-        1]``."""
+        """Return each hospital's ``a + b margin``, ``[n]``; hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``."""
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)
 

@@ -93,8 +93,10 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Return figures by attribute of ``hospitals``, whose rows of ``part`` have ``outputs [n, ...]`` and labels ``y
-    [n]``."""
+    """Return figures of ``hospitals`` by attribute.
+
+    The hospitals' rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``.
+    """
     measured = {}
     for attribute, levels in grouping.levels:
         order, offsets = cells(federation, tuple(hospitals), part, attribute, levels, grouping.bands)
@@ -131,8 +133,7 @@ def cells(
 
 
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
-    """Return an attribute's figures at all hospitals in id order ``[N, G, columns]``, and over all hospitals ``[G,
-    columns]``.
+    """Return an attribute's figures at each hospital ``[N, G, columns]``, and over all hospitals ``[G, columns]``.
 
     ``parts``: one result per actor; ``order`` sorts their concatenated hospitals by id. AUPRC, R2 and the recall of
     more than two classes cannot be computed from hospitals' figures: over all hospitals they are undefined.

@@ -1,1 +1,1 @@
-"""What travels between server and hospitals in a round."""
+"""The messages between server and hospitals in a round."""

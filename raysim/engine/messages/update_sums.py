@@ -34,7 +34,7 @@ def heaviest(problem: LocalProblem) -> float:
     if sent is not None and sent.weight is not None:
         weight = np.abs(sent.weight)
         if problem.beside:
-            # Numbers are added over all entries, whichever sum their vectors go into.
+            # Further numbers are added over all entries, independently of the sums of updates.
             totals.append(float(np.abs(beside_weight(sent)).sum()))
         if weight.ndim == 1:
             into = np.zeros(len(weight), dtype=np.int64) if sent.sum_index is None else sent.sum_index

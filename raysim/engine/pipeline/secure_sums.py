@@ -161,7 +161,7 @@ class SecureSums(Step):
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
         number, self._sends = self._sends[round], Counter({round: self._sends[round] + 1})
-        # Each pass over the updates of a round has masks of its own.
+        # Each pass over the updates of a round has separate masks.
         self._masking = self.masking(round, problem, ids, number)
         return self._masking
 
@@ -223,8 +223,7 @@ class SecureSums(Step):
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes of a sum of ``scalars`` before the first round: those each of ``hospitals`` sends, and all
-        sent down."""
+        """Return the bytes that each of ``hospitals`` sends for a set-up sum of ``scalars``, and all sent down."""
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
@@ -259,7 +258,7 @@ class SecureSums(Step):
             into = np.zeros(entries, dtype=np.int64) if sent.sum_index is None else sent.sum_index
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
-            if problem.spread:  # whatever it has chosen, a hospital is in all sums
+            if problem.spread:  # a hospital is in all sums, whichever it has chosen
                 weight[:] = sent.weight[:, None]
         rows = number_rows(problem, self._size)
         return np.column_stack([weight, np.ones((entries, rows)) * beside_weight(sent)[:, None]]) if rows else weight

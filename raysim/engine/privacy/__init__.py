@@ -1,1 +1,1 @@
-"""Guarantees of privacy: clipping, noise, its calibration, and what a run has spent."""
+"""Guarantees of privacy: clipping, noise, its calibration, and the privacy cost of a run."""

@@ -106,7 +106,7 @@ def spent(
     ``local`` with units below the hospital, where noise differs between hospitals.
     """
     if section.unit == "hospital" and section.way == "local":
-        # Whoever sees one message may compare it with any other: the sensitivity is twice the clip.
+        # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.way == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
@@ -159,7 +159,7 @@ def planned(section: PrivacySection, terms: Terms) -> list[Event]:
 def _evaluations(job: Job) -> int:
     every, last = job.evaluation.every, job.rounds - 1
     between = last // every if every > 0 and last > 0 else 0
-    # A run that stops early evaluates the models of its last round and those that serve.
+    # A run that stops early evaluates the models of its last round and of its best round.
     return between + (1 if job.stop is None else 2)
 
 
@@ -250,8 +250,8 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(
-            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise is "
-            "sought; take one that is, or give noise_multiplier in its place"
+            f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise can "
+            "be calibrated; take one that is, or give noise_multiplier in its place"
         )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet

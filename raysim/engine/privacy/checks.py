@@ -72,7 +72,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
     guarantee = calibrated(job, section, terms)
     _check_size(guarantee.section, terms)
     if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
-        # Imported here alone: most runs do not need it.
+        # Imported only here: most runs do not need it.
         from raysim.engine.privacy.grid_checks import check_grid
 
         check_grid(job.compression, guarantee.section, terms)
@@ -86,8 +86,8 @@ def _check_attacks(job: Job) -> None:
     assert section is not None
     if job.aggregation is not None and job.aggregation.of_single:
         raise ConfigError(
-            f"aggregation.name: '{job.aggregation.name}' looks at single updates, and privacy.unit: {section.unit} is "
-            "kept for their sums alone; leave one of the two out"
+            f"aggregation.name: '{job.aggregation.name}' needs single updates, and privacy.unit: {section.unit} is "
+            "guaranteed only for their sums; leave one of the two out"
         )
     if job.aggregation is not None and section.way == "pooled":
         raise ConfigError(
@@ -95,7 +95,7 @@ def _check_attacks(job: Job) -> None:
             "sum of gradients; leave one of the two out"
         )
     compression = job.compression
-    # A common choice of entries, and a fine grid, are post-processing of a noisy sum.
+    # A common choice of entries, and rounding to a fine grid, are post-processing of a noisy sum.
     after = (
         section.way in ("pooled", "distributed")
         and compression is not None
@@ -110,8 +110,8 @@ def _check_attacks(job: Job) -> None:
         )
     if adversary is not None and adversary.effective_knowledge != "own":
         raise ConfigError(
-            f"adversary.knowledge: '{adversary.effective_knowledge}' puts single updates together, and privacy.unit: "
-            f"{section.unit} is kept for their sums alone; choose an attack with knowledge own"
+            f"adversary.knowledge: '{adversary.effective_knowledge}' combines single updates, and privacy.unit: "
+            f"{section.unit} is guaranteed only for their sums; choose an attack with knowledge own"
         )
 
 
@@ -119,8 +119,8 @@ def _check_importance(job: Job) -> None:
     """Raise ``ConfigError`` for importances, which reveal values of rows and are not in the ledger."""
     if job.privacy is not None and job.evaluation.importance:
         raise ConfigError(
-            f"evaluation.importance: {job.evaluation.importance} tells values of columns and figures of permuted rows, "
-            f"which privacy.unit: {job.privacy.unit} does not cover; leave one of the two out"
+            f"evaluation.importance: {job.evaluation.importance} reveals values of columns and figures of permuted "
+            f"rows, which privacy.unit: {job.privacy.unit} does not cover; leave one of the two out"
         )
 
 
@@ -148,7 +148,7 @@ def _check_figures(job: Job, federation: Federation) -> None:
         )
     if evaluation.predictions:
         raise ConfigError(
-            f"{named}: evaluation.predictions: true tells what the models say of every row; leave one of the two out"
+            f"{named}: evaluation.predictions: true reveals the models' outputs for every row; leave one of the two out"
         )
 
 
@@ -180,8 +180,8 @@ def _check_system(job: Job) -> None:
     for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
         if getattr(rounds, key) != usual:
             raise ConfigError(
-                f"system.rounds.{key}: {getattr(rounds, key)} makes who takes part depend on who else does, and "
-                f"privacy.unit: {section.unit} needs a coin of each hospital's own; leave it {usual}"
+                f"system.rounds.{key}: {getattr(rounds, key)} makes hospitals' participation depend on each other, and "
+                f"privacy.unit: {section.unit} needs independent sampling; leave it {usual}"
             )
 
 
@@ -235,8 +235,8 @@ def _check_cohorts(job: Job) -> None:
     name, rate = type(selection).__name__, selection.rate()
     if section.unit == "hospital" and rate is None:
         raise ConfigError(
-            f"selection.name: '{name}' draws no coin for each hospital by itself (no sample of fixed size does), and "
-            f"epsilon of privacy.unit: hospital is that of such coins; set selection to {' or '.join(_of_coins())}"
+            f"selection.name: '{name}' does not sample each hospital independently (no sample of fixed size does), "
+            f"which epsilon of privacy.unit: hospital requires; set selection to {' or '.join(_of_coins())}"
         )
     if section.way == "pooled" and rate != 1.0:
         raise ConfigError(

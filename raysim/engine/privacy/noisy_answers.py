@@ -68,7 +68,7 @@ def noisy_figures(
     sums = []
     for i, hospital in enumerate(hospitals):
         contribution = contributions.of(federation, hospital, noise.unit, noise.rows, seed, part)
-        # One hospital at a time: the vector that a row adds may be long.
+        # One hospital at a time, because each row may add a long vector.
         theirs = rows.offsets[i] + contribution.rows
         added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
         sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, seed, "dp metrics", *key))

@@ -91,7 +91,7 @@ def with_private_steps(
 
 def clippable(model: Model) -> Clippable:
     """Return the model as one that clips gradients; :mod:`raysim.engine.privacy.checks` has checked it before."""
-    # To ask isinstance would take longer than a small hospital's gradients do.
+    # A call of isinstance would take longer than a small hospital's gradients.
     if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")
     return cast(Clippable, model)

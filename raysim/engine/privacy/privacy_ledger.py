@@ -36,7 +36,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
-    # What is released with noise beside updates was told at most as often in each earlier start as in the whole run.
+    # Each earlier start released noisy statistics at most as often as the whole run.
     noisy = {
         kind: replace(event, count=event.count * (1 + job.earlier.starts))
         for kind, event in events(section, ledger).items()
@@ -89,7 +89,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         unreleased=tuple(
             name
             for name in (*section.declared_public, *section.statistics)
-            # Sizes count as known without a message of their own.
+            # Sizes count as public even without a message.
             if plain(name) not in {SIZE, *map(plain, released)}
         ),
         not_private=exact,
@@ -110,7 +110,7 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, beside: Sequence[
     if not rounds:
         return 0.0
     if not terms.sampled:
-        # Surely in both hospitals' sums, the patient moves them by up to two bounds.
+        # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
         each = [replace(event, count=2 * event.count) for event in beside]
         return accountant.epsilon(
             [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds), *each], section.delta

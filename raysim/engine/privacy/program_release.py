@@ -62,7 +62,7 @@ class ProgramRelease(HospitalStep):
         drawn = normals(self.noise, (layout.size,), self.seed, "dp_call", self.round, hospital)
         for name, send in layout.summed.items():
             place = layout.places[name]
-            # Rounding to the grid lengthens what a unit adds by half a step of each entry at most.
+            # Rounding to the grid lengthens a unit's part by at most half a step for each entry.
             length = bound_of(program) + math.sqrt(layout.size) * 2.0**-send.bits / 2.0
             units[place] = np.rint(self.multiplier * length * drawn[place] * 2.0**send.bits)
         return units
@@ -88,7 +88,7 @@ class ProgramNoise(Step):
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         raise ConfigError(
             f"privacy.unit: {self._section.unit} cannot be guaranteed, for strategy '{self._job.name}' trains models "
-            "beside its client programs; choose another strategy or leave privacy out"
+            "in addition to client programs; choose another strategy or leave privacy out"
         )
 
     def called(self, round: int, call: Call, number: int, name: str) -> ProgramRelease:
@@ -118,9 +118,10 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str, ever
         },
         **{f"sends '{each}' into several sums": send.groups > 1 for each, send in sends},
         "bounds its sums one by one": len(joints) > 1,
-        # What is remembered follows from rows without noise, and later sums follow from it.
+        # Memory computed from rows has no noise, and later sums depend on it.
         "remembers at hospitals what follows from rows": not whole and bool(program.keeps),
-        # With fewer, a share of the noise would be larger than the one that a peer is assumed to know.
+        # With fewer hospitals, each share of the noise would be larger than the share a peer is assumed to
+        # know.
         f"calls {len(call.ids)} of {everyone} hospitals": len(call.ids) < everyone,
         "is a second call in the round": turns > 0,
     }

@@ -116,7 +116,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
     into = np.zeros_like(ids) if sent.sum_index is None else sent.sum_index
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
-    if everyone.spread:  # which sum a hospital has chosen is hidden, so all are in all sums
+    if everyone.spread:  # a hospital's choice of sum is hidden, so every hospital is in all sums
         totals[:] = totals[0]
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
@@ -133,7 +133,7 @@ def check_sent(problem: LocalProblem, name: str) -> None:
         return
     reasons = {
         "sends each update by itself": sent.single,
-        "tells hospitals' losses": sent.losses,
+        "sends hospitals' losses": sent.losses,
         "sends whole models": sent.what == "parameters",
         "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
         "trains on groups of patients": problem.groups is not None,
@@ -154,9 +154,9 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         return
     reasons = {
         "trains before the problem whose result it sends": problem.upload is None,
-        "tells hospitals' losses": sent.losses,
+        "sends hospitals' losses": sent.losses,
         "trains on groups of patients": problem.groups is not None,
-        # A model that only noisy steps have made is as private as the update.
+        # A model made only by noisy steps is as private as the update.
         "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "trains by a client program of its own": problem.program is not None,

@@ -1,1 +1,1 @@
-"""The server of a run: its rounds, its messages, and what it makes of the answers."""
+"""The server of a run: its rounds, its messages, and its processing of answers."""

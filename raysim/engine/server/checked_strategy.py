@@ -200,6 +200,6 @@ class CheckedStrategy(Strategy):
                 raise
             raise StrategyError(f"{where}: {method} {exits.said(error)}; raise an error instead") from None
         except Exception as error:
-            # Its traceback is what its author needs.
+            # The strategy's author needs the traceback.
             error.add_note(f"{where}: raised by {method}")
             raise

@@ -1,7 +1,7 @@
 """A run of a job, from its beginning or a checkpoint to its outcome: each round is one message down and one up.
 
 In the message of round ``t`` all hospitals first evaluate the models that round ``t - 1`` made. The sampled hospitals
-then train from them, so that evaluation costs no message of its own.
+then train from them, so that evaluation needs no separate message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class JobRun:
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
         self._job, self._since = self._server.job, since
-        # A strategy that solves has its own end; the rounds before it are no models to choose from.
+        # A strategy that solves an exact problem decides its own end; its earlier rounds are no candidate
+        # models.
         stop = job.stop if job.strategy.stops_early() else None
         self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
@@ -90,7 +91,7 @@ class JobRun:
             check_resumed(server, self._since)
             self._go_on_from(self._since)
         if cadence.on:
-            # A state that cannot be kept is refused now, not after hours.
+            # A state that cannot be stored raises an error now, not after hours.
             pack_state(server.state, {}, self._job.strategy)
             pack_memory(server.view.memory, {})
         while not self._ends():
@@ -160,8 +161,10 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Record the messages of the cohort, and models sent to hospitals without effect; ``sent`` as in
-        :meth:`_update`."""
+        """Count the cohort's messages, and the messages of hospitals whose updates were not used.
+
+        ``sent`` as in :meth:`_update`.
+        """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
         self._give_rows(cohort)
@@ -171,7 +174,7 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """Record in round 1 that every hospital has sent its rows, if the strategy trains on pooled rows."""
+        """Count in round 1 that every hospital has sent its rows, if the strategy trains on pooled rows."""
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)

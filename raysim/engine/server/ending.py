@@ -55,7 +55,7 @@ class Ending:
             setup = server.traffic.setup
             row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
             server.rounds.append(dated(server, row, ScheduledCohort(NOBODY, None, server.state)))
-        # A run that is resumed after its last round has no row of it.
+        # A run resumed after its last round has no row of that round.
         row = next((row for row in server.rounds if row.round == round), Round(round, 0.0, 0, 0, 0))
         figures = server.evaluation.enter(row, measured, ledger_round=last)
         if server.rounds and round == last:
@@ -75,7 +75,7 @@ class Ending:
         server.view = replace(server.view, round=best.round)
 
     def _personalize(self) -> None:
-        """Let hospitals train personal models, if the strategy or the job has a problem for that.
+        """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for them.
 
         The ledger books these messages after the last round run, even if training starts from an earlier round's
         models.
@@ -161,7 +161,7 @@ class Ending:
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Return for each model served which hospitals trained it themselves on one class; empty under privacy."""
+        """Return for each model served the hospitals that trained it on rows of one class only; empty under privacy."""
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private

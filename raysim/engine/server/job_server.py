@@ -97,7 +97,7 @@ class JobServer:
         bits = self.pipeline.most_bits
         self.traffic = Traffic(Ledger(), self.strategy, view, self.travels, uses_losses, bits)
         self.calls = ProgramCalls(job, view.sizes, self.traffic, self.pipeline)
-        # Where a run may stop after any round, its training loss is taken after each.
+        # If a run may stop after any round, its training loss is measured after each round.
         ends_itself = programs and type(job.strategy).done is not Strategy.done
         self.evaluation = Evaluation(
             federation,

@@ -61,7 +61,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
             f"{field}: recalibrate fits validation rows without noise, which privacy.unit: '{job.privacy.unit}' does "
             "not cover; leave one of the two out"
         )
-    # A regression hides its sums unasked; the counts of scores that figures come from are sent all the same.
+    # Regressions hide their sums without a request; the counts of scores behind figures are sent even then.
     if job.secure is not None and not job.strategy.hides_sums() and asked.method == "eb":
         raise ConfigError(
             f"{field}.method: 'eb' reads each hospital's counts of scores, which secure.mode: '{job.secure.mode}' "
@@ -80,6 +80,5 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """Return the models of ``serve`` that exist between rounds: hospitals' own models only once hospitals
-    remember any."""
+    """Return the models of ``serve`` that exist between rounds: hospitals' own models only once stored."""
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

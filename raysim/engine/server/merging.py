@@ -16,7 +16,7 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
     """Add up the sums that actors sent, ``[G, P]`` in steps of the grid; ``sums`` is G and ``size`` P.
 
-    Sums are integers, so that the order of processes does not matter. Rows after the updates hold further numbers.
+    Sums are integers, so that the order of processes does not matter. Rows after the updates contain further numbers.
     """
     total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:
@@ -26,8 +26,10 @@ def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[n
 
 
 def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-    """Return the update of hospitals ``ids`` that minimised ``problem``, in order of ids; its sums are ``units [G,
-    P]``."""
+    """Return the update of hospitals ``ids`` that minimised ``problem``, in order of ids.
+
+    The sums of the update are ``units [G, P]``.
+    """
     trained = [partial for partial in partials if partial.ids is not None]
     homes = [partial.ids for partial in trained if partial.ids is not None]
     # Stable: the entries of one hospital stay in their order.

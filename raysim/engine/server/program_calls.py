@@ -123,7 +123,7 @@ class ProgramCalls:
         if program is None:
             return None
         name = f"strategy '{self._job.name}', round {self._round}, program '{program.name}'"
-        # As models, in the precision of hospitals.
+        # Arrays are sent in the precision of hospitals, like models.
         arrays = {name: np.asarray(value).astype(self._job.work.precision) for name, value in problem.received.items()}
         return ProgramCall(program, name, 0, arrays, {}, {})
 
@@ -157,7 +157,7 @@ class ProgramCalls:
             return
         received = sum(array.nbytes for array in planned.received.values()) * hospitals
         received += sum(array.nbytes for array in planned.each_of.values())
-        # Noisy sums are what models are learned from, and are covered as updates are.
+        # Models are learned from these noisy sums, so the guarantee covers them like updates.
         kinds = layout.kinds() if self._job.privacy is None else {UPDATE: sum(layout.kinds().values())}
         secure = self._pipeline.secure
         if secure is not None and (moved := secure.bytes_of_call(call.ids, layout.size)) is not None:

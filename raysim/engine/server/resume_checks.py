@@ -122,7 +122,7 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
 
     ``all_trained``: whether every update sent has been used, so that each sender has trained.
     """
-    # Pooled rows send nothing: what compression leaves out there is in no ledger.
+    # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {
         hospital
         for hospital, vectors in (kept or {}).items()

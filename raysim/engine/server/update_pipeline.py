@@ -42,7 +42,7 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 
 
 class UpdatePipeline:
-    """The steps of one ``job``, whose models have ``size`` scalars; the ``private [P]`` ones never leave a hospital.
+    """The steps of one ``job``, whose models have ``size`` scalars; parameters ``private [P]`` never leave a hospital.
 
     ``guarantee``: the job's privacy guarantee. ``first``: the answers that hospitals sent before any round.
     """
@@ -69,7 +69,7 @@ class UpdatePipeline:
         bounding: NormBound | None = None
         median: SecureGeometricMedian | None = None
         noise: ProgramNoise | None = None
-        # A rule needs single updates, or several secure sums, or each hospital's own hand.
+        # A rule needs single updates, or several secure sums, or clipping by each hospital.
         of_single = rule if rule is not None and job.secure is None and (privacy is None or rule.of_single) else None
         if job.adversary is not None or of_single is not None:
             from raysim.engine.attacks.byzantine import Byzantine

@@ -57,11 +57,11 @@ class Measured:
 def measured(results: Sequence[Result], keys: Sequence[Key]) -> Measured:
     """Collect the figures of all models ``keys`` at all hospitals, means over the seeds of ``results``."""
     stacked = []
-    for result in results:
-        file = result.folder / "clinical.csv"
-        models = {model for label, model in keys if label == result.label}
-        if models and file.exists():
-            stacked.append(read_rows(file, model=models, figure=set(SHOWN)).assign(strategy=result.label))
+    for label in dict.fromkeys(label for label, _ in keys):
+        files = [result.folder / "clinical.csv" for result in results if result.label == label]
+        written, models = [file for file in files if file.exists()], {model for of, model in keys if of == label}
+        if written:
+            stacked.append(read_rows(written, model=models, figure=set(SHOWN)).assign(strategy=label))
     if not stacked:
         return Measured()
     rows = pd.concat(stacked, ignore_index=True)

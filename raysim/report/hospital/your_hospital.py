@@ -204,11 +204,10 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
     """By hospital, the calibration of the model ``main``, if runs have measured it."""
     label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
-    wanted = {*CLINICAL, FLOOR}
-    tables = [read_rows(file, model={model}, figure=wanted) for file in files if file.exists()]
-    if not tables:
+    present = [file for file in files if file.exists()]
+    if not present:
         return {}
-    rows = pd.concat(tables, ignore_index=True)
+    rows = read_rows(present, model={model}, figure={*CLINICAL, FLOOR})
     chance = rows[rows["figure"] == FLOOR].groupby("hospital")["high"].mean()
     first, estimates = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
     lines: dict[str, list[list[str]]] = {}

@@ -167,7 +167,7 @@ def number_of(rows: float) -> str:
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """A figure of how many hospitals have how many rows of the rarer class, means over seeds; none without events."""
+    """A bar chart of hospitals by their number of rows of the rarer class, means over seeds; none without events."""
     if not _has_events(hospitals):
         return []
     tables = _of_seeds(hospitals)

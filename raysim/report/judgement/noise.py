@@ -34,8 +34,8 @@ FEWEST_DRAWS = 40
 """The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of simulated hospitals for each spread; above 50,000 hospitals fewer than ``DRAWS`` federations
-fit."""
+"""The largest number of simulated hospitals for each spread; more than 50,000 hospitals reduce the federations below
+``DRAWS``."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 

@@ -92,8 +92,13 @@ class Page:
 @functools.cache
 def _markup(text: str) -> Template:
     """Compile the markup of a section or a sheet to a template."""
-    environment = _environment().overlay(keep_trailing_newline=True)
-    return environment.from_string('{% import "parts.html.j2" as parts %}\n' + text)
+    return _sections().from_string('{% import "parts.html.j2" as parts %}\n' + text)
+
+
+@functools.cache
+def _sections() -> Environment:
+    """The environment of sections and sheets; it is one, so that the parts that they import are compiled once."""
+    return _environment().overlay(keep_trailing_newline=True)
 
 
 @functools.cache

@@ -88,9 +88,10 @@ def style(label: str, model: str = "global") -> Style:
 
 
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
-    """Return the styles of ``keys`` by label and model, on a page with the labels ``among``; by default only their own.
+    """Return the styles of ``keys`` by label and model.
 
-    If two labels would look the same, the second by name has the next free marker.
+    ``among`` are all labels of the page, by default those of ``keys``. If two labels would look the same, the second by
+    name has the next free marker.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from raysim.training.base import Task
 from raysim.training.kernels.descent import rows_per_batch
 
-CELLS = 2**27  # the most cells (hospitals * rows of a batch * features) that one step may gather: half a GB in float32
-SCHEDULED = 2**25  # the most rows (steps * hospitals * rows of a batch) that one schedule may number: 128 MiB
+CELLS = 2**27  # limit of cells (hospitals * rows of a batch * features) gathered in one step: half a GB in float32
+SCHEDULED = 2**25  # limit of rows (steps * hospitals * rows of a batch) in one schedule: 128 MiB
 
 
 @dataclass(frozen=True)

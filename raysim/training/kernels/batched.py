@@ -157,10 +157,11 @@ class Cohort:
         key = (optimizer.name, width, *extras)
         if key not in self._one_step:
             measure = partial(memory.peak, partial(self._together, [like], optimizer))
-            self._unless_full(memory, measure)  # what libraries allocate once, at their first call, is not of a step
+            self._unless_full(memory, measure)  # excludes memory that libraries allocate once, at their first call
             measured = self._unless_full(memory, measure)
             self._one_step[key] = memory.free() + 1 if measured is None else measured
-        # Rows lie there twice, kept and put together with the others'; a label takes 8 bytes at most.
+        # Rows are in memory twice, cached and concatenated with other hospitals' rows; a label takes at most
+        # 8 bytes.
         row = 2 * (tasks[0].X.shape[1] * item + 8) + item
         scheduled = 4 * distinct * (width + 1)
         return [self._one_step[key] + len(task.y) * row + scheduled for task in tasks]

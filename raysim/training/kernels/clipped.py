@@ -20,8 +20,7 @@ MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
 
 
 class Traced(NamedTuple):
-    """A dense layer's trace of one pass: inputs ``received [n, in]``, and the gradient by outputs ``returned [n,
-    out]``."""
+    """A dense layer's trace of one pass: inputs ``received [n, in]``, gradients by outputs ``returned [n, out]``."""
 
     received: NDArray[Any]
     returned: NDArray[Any]
@@ -39,10 +38,9 @@ class Traceable(Protocol):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's trace, in the precision of ``theta [P]``; each row's loss is multiplied by its ``weights
-        [n]``.
+        """Return each layer's trace, in the precision of ``theta [P]``.
 
-        ``weights`` None: all are 1.
+        Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
         """
         ...
 

@@ -44,8 +44,9 @@ def rows_per_batch(batch_size: int, n: int) -> int:
 
 
 def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """Combine all proximal terms and the linear term: ``w = sum_j weight_j``, ``anchor = sum_j weight_j * towards_j -
-    linear``.
+    """Combine all proximal terms and the linear term into a weight and an anchor.
+
+    They are ``w = sum_j weight_j`` and ``anchor = sum_j weight_j * towards_j - linear``.
 
     Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without proximal and linear terms the anchor is None.
     """
@@ -318,7 +319,7 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """Return the most rows of any task, and of any batch, for which buffers need room."""
+    """Return the largest number of rows of a task, and of a batch: buffers need room for them."""
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)

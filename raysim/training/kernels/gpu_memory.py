@@ -71,7 +71,7 @@ class Resident:
 
     def __init__(self, device: torch.device, limit: float = math.inf) -> None:
         self._device, self._limit, self._bytes = device, limit, 0
-        # The last one asked for is the last of these; with each, the number of the request.
+        # In order of the last request, whose number is stored with each copy.
         self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor, int]] = {}
         self._requests = 0
 

@@ -71,7 +71,8 @@ class LinearModel(DenseLayers):
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
             if self.outputs == 1:
-                # Unlike a matrix product, a row's result is the same bits whichever rows are beside it; and as fast.
+                # Unlike in a matrix product, a row's bits do not depend on the other rows; it is as
+                # fast.
                 z: NDArray[Any] = np.vecdot(X, theta[:cut])
                 z += theta[cut]
                 return z

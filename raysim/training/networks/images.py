@@ -32,7 +32,7 @@ class FashionCnn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits ``[n, n_outputs]`` of rows ``[n, 784]``."""
-        # One channel may be first or last; only these strides say that it is last.
+        # With one channel the shape does not tell the memory order; these strides mark the channel as last.
         images = x.reshape(-1, 28, 28, 1).permute(0, 3, 1, 2)
         logits: Tensor = self.head(self.body(images))
         return logits
@@ -69,7 +69,7 @@ class CifarCnn(nn.Module):
 
 
 def _stage(channels: int, maps: int, padding: bool) -> tuple[nn.Module, ...]:
-    # Pooling first is the same function and gradient, and ReLU then has a quarter of the work.
+    # Pooling before ReLU gives the same function and gradient, with a quarter of the work for ReLU.
     return nn.Conv2d(channels, maps, 3, padding=int(padding)), nn.MaxPool2d(2), nn.ReLU()
 
 

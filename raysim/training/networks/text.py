@@ -36,7 +36,7 @@ class TextLstm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits ``[n, n_outputs]`` of rows ``[n, L]``."""
         ids = token_ids(x, self.embedding.num_embeddings)
-        # Tokens in front, in their order, and no more steps than the longest row has tokens.
+        # Move tokens to the front, in their order, and run only as many steps as the longest row has tokens.
         padded, order = (ids == PADDING).sort(dim=1, stable=True)
         tokens = (~padded).sum(1)
         steps = max(1, int(tokens.max())) if len(x) else 1
@@ -81,7 +81,7 @@ def token_ids(x: Tensor, vocabulary: int) -> Tensor:
     """
     if x.numel():
         try:
-            # Compared as tensors they would take three times as long.
+            # Comparing tensors would take three times as long.
             least, most = (float(each) for each in x.aminmax())
         except RuntimeError:
             return x.long()

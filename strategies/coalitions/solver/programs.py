@@ -92,9 +92,9 @@ def size_indexed(losses: Floats, coalitions: int, *, seconds: float = np.inf) ->
 
     Variables are indexed by the size s of a coalition, which makes its fraction linear without numbered coalitions:
     ``b_is`` (i is in a coalition of size s), ``e_ijs`` (i < j are together in a coalition of size s), whole ``h_s``
-    (the number of coalitions of size s). Then ``sum_s b_is = 1``, ``sum_i b_is = s h_s``, ``sum_s h_s = K``, ``sum_j
-    e_ijs = (s - 1) b_is``, ``e_ijs <= b_is`` and ``b_js``, and with ``y_ij = sum_s e_ijs`` the triangles ``y_ij + y_jk
-    - y_ik <= 1``.
+    (the number of coalitions of size s). Then ``sum_s b_is = 1``, ``sum_i b_is = s h_s``, ``sum_s h_s = K``,
+    ``sum_j e_ijs = (s - 1) b_is``, ``e_ijs <= b_is`` and ``b_js``, and with ``y_ij = sum_s e_ijs`` the triangles
+    ``y_ij + y_jk - y_ik <= 1``.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 

@@ -34,8 +34,8 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
     """Return whether the module draws random numbers when it trains.
 
-    Raises ``ConfigError`` for a module without parameters, with outputs other than ``[n, n_outputs]`` for rows ``[n,
-    n_features]``, or that draws random numbers when it is evaluated. The call changes the module's buffers.
+    Raises ``ConfigError`` for a module without parameters, with outputs other than ``[n, n_outputs]`` for rows
+    ``[n, n_features]``, or that draws random numbers when it is evaluated. The call changes the module's buffers.
     """
     like = next(module.parameters(), None)
     if like is None:

@@ -137,7 +137,8 @@ class ModuleModel:
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for each task, ``[len(tasks), P]``."""
-        # Every row begins where memory of its own might: products may depend on that in their last bits.
+        # Every row is aligned like separately allocated memory: the last bits of products may depend on
+        # alignment.
         thetas = np.empty((len(tasks), -(-self.layout.size // ALIGNED) * ALIGNED), self._flat.dtype)
         thetas = thetas[:, : self.layout.size]
         flat = self._flat

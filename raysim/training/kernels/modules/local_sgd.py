@@ -84,7 +84,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
                 torch.autocast("cpu", torch.bfloat16) if halves else nullcontext(),
             ):
                 outputs = flat.module(batch.X)
-            # The objective is the sum of the terms' products with their factors, which nobody needs.
+            # The objective, the sum of the terms times their factors, is not computed, only its gradient.
             terms, factors = [TORCH_LOSSES[loss](outputs.to(flat.torch_dtype), batch.y)], [batch.shares]
             if contrast is not None:
                 terms.append(contrast.term(batch.X))

@@ -52,7 +52,7 @@ class Sgd:
 
     def step(self) -> None:
         """See :class:`Solver`."""
-        # Moments are made with the first gradient, in a step of their own for all that have none yet.
+        # Moments are created with the first gradient, in a separate step for parameters without moments.
         begun = [k for k, moment in enumerate(self._first) if moment is not None]
         fresh = [k for k, moment in enumerate(self._first) if moment is None]
         for members in (begun, fresh):
