@@ -129,7 +129,8 @@ class RoundPlan:
     @property
     def only_reads(self) -> bool:
         """Whether hospitals' memory stays unchanged, so that it need not be returned."""
-        return self.call is not None and not self.call.remembers
+        # What local training sends passes steps, which may remember even where its program does not.
+        return self.problem is None and self.call is not None and not self.call.remembers
 
     @property
     def remembers(self) -> bool:
