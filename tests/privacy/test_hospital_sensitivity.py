@@ -34,7 +34,7 @@ from tests.privacy.test_sensitivity import History
 from tests.privacy.test_strategies_by_mode import MODES, PLAYED
 
 CLIP, HOSPITALS, ROWS = 0.3, 7, 6
-PERSONAL = {"fine_tuning", "ditto", "local", "chip"}
+PERSONAL = {"fine_tuning", "ditto", "local", "chip", "per_fedavg"}
 """Who trains beside what is sent, which ends where nothing finite comes of it."""
 
 SIGNED = {"hierarchical", "clustered"}
