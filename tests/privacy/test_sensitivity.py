@@ -264,7 +264,8 @@ def fitting_model(job_on: Callable[[Federation], Job]) -> Callable[[Federation],
     with tempfile.TemporaryDirectory() as folder:
         one, _ = neighbours(Path(folder), 0, (0, "train"), 1.0)
         refused = []
-        for fitted in (job_on, *(partial(_with, job_on, each) for each in (MLP, TREES))):
+        made: list[Callable[[Federation], Job]] = [job_on, *(partial(_with, job_on, each) for each in (MLP, TREES))]
+        for fitted in made:
             try:
                 check_job(fitted(one), one)
             except ConfigError as error:
