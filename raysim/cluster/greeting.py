@@ -13,7 +13,7 @@ CONNECT_SECONDS = 10.0
 """Seconds that a machine may take to reply at all."""
 
 GREET_SECONDS = 25.0
-"""Seconds that Ray may take there to accept a process."""
+"""Seconds that Ray on that machine may take to accept this process."""
 
 SLOW = "timed out during startup"
 """Part of Ray's message about a node that needs more than half a minute to start."""

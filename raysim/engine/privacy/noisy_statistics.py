@@ -106,7 +106,9 @@ class FirstAnswers:
 
     @staticmethod
     def of(job: Job, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """Ask hospitals by ``ask``. A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
+        """Request the noisy sizes and label counts by calling ``ask``.
+
+        A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
 
         Seeded noise is reproducible. In that case hospitals are asked again, so that changed answers have no effect.
         """

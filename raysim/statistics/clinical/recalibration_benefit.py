@@ -37,7 +37,7 @@ class Benefit:
 
     - ``log_loss``: the change of the mean log loss of a row; below 0: risks get better.
     - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, without it and with.
-    - ``labelled``: the labelled rows of the median hospital on which each fit rests.
+    - ``labelled``: the number of labelled rows per fit at the median hospital.
 
     NaN if nothing could be judged.
     """
