@@ -38,7 +38,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             {"data.clients": 100, "data.partition": "{alpha: 0.01, min_size: 17}"},
             "data.partition.alpha: 0.01 over 100 hospitals and 10 classes left a hospital with fewer than 17 rows "
-            "in each of 50 draws",
+            "in each of 50 tries",
         ),
         ({"data.clients": 200}, "data.clients: 200 with at least 10 rows each need 2,000 rows, there are 1,797"),
         (
@@ -51,7 +51,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             {"data.partition": "{share: 0.0}"},
             "data.partition.share: has no effect where name is dirichlet; leave it out",
         ),
-        ({"data.partition": "{alpha: 1.0e+308}"}, "data.partition.alpha: 1e+308 over 10 hospitals is more than can be"),
+        (
+            {"data.partition": "{alpha: 1.0e+308}"},
+            "data.partition.alpha: 1e+308 over 10 hospitals is too large to sample with",
+        ),
         (
             {"data.clients": 1200, "data.partition": "{name: similarity, share: 0.5}"},
             "data.partition.share: 0.5 divides 898 rows at random and 899 by label among 1200 hospitals, which leaves",
@@ -113,8 +116,8 @@ PIXELS, LABELS = np.zeros((40, 28, 28), dtype=np.uint8), np.arange(40) % 10
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        ((PIXELS, LABELS.astype(str)), (PIXELS, LABELS), "(train) holds labels of shape (40,) and type <U21, not a"),
-        ((PIXELS, LABELS[:, None]), (PIXELS, LABELS), "(train) holds labels of shape (40, 1) and type int64, not a"),
+        ((PIXELS, LABELS.astype(str)), (PIXELS, LABELS), "(train) holds labels of shape (40,) and type <U21, not one"),
+        ((PIXELS, LABELS[:, None]), (PIXELS, LABELS), "(train) holds labels of shape (40, 1) and type int64, not one"),
         ((PIXELS, np.eye(10)[LABELS]), (PIXELS, LABELS), "(train) holds labels of shape (40, 10) and type float64"),
         ((PIXELS, LABELS), (PIXELS, LABELS + 0.7), "(test) holds labels outside 0..9, the first 0.7 in row 1; it is"),
         ((PIXELS, LABELS), (PIXELS, np.where(LABELS == 3, np.nan, LABELS)), "(test) holds labels outside 0..9, the"),
