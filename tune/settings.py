@@ -149,7 +149,9 @@ class Sweep(Section):
         if self.judge in TRAFFIC:
             raise ConfigError(f"sweep.scheduler.objective: {self.judge} says nothing early; name a metric")
         if isinstance(scheduler, Pbt) and self.searcher != "random":
-            raise ConfigError(f"sweep.searcher: {self.searcher} does not go with scheduler pbt, which searches; random")
+            raise ConfigError(
+                f"sweep.searcher: {self.searcher} cannot be combined with scheduler pbt (it searches); use random"
+            )
 
     def check_installed(self) -> None:
         """Raise ``ConfigError`` if the searcher needs a package that is not installed."""

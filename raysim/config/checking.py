@@ -25,7 +25,9 @@ def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ())
     except ValidationError as error:
         raise ConfigError(_first_line(error, kind, where, beside)) from None
     except UnicodeEncodeError:
-        raise ConfigError(f"{where or 'config'}: a text holds half a character (a surrogate); write it again") from None
+        raise ConfigError(
+            f"{where or 'config'}: a text holds an invalid Unicode character (a surrogate); write it again"
+        ) from None
     if (path := _truth_as_number(value, checked, where)) is not None:
         raise ConfigError(f"{path}: a truth value is not a number; write the number that is meant")
     return checked

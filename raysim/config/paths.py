@@ -68,7 +68,9 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     try:
         os.fsencode(path)
     except UnicodeEncodeError:
-        raise ConfigError(f"{os.fspath(path)!a}: is no path, as it holds half a character; name another") from None
+        raise ConfigError(
+            f"{os.fspath(path)!a}: is no path: it contains an invalid Unicode character; name another"
+        ) from None
     return Path(os.path.expanduser(path))
 
 

@@ -73,7 +73,9 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: s
     homes: NDArray[Any] | None = None
     if hospital is not None:
         if not is_unicode(hospital):
-            raise DataError(f"--hospital: {hospital!a} contains half a character; name one of the run's hospitals")
+            raise DataError(
+                f"--hospital: {hospital!a} contains an invalid Unicode character; name one of the run's hospitals"
+            )
         homes = np.full(read.num_rows, hospital, dtype=object)
     elif fitted.hospital in read.column_names:
         homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")

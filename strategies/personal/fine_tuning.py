@@ -52,7 +52,9 @@ class FineTuning(Strategy):
     def with_trees(self) -> Strategy:
         for name in ("mu", "prox"):
             if getattr(self, name):
-                raise ValueError(f"{name}: {getattr(self, name):g}, and boosted trees are pulled nowhere; leave it out")
+                raise ValueError(
+                    f"{name}: {getattr(self, name):g}, but boosted trees have no proximal term; leave it out"
+                )
         return PersonalTrees()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def test_results_say_their_answer_and_no_rows(result: Any, tmp_path: Path):
     ages = {f"{age:.4f}" for age in table()["age"]}
     for each in (result, compared, inner, result._predictor, raysim.describe(CONFIG, data=table()).summary):
         assert not any(age in repr(each) + str(each) for age in ages)
-    assert "60" not in repr(RawColumns.of(table()[["age"]]))
+    columns = repr(RawColumns.of(table()[["age"]]))
+    assert "60" not in re.sub("0x[0-9a-f]+", "", columns)  # the address of an object may hold any digits
     assert repr(raysim.api.results.RunResult(tmp_path / "none")) == f"RunResult('{tmp_path / 'none'}')"
 
 
@@ -74,7 +76,9 @@ def test_numbers_and_texts_that_no_table_holds_are_one_line(result: Any):
     assert "column 'age' holds 2.03704e+90 in row 1, not a finite float32 number" in said(table(age=[2**300] * ROWS))
     assert "1 features" in repr(raysim.describe(CONFIG, data=table(age=[2**80 + k for k in range(ROWS)])))
     half = pd.Series(["\ud800"] * ROWS, dtype=object)
-    assert said(table().assign(name=half)).startswith("data: column 'name' of the data frame holds half a character")
+    assert said(table().assign(name=half)).startswith(
+        "data: column 'name' of the data frame holds an invalid Unicode character"
+    )
     named = table().assign(half=1.0)
     named.columns = pd.Index(["site", "age", "died", "\ud800"], dtype=object)
     assert (

@@ -42,7 +42,10 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__scheduler": "asha"}, "sweep.scheduler.objective: asha cannot judge by several (auroc, worst_decile"),
         ({"sweep__scheduler": {"name": "asha", "objective": "std"}}, "'std' is not among the sweep's objectives"),
         ({"sweep__scheduler": ASHA | {"grce": 3}}, "sweep.scheduler.grce: unknown key; did you mean 'grace'?"),
-        ({"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__searcher": "optuna"}, "does not go with scheduler pbt"),
+        (
+            {"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__searcher": "optuna"},
+            "cannot be combined with scheduler pbt",
+        ),
         (
             {"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__space": {"strategy.clusters": {"choice": [2]}}},
             "pbt changes rates and pulls",

@@ -122,7 +122,8 @@ def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.Chunk
         written = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
         if odd := [row for row, text in enumerate(written) if text is not None and not is_unicode(text)]:
             raise DataError(
-                f"{field}: column '{name}' of the data frame holds half a character (a surrogate) in row {odd[0] + 1}; "
+                f"{field}: column '{name}' of the data frame holds an invalid Unicode character (a surrogate) in "
+                f"row {odd[0] + 1}; "
                 "read the text again in its encoding"
             ) from None
         array = pa.array(written)

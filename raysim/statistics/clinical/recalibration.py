@@ -269,7 +269,7 @@ def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
     """
     if method == "eb":
         if prior is None:
-            raise ValueError("prior: eb shrinks to one; estimate it")
+            raise ValueError("prior: missing, and method eb needs one; estimate it")
         return _checked(of, *mode(of, prior, 0.0), _no_reason(of))
     rows, events = of.counts
     reason = _no_reason(of)
