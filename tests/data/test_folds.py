@@ -159,7 +159,7 @@ def test_seeds_that_are_no_whole_cross_validation() -> None:
     for seeds in ([], [0, 1, 2], [5, 4, 3, 0, 1, 2]):
         resolve({**tree, "seeds": seeds})
     for seeds in ([0, 1], [42, 0, 1], [0, 1, 2, 3], [0, 0, 1, 2]):
-        with pytest.raises(ConfigError, match=r"^seeds: .* do not test once on each of 3 folds, .*; use \[0, 1, 2\]$"):
+        with pytest.raises(ConfigError, match=r"^seeds: .* do not test once on each of 3 folds: .*; use \[0, 1, 2\]$"):
             resolve({**tree, "seeds": seeds})
 
 

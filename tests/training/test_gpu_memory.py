@@ -352,21 +352,31 @@ def test_a_hospital_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, 
         )
 
 
-@pytest.mark.parametrize(("strategy", "call"), [(FedAvg(), 1), (Scaffold(renew="gradient"), 2)])
+@pytest.mark.parametrize(
+    ("strategy", "trained", "hospital", "doing"),
+    [
+        (FedAvg(), [3], 2, r"training in round 1"),
+        # A program trains one hospital after the other, here twice: a local update, then a gradient.
+        (Scaffold(renew="gradient"), [1, 1], 0, r"running strategy 'Scaffold', round 1, program 'scaffold'"),
+    ],
+)
 def test_the_run_ends_with_the_hospital_s_name(
-    strategy: Strategy, call: int, federate: MakeFederation, monkeypatch: pytest.MonkeyPatch
+    strategy: Strategy,
+    trained: list[int],
+    hospital: int,
+    doing: str,
+    federate: MakeFederation,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     federation, train, calls = federate([3, 4, 5]), LogisticModel.train, list[int]()
 
     def full(self: LogisticModel, tasks: Sequence[Task], optimizer: Optimizer) -> Any:
         calls.append(len(tasks))
-        if len(calls) == call:
-            raise DeviceFull(2, "full")
+        if calls == trained:
+            raise DeviceFull(len(tasks) - 1, "full")
         return train(self, tasks, optimizer)
 
     monkeypatch.setattr(LogisticModel, "train", full)
-    with pytest.raises(
-        ResourceError, match=rf"'{federation.hospitals[2]}' found .* while training in round 1 \(full\)"
-    ):
+    with pytest.raises(ResourceError, match=rf"'{federation.hospitals[hospital]}' found .* while {doing} \(full\)"):
         play(federation, strategy)
-    assert calls == [3] * call
+    assert calls == trained
