@@ -94,12 +94,12 @@ class OwnAttack(Tampering):
         return "sign_flip" if self.section.attack == "signature_lie" else self.section.attack
 
     @property
-    def changes_rows(self) -> bool:  # type: ignore[override]
+    def changes_rows(self) -> bool:
         """Whether bad hospitals train on changed rows."""
         return self._kind in ON_ROWS
 
     @property
-    def changes(self) -> bool:  # type: ignore[override]
+    def changes(self) -> bool:
         """Whether bad hospitals send other updates than training has made."""
         return not self.changes_rows
 

@@ -123,16 +123,22 @@ class LeavingSums:
 class HospitalStep:
     """The hospital's half of a step. Subclasses override what they change."""
 
-    changes: bool = True
-    """Whether the step changes anything."""
-    changes_rows: bool = False
-    """Whether some hospitals train on other rows than their own."""
     remembers: bool = False
     """Whether hospitals remember anything of the step after the round."""
     bit: bool = False
     """Whether each hospital also sends a bit, which goes into a separate last sum."""
     trains: bool = True
     """Whether hospitals train; else they send their stored update again, beginning with this step."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the step changes anything."""
+        return True
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether some hospitals train on other rows than their own."""
+        return False
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the rows that a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
@@ -148,9 +154,15 @@ class HospitalStep:
 class Adding(HospitalStep):
     """The last step: add the vectors to the sums. :class:`Masking` also hides them."""
 
-    changes = False
-    everybody = True
-    """Whether the messages of all hospitals enter their sums."""
+    @property
+    def changes(self) -> bool:
+        """Whether messages are hidden, and not only added."""
+        return False
+
+    @property
+    def everybody(self) -> bool:
+        """Whether the messages of all hospitals enter their sums."""
+        return True
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
         """Add the vector of ``hospital`` to sum ``group``."""

@@ -44,7 +44,7 @@ class Masking(Adding):
             leaving.units = secure.masked(leaving.hospital, leaving.units).view(np.int64)
 
     @property
-    def changes(self) -> bool:  # type: ignore[override]
+    def changes(self) -> bool:
         """Whether masks are really computed."""
         return self.execute
 
@@ -55,7 +55,7 @@ class Masking(Adding):
         return secure is not None and secure.opens and hospital in secure.in_sum
 
     @cached_property
-    def everybody(self) -> bool:  # type: ignore[override]
+    def everybody(self) -> bool:
         """Whether the messages of all hospitals enter their sums."""
         return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
 
