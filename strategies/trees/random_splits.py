@@ -40,7 +40,6 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Floats,
-    Mask,
     Needs,
     Program,
     Reply,
@@ -101,14 +100,11 @@ class LeafSums(Program):
         steps = np.rint(forest.margins(X) * MARGIN).astype(np.int64)
         codes = at.cache(f"codes {self.bins.digest}", partial(self.bins.codes, X))
         gradient, hessian = (part / GRID for part in gradients(self.task.loss, steps, y))
-        leaves = [reached(codes, column, left, self.depth) - (2**self.depth - 1) for column, left in _splits(at)]
+        splits, first = unpacked(at.received), 2**self.depth - 1
+        leaves = [reached(codes, column, left, self.depth) - first for column, left in splits]
         inside = np.stack([leaf[:, None] == np.arange(2**self.depth) for leaf in leaves], axis=1)
         factor = bound_of(self.task)[1]
         return Reply({"gradient": gradient[:, :, None] * inside, "hessian": factor * hessian[:, :, None] * inside})
-
-
-def _splits(at: Context) -> list[tuple[Floats, Mask]]:
-    return unpacked(at.received)
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,8 @@ class RandomTrees(Trees):
         if view.noise is not None:
             length = min(length, view.noise.clip)
             noise = length * view.noise.multiplier
-        received = {"model": own.models[0]} | {name: sent(trees)[name] for name in ("column", "left")}
+        splits = sent(trees)
+        received = {"model": own.models[0], "column": splits["column"], "left": splits["left"]}
         answers: Answers = yield Call(LeafSums(task, bins, depth, length), received, view.trainable)
         if not len(answers.ids):
             return own
