@@ -148,20 +148,16 @@ class Evaluating:
         sums = np.zeros((len(self.served), 2))
         outputs = self._scored_together(plan, part, rows_of, kept)
         if outputs is not None:
-            rows = self._part_rows(work.federation, plan.measured.loss_part)
+            rows = self._part_rows(work.federation, part)
             segments = Segments(rows.offsets, np.diff(rows.offsets))
-            sums[:, 0], sums[:, 1] = (
-                segments.sums(weighted_losses(model, work.class_weights, outputs, rows.y)),
-                segments.lengths,
-            )
+            sums[:, 0] = segments.sums(weighted_losses(model, work.class_weights, outputs, rows.y))
+            sums[:, 1] = segments.lengths
             return sums
         for i, hospital in enumerate(self.served.tolist()):
             y = federation.y[federation.rows(hospital, part)]
             if len(y):
                 with named(federation, hospital, f"measuring its losses in round {plan.round}"):
-                    z = self._scores(
-                        plan, plan.measured.loss_part, model, federation, hospital, rows_of[hospital], kept
-                    )
+                    z = self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept)
                     losses = weighted_losses(model, work.class_weights, z, y)
                 sums[i] = losses.sum(), len(y)
         return sums
