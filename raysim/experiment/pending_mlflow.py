@@ -79,6 +79,6 @@ def _plain(folder: Path, run: Unsent) -> dict[str, Any]:
 def _read(folder: Path, tree: Mapping[str, Any]) -> Unsent:
     home = (folder / tree["files"]).resolve()
     if not home.is_relative_to(folder.resolve()):
-        raise ValueError(f"{tree['files']} is not inside the run's folder")
+        raise ValueError(f"{tree['files']} is not inside the folder of the run")
     rounds: Sequence[Round] = tuple(Round(**row) for row in tree["rounds"])
     return Unsent(**{**tree, "rounds": rounds, "files": Manifest.read(home).paths()})

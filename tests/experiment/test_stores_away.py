@@ -343,5 +343,7 @@ def test_what_is_kept_names_no_folder_but_its_own(here: Path, monkeypatch: pytes
     tree = json.loads(kept.read_text())
     tree["runs"][0]["files"] = "../other"
     kept.write_text(json.dumps(tree))
-    with pytest.raises(Exception, match=r"unsent.json: cannot be read \(ValueError\('\.\./other is no folder in it'"):
+    with pytest.raises(
+        Exception, match=r"unsent.json: cannot be read \(ValueError\('\.\./other is not inside the folder of the run'"
+    ):
         go_on("run")
