@@ -34,7 +34,19 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, Ids, Needs, State, Strategy, Training, at_least, one_of
+from raysim.strategies.base import (
+    OF_STEPS,
+    FederationView,
+    Floats,
+    Ids,
+    Invalid,
+    Needs,
+    State,
+    Strategy,
+    Training,
+    at_least,
+    one_of,
+)
 from raysim.strategies.coalitions.robust.questions import LinearModelFit, RadiusRule, RobustTransferLoss
 from raysim.strategies.coalitions.solver.solve import Coalitions, coalition_models, find_coalitions
 from raysim.strategies.shared.clustering import check_enough_hospitals, members
@@ -118,6 +130,9 @@ class CsRcfl(Strategy):
         cluster[ids] = 1 + labels
         return _state(models, cluster, coalitions)
 
+    def unused_training(self) -> frozenset[str]:
+        return OF_STEPS | {"rounds"}  # its set-up alone fits models
+
     def uses_selection(self) -> bool:
         return False
 
@@ -150,6 +165,9 @@ class CsRcfl(Strategy):
         question = RobustTransferLoss(rule, np.linalg.norm(models[order, :-1], axis=1))
         losses = np.empty((len(ids), len(ids)))
         losses[:, order] = np.stack(view.ask(question, models=models[order], ids=ids))
+        wrong = np.flatnonzero(~np.isfinite(losses).all(axis=1))
+        if len(wrong):
+            raise Invalid(f"transfer_losses: those of hospital '{view.names[ids[wrong[0]]]}' are not finite")
         return losses
 
 

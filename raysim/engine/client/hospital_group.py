@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.client import programs
 from raysim.engine.client.answer_cache import AnswerCache
 from raysim.engine.client.evaluating import Evaluating
-from raysim.engine.client.failure_context import named, of_full_memory
+from raysim.engine.client.failure_context import check_rows, named, of_full_memory
 from raysim.engine.client.initial_model import with_private
 from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.client.program_context import MadeOfRows
@@ -108,7 +108,8 @@ class HospitalGroup:
         work, question, ids = inquiry.work, inquiry.question, inquiry.ids
         federation = self._federation(work.federation, False)
         answers = []
-        for hospital in (self.served if ids is None else self.served[np.isin(self.served, ids)]).tolist():
+        asked = (self.served if ids is None else self.served[np.isin(self.served, ids)]).tolist()
+        for hospital in asked:
             rows = federation.rows(hospital, "train")
             X, y, observed = federation.X[rows], federation.y[rows], federation.observed[rows]
             noise, contribution = inquiry.noise, None
@@ -138,6 +139,9 @@ class HospitalGroup:
                 else:
                     key = (inquiry.round, hospital, *([noise.turn] if noise.turn else []))
                     answers.append(noisy_answer(question, seen, contribution, noise, work.seed, *key))
+        if inquiry.noise is None and answers and not np.isfinite(np.concatenate(answers)).all():
+            for hospital in asked:  # hospitals without rows may answer with NaN
+                check_rows(federation, hospital, "train", f"answering '{question.kind}'")
         return answers
 
     def model(self, work: Work) -> Model:
