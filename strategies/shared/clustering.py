@@ -81,7 +81,7 @@ def clustered_state(
     """Ask for signatures, cluster hospitals, and start every cluster model at the initial model.
 
     If ``recluster_every`` is not 0, the state also has the values that
-    :func:`raysim.strategies.shared.reclustering.reclustered` needs.
+    :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs.
     """
     trainable = view.trainable
     answers = view.ask(Signature(tuple(blocks)))

@@ -16,7 +16,7 @@ from raysim.statistics.discrimination.auroc import pair_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import observed_over_expected
 from raysim.statistics.levels import Z
-from raysim.statistics.meta_analysis.further_hospital import BEYOND, pooled
+from raysim.statistics.meta_analysis.between_hospitals import BEYOND, pooled
 from raysim.statistics.several import bound, holm
 
 RATIOS = {

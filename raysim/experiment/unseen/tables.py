@@ -25,7 +25,7 @@ from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.levels import Z
-from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, pooled
+from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, pooled
 
 AUROC, RATIO = "auroc", "observed_over_expected"
 
