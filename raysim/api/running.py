@@ -235,9 +235,9 @@ def resume_with(
 ) -> RunResult | ComparisonResult | CurveResult:
     """Do the same as :func:`resume` for the run, comparison or curve in the folder ``path`` with this ``ticket``."""
     from raysim.api.comparison_result import CurveResult
+    from raysim.core.importing import standing_here
     from raysim.experiment.curves.curve import go_on
     from raysim.experiment.pending_mlflow import send_kept
-    from raysim.process.importing import standing_here
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
     # Relative paths start from the original working directory; modules are also searched in the current one.

@@ -65,15 +65,15 @@ class Commands(TyperGroup):
             with in_one_line():
                 return super().invoke(ctx)
         except SystemExit as error:
+            from raysim.core import importing
             from raysim.core.errors import RaysimError
-            from raysim.process import exits
 
-            if not exits.of_plugin(error):
+            if not importing.ended_by_plugin(error):
                 raise
             *_, last = traceback.extract_tb(error.__traceback__)
             raise RaysimError(
-                f"{last.filename}, line {last.lineno}: {last.name} {exits.said(error)}, which would have ended raysim; "
-                "raise an error instead"
+                f"{last.filename}, line {last.lineno}: {last.name} {importing.exit_call(error)}, which would have "
+                "ended raysim; raise an error instead"
             ) from None
 
 

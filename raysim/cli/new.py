@@ -11,7 +11,8 @@ import typer
 from raysim.cli.options import Verbose, greet, ungreet
 
 if TYPE_CHECKING:
-    from raysim.config.proposed import Looked, Tried
+    from raysim.config.proposed import Looked
+    from raysim.config.tried import Tried
 
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file, or a pattern: 'sites/*.csv'.")]
 Out = Annotated[
@@ -29,7 +30,8 @@ def new(table: Table, out: Out = None, verbose: Verbose = False) -> None:
     import shlex
     import sys
 
-    from raysim.config.proposed import configuration, look, tried
+    from raysim.config.proposed import configuration, look
+    from raysim.config.tried import tried
     from raysim.core.errors import ConfigError
     from raysim.storage.manifest import spare
 

@@ -8,12 +8,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
+from raysim.core.importing import search_only, search_path
 from raysim.engine.job import Job
 from raysim.engine.run_state import Event, RunState
 from raysim.engine.server.cadence import Every
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import Pool
-from raysim.process.importing import search_only, search_path
 
 PAUSE = 0.05
 """Seconds between two messages of events."""

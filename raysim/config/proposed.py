@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
-from raysim.config import plugins, reading
-from raysim.config.paths import anchored
-from raysim.core.errors import DataError, RaysimError
+from raysim.core.errors import DataError
 from raysim.core.plain_yaml import scalar
 from raysim.core.words import some
 from raysim.data.tables.proposal import Choice, Proposal, propose
@@ -127,32 +123,3 @@ def reason(choice: Choice) -> str:
 
 def _chosen(choice: Choice) -> str:
     return scalar(OPEN if choice.column is None else choice.column)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """The result of reading the table with a proposed configuration.
-
-    - ``leaks``: reasons to drop further columns, by name.
-    - ``doubts``: other oddities, a sentence each. ``refused``: why the table cannot be read, or empty.
-    """
-
-    leaks: dict[str, str]
-    doubts: tuple[str, ...]
-    refused: str = ""
-
-
-def tried(looked: Looked, text: str, folder: Path) -> Tried:
-    """Read the table with the YAML ``text`` in ``folder``, and search for columns that give the label away."""
-    if looked.unfilled:
-        return Tried({}, ())
-    try:
-        config = reading.checked(anchored(yaml.safe_load(text), folder))
-        federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
-    except RaysimError as error:
-        return Tried({}, (), str(error))
-    leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
-    asked = [s.text for s in (*federation.leaks.suspects, *federation.quality) if s.level != "list"]
-    known = [remark.partition("' ")[2] for remark in looked.read.remarks]  # behind the path, which is absolute here
-    doubts = [text for text in federation.warnings if text.partition("' ")[2] not in known]
-    return Tried(leaks, (*doubts, *asked))

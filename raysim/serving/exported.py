@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.core import bounded
 from raysim.core.errors import ConfigError, DataError
-from raysim.core.extras import need
+from raysim.core.installed import need
 from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.serving.export import FILES

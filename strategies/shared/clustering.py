@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,

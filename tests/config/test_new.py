@@ -15,7 +15,8 @@ import yaml
 
 import raysim
 from raysim.cli import main as cli
-from raysim.config.proposed import configuration, four_lines, look, tried
+from raysim.config.proposed import configuration, four_lines, look
+from raysim.config.tried import tried
 from raysim.core.errors import TableGiven
 from raysim.data.sources.frame import arrow_table
 from raysim.data.tables.proposal import propose

@@ -14,7 +14,7 @@ from ray.tune.search import Searcher
 
 from raysim.config.schema import Config
 from raysim.core import host
-from raysim.process.importing import search_path
+from raysim.core.importing import search_path
 from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.running.heartbeat import Heartbeats

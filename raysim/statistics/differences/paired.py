@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from raysim.statistics.levels import ALPHA, POWER, Z
+from raysim.core.levels import ALPHA, POWER, Z
 from raysim.statistics.student import stdtrit
 
 NAN = float("nan")

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import Z
 from raysim.statistics.discrimination.common_curve import CommonCurve
-from raysim.statistics.levels import Z
 from raysim.statistics.meta_analysis.shrinkage import WIDEST, posterior
 from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel
 

@@ -1,0 +1,42 @@
+"""Try a proposed configuration: whether it can read the table, and what is odd in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from raysim.config import plugins, reading
+from raysim.config.paths import anchored
+from raysim.config.proposed import Looked
+from raysim.core.errors import RaysimError
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The result of reading the table with a proposed configuration.
+
+    - ``leaks``: reasons to drop further columns, by name.
+    - ``doubts``: other oddities, a sentence each. ``refused``: why the table cannot be read, or empty.
+    """
+
+    leaks: dict[str, str]
+    doubts: tuple[str, ...]
+    refused: str = ""
+
+
+def tried(looked: Looked, text: str, folder: Path) -> Tried:
+    """Read the table with the YAML ``text`` in ``folder``, and search for columns that give the label away."""
+    if looked.unfilled:
+        return Tried({}, ())
+    try:
+        config = reading.checked(anchored(yaml.safe_load(text), folder))
+        federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
+    except RaysimError as error:
+        return Tried({}, (), str(error))
+    leaks = {s.feature: "it alone tells the label" for s in federation.leaks.suspects if s.level == "warn"}
+    asked = [s.text for s in (*federation.leaks.suspects, *federation.quality) if s.level != "list"]
+    known = [remark.partition("' ")[2] for remark in looked.read.remarks]  # behind the path, which is absolute here
+    doubts = [text for text in federation.warnings if text.partition("' ")[2] not in known]
+    return Tried(leaks, (*doubts, *asked))
