@@ -88,10 +88,6 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     Returns None for rows of one class, for more than two classes, and if the model's output is no linear function of
     the head, as when a head has several layers.
     """
-    from raysim.strategies.regressions.families import FAMILIES  # imported late to start runs faster
-    from raysim.strategies.regressions.newton_steps import fitted
-    from raysim.strategies.regressions.sums_program import design
-
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
     if row is None or private is None or not _told_apart(y[joined]) or len(classes) > 2:
@@ -102,15 +98,32 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
         return None
     mean, scale = outputs[joined].mean(axis=0), outputs[joined].std(axis=0)
     varies = scale > SAME * np.maximum(1.0, np.abs(mean))
-    columns = design((outputs[:, varies] - mean[varies]) / scale[varies])
-    link = "poisson" if getattr(model, "link", "identity") == "log" else "linear"
-    family = FAMILIES["logistic" if classes else link]
-    at = constant[joined]
-    shifted = replace(
-        family, mean=lambda eta: family.mean(eta + at), loss=lambda eta, labels: family.loss(eta + at, labels)
-    )
-    beta = fitted(shifted, columns[joined], y[joined].astype(np.float64), ridge=RIDGE).beta
+    z = (outputs[:, varies] - mean[varies]) / scale[varies]
+    columns = np.column_stack([np.ones(len(z)), z])
+    link = "log" if getattr(model, "link", "identity") == "log" else "identity"
+    beta = _fitted(columns[joined], constant[joined], y[joined].astype(np.float64), "logit" if classes else link)
     return Joined(constant + columns @ beta, f"{served}, with its own head")
+
+
+def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -> NDArray[Any]:
+    """Return the coefficients ``[p]`` of ``X [n, p]``, whose first column is the intercept, under a ridge of
+    :data:`RIDGE` on the others.
+
+    The loss of a row is ``c(eta) - y eta`` with the cumulant ``c`` of the canonical ``link``.
+    """
+    from scipy.optimize import minimize  # imported late to start runs faster
+    from scipy.special import expit
+
+    def loss(beta: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+        eta, shrunken = offset + X @ beta, np.append(0.0, RIDGE * beta[1:])
+        if link == "logit":
+            cumulant, mean = np.logaddexp(0, eta), expit(eta)
+        else:
+            cumulant, mean = (np.exp(eta),) * 2 if link == "log" else (eta**2 / 2, eta)
+        return float((cumulant - y * eta).sum() + beta @ shrunken / 2), X.T @ (mean - y) + shrunken
+
+    found: NDArray[Any] = minimize(loss, np.zeros(X.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-8}).x
+    return found
 
 
 def _outputs_of_body(
