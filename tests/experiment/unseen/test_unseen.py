@@ -18,7 +18,7 @@ from raysim.config import reading
 from raysim.experiment.planning.plan import make_plan
 from raysim.experiment.planning.tables import render
 from raysim.experiment.unseen import playing, rows
-from raysim.statistics.meta_analysis.further_hospital import pooled
+from raysim.statistics.meta_analysis.between_hospitals import pooled
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
