@@ -15,9 +15,10 @@ from raysim.experiment.unseen.rows import NOBODY
 from raysim.experiment.unseen.tables import AUROC, GAINED, RATIO
 from raysim.report import svg
 from raysim.report.judgement.card import Line
-from raysim.report.judgement.facts.wording import json_number, percent
+from raysim.report.judgement.facts.wording import figure, json_number, percent
 from raysim.report.naming import Key, interval, number, with_interval
 from raysim.report.svg import Figure, Style
+from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 """Suffixes of a figure's names in the answer, and its columns."""
@@ -72,9 +73,10 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
     gain = figures.get(f"{GAINED}_{act_at:g}", {"estimate": np.nan})
     if np.isfinite(gain["estimate"]):
         benefit, low, high = (100 * gain[end] for end in ("estimate", "low", "high"))
+        gains = figure(benefit, Limits(low, high), 1, sign=True)
         text += (
-            f" Acting at {percent(act_at)} gains {with_interval(benefit, low, high, 1, sign=True)} true alarms net per "
-            "100 patients there, against the better of acting on everyone and on nobody."
+            f" Acting at {percent(act_at)} gains {gains} true alarms net per 100 patients there, against the better of "
+            "acting on everyone and on nobody."
         )
         numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
     return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, "recalibrate at a new hospital")
@@ -89,8 +91,8 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
     if of.empty or not np.isfinite(of["low"].iloc[0]):
         return ""
     each = of.iloc[0]
-    within = interval(each["low"], each["high"], 3, sign=True)
-    return f" Taking part changes a hospital's AUROC by {number(each['difference'], 3, sign=True)} ({within})."
+    changes = figure(each["difference"], Limits(each["low"], each["high"]), sign=True)
+    return f" Taking part changes a hospital's AUROC by {changes}."
 
 
 def drawn(found: Found, ways: Mapping[Key, str]) -> Sequence[Figure]:
