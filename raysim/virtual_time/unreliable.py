@@ -10,7 +10,7 @@ import numpy as np
 from raysim.config.sections.system import SystemSection
 from raysim.config.sizes import enlarged
 from raysim.core.errors import ConfigError
-from raysim.strategies.base import Ask, FederationView, Floats, Ids, Selection, Strategy
+from raysim.strategies.base import Caller, FederationView, Floats, Ids, Selection, Strategy
 from raysim.traffic.ledger import SCALAR_BYTES
 from raysim.virtual_time.asynchronous import AsynchronousScheduler
 from raysim.virtual_time.clock import Clock
@@ -25,7 +25,7 @@ def scheduler(
     view: FederationView,
     seed: int,
     exchanged: Exchanged,
-    measure: Ask,
+    measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
     """Return the scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now

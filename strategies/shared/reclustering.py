@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, MeanLoss, State, own_state
+from raysim.strategies.base import FederationView, State, mean_losses, own_state
 from raysim.strategies.shared.clustering import ReclusteringState, cluster_rows, kmeans, members, with_enough
 from raysim.strategies.shared.signatures import standardise
 
@@ -28,7 +28,7 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     if state.rounds % every:
         return state
     ids, previous = view.trainable, members(state) - 1
-    losses = standardise(np.stack(view.ask(MeanLoss(), models=state.models[1:], ids=ids)))
+    losses = standardise(mean_losses(view, state.models[1:], ids))
     if block_scale:
         losses = losses / np.sqrt(losses.shape[1])
     columns = np.hstack([state.columns, losses])

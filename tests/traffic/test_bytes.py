@@ -26,7 +26,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import Bytes, Ledger, downlink, named_rows, record_training
 from tests.engine.probing import Beside
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 IDS = np.array([1, 4, 7])
 PLAIN = LocalProblem(start=np.array([0, 2, 0]), upload=Upload(np.ones(3)))

@@ -15,7 +15,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.test_battery import UNEVEN
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -51,13 +51,12 @@ def test_16_without_its_pull_it_is_fedavg(federation):
 
 def test_shares_are_of_rows_and_ties_go_to_the_first():
     rows = hospital([4, 0])
-    object.__setattr__(rows, "losses", np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
-    assert NearestShares().answer(rows).tolist() == [0.5, 0.0, 0.5]
+    rows = replace(rows, losses=np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
+    assert sent(NearestShares(3), rows).tolist() == [0.5, 0.0, 0.5]
     single = replace(hospital([1, 0]), losses=np.array([[2.0], [1.0]]))
-    assert NearestShares().answer(single).tolist() == [0, 1]
-    nobody = hospital([0, 0])
-    object.__setattr__(nobody, "losses", np.empty((2, 0)))
-    assert NearestShares().answer(nobody).tolist() == [0, 0]
+    assert sent(NearestShares(2), single).tolist() == [0, 1]
+    nobody = replace(hospital([0, 0]), losses=np.empty((2, 0)))
+    assert sent(NearestShares(2), nobody).tolist() == [0, 0]
 
 
 def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():

@@ -22,7 +22,7 @@ from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import ReclusteringState, members
 from raysim.strategies.shared.reclustering import reclustered
 from tests.conftest import MakeFederation, job_of, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import assert_different, assert_same
 
