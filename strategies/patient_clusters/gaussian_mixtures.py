@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import Context, Floats, Ids, Send, Statistic
 from raysim.strategies.patient_clusters.continuous import chosen, filled
 from raysim.strategies.shared.silhouette import best_labels

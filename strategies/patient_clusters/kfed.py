@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import (
     Context,
     FederationView,
