@@ -91,3 +91,13 @@ def view_of(hospitals: list[At], seed: int = 1) -> FederationView:
         call=call,
         columns=hospitals[0].observed.shape[1],
     )
+
+
+def answered_by(view: FederationView, answer: Callable[[Call, int], Any]) -> FederationView:
+    """The view of hospitals that answer any call with ``answer(call, hospital)``."""
+
+    def call(call: Call) -> Answers:
+        each = np.stack([np.asarray(answer(call, i)) for i in call.ids.tolist()])
+        return Answers({}, {call.program.name: each}, call.ids, np.array([len(each)]))
+
+    return replace(view, call=call)

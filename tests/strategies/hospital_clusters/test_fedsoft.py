@@ -15,7 +15,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play
-from tests.strategies.contexts import hospital, sent, view_of
+from tests.strategies.contexts import answered_by, hospital, sent, view_of
 from tests.strategies.test_battery import UNEVEN
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -29,9 +29,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 def told(shares: list[list[float]], rows: list[int]) -> FederationView:
     """A federation whose hospitals have these shares of their ``rows`` nearest to each of two centres."""
-    view = view_of([hospital([n, 0]) for n in rows])
-    object.__setattr__(view, "ask", lambda question, *, models, ids: [np.array(shares[i]) for i in ids])
-    return view
+    return answered_by(view_of([hospital([n, 0]) for n in rows]), lambda call, i: shares[i])
 
 
 @pytest.mark.parametrize("selection", [All(), Uniform(0.5, 2)])
@@ -147,10 +145,12 @@ def test_a_hospital_drawn_twice_counts_in_both_centres():
 
 def test_centres_become_what_was_summed_and_are_asked_about_every_so_often():
     asked = []
-    view = told([[0.5, 0.5]], [3])
-    object.__setattr__(
-        view, "ask", lambda question, *, models, ids: asked.append(models.tolist()) or [np.array([0.5, 0.5])]
-    )
+
+    def answer(call, hospital):
+        asked.append(call.received["models"].tolist())
+        return [0.5, 0.5]
+
+    view = answered_by(told([[0.5, 0.5]], [3]), answer)
     how = FedSoft(clusters=2, every=3)
     state: SoftState = how.setup(view)
     for t in range(1, 8):

@@ -13,7 +13,7 @@ from raysim.strategies.hospital_clusters.ifca import Ifca, Nearest
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
-from tests.strategies.contexts import hospital, sent, view_of
+from tests.strategies.contexts import answered_by, hospital, sent, view_of
 from tests.strategies.hospital_clusters.test_cfl import oppose
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -48,10 +48,7 @@ def test_option_one_with_full_batches_is_a_gradient_step_of_the_whole_cohort(fed
 
 
 def test_option_one_divides_by_the_cohort_and_option_two_by_the_cluster():
-    view = view_of([hospital([n, 0]) for n in (2, 3, 5)])
-    object.__setattr__(
-        view, "ask", lambda question, *, models, ids: [np.array([0.0]), np.array([1.0]), np.array([0.0])]
-    )
+    view = answered_by(view_of([hospital([n, 0]) for n in (2, 3, 5)]), lambda call, i: float(i == 1))
     weights = {}
     for averaging in ("model", "gradient"):
         how = Ifca(clusters=2, averaging=averaging)
