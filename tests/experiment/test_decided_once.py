@@ -38,6 +38,6 @@ def test_a_private_run_of_two_rounds_decides_each_thing_once(tmp_path: Path) -> 
     }
     with cProfile.Profile() as profile:
         raysim.run(tree, out=tmp_path / "out", in_process=True)
-    names = {each.__code__: each.__name__ for each in DECISIONS}
-    counts = {names[each.code]: each.callcount for each in profile.getstats() if each.code in names}
-    assert counts == {name: 2 if name == "anchored" else 1 for name in names.values()}
+    calls = {each.code: each.callcount for each in profile.getstats()}
+    counts = {each.__name__: calls.get(each.__code__, 0) for each in DECISIONS}
+    assert counts == {each.__name__: 2 if each is paths.anchored else 1 for each in DECISIONS}
