@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,11 +64,22 @@ def features(rows: pd.DataFrame) -> Any:
 
 
 def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series:
-    if compared_as == "number":
-        return pd.to_numeric(given, errors="coerce") == float(category)
+    value = partial(_value, compared_as=compared_as)
+    return _each(given, value) == value(category)
+
+
+def _value(text: str, compared_as: str) -> Any:
+    """Return a text in the form in which it is compared with categories; None for a text that has no such form."""
     if compared_as == "truth":
-        return given.str.lower().isin((category.lower(), "1" if category == "True" else "0"))
-    return given == category
+        return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
+    if compared_as == "text":
+        return text
+    if not _is_number(text):
+        return None
+    try:
+        return float(text) if compared_as == "number" else Decimal(text.strip())
+    except InvalidOperation:  # its exponent is too large for any category
+        return None
 
 
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
@@ -79,11 +91,12 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 
 
 def read(path: str) -> pd.DataFrame:
-    """Read a file in the format of the training file; every cell becomes a text."""
+    """Read a file in the format of the training file, without blank rows; every cell becomes a text."""
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
-    return rows.rename(columns=str.strip)
+    rows = rows.rename(columns=str.strip).fillna("")
+    return rows[rows.apply(lambda cells: cells.str.strip() != "").any(axis=1)]
 
 
 def _described() -> dict[str, Any]:

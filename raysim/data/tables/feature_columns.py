@@ -14,7 +14,7 @@ from raysim.core.errors import DataError
 from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted, some
 from raysim.data.records import natural
-from raysim.data.tables.columns import is_number, numbers, placed, plain_text
+from raysim.data.tables.columns import is_number, number_texts, numbers, placed, plain_text
 from raysim.data.tables.kinds import Finding, dates_of, described
 from raysim.data.tables.reading import Reading, is_texts, limited, typed, uncensored, with_zeros, without_unit
 from raysim.data.tables.spelling import twins, written
@@ -165,7 +165,10 @@ def _typed(
     if not is_texts(column.type):
         return column, None, []
     if asked == "categorical":
-        return (column if with_zeros(column) else typed(column)[0]), None, []
+        made, found = typed(column)
+        if found is None and not with_zeros(column):
+            column = made if pa.types.is_boolean(made.type) else number_texts(column, made, name, "data.categorical")
+        return column, None, []
     notes = []
     if units := reading.units.get(name):
         column, count = without_unit(column, units, reading.decimal == ",")
