@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import date, time, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees a missing value stays NaN, and a category is its position.
 
-    Raises ``ValueError`` that names a missing column, or a numeric column with a text that is not a number.
+    Raises ``ValueError`` that names a missing column, a numeric column with a text that is not a number, or a column of
+    typed dates or times.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -47,6 +49,8 @@ def features(rows: pd.DataFrame) -> Any:
     for column in columns():
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
+        if any(isinstance(value, date | time | timedelta) for value in rows[column["name"]].dropna().head(1)):
+            raise ValueError(f"column {column['name']!r} holds dates or times, and training had none; convert them")
         comma = described["decimal"] == "," and column["kind"] == "numeric"
         given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":
@@ -122,8 +126,9 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    """Convert each recorded value; equal values are converted once."""
-    codes, different = pd.factorize(given.astype(object))
+    """Convert each recorded value; values of one text are converted once."""
+    given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
+    codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)
     return converted.iloc[codes].set_axis(given.index)
 

@@ -150,11 +150,14 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def canonical_number(text: str) -> str:
     """Return the one text for a number, however it is written: no plus sign, no zeros at its ends, no minus before 0.
 
-    An exponent is used only for numbers of more than 22 digits, and below .0000001. Every digit is kept.
+    All digits of a number are kept. One with an exponent is taken as a float64, which is how programs write one. The
+    canonical form has an exponent only for numbers of more than 22 digits, and below .0000001.
 
     >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
     ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']
     """
+    if "e" in text.lower() and (whole := float(text)).is_integer() and abs(whole) < 10.0**_DIGITS:
+        return str(int(whole))
     try:
         number = Decimal(text)
     except InvalidOperation:  # its exponent is too large for any number
@@ -175,10 +178,12 @@ def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArra
 
     column = pc.if_else(pc.is_nan(column), None, column)
     _refuse_infinite(column, name, field)
-    whole = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), EXACT))
-    if pc.all(pc.fill_null(whole, True)).as_py():
+    small = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**24))
+    if pc.all(pc.fill_null(small, True)).as_py():
         return pc.cast(pc.cast(column, pa.int64()), pa.string())  # the same texts, far quicker
-    return canonical(pc.cast(column, pa.string()))
+    # With an exponent a text is read as a float64, whatever its digits.
+    written = pc.cast(column, pa.string())
+    return canonical(pc.if_else(pc.match_substring(written, "e"), written, pc.binary_join_element_wise(written, "e0", "")))
 
 
 def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:

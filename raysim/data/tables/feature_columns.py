@@ -105,6 +105,11 @@ def feature_columns(
                     f"column '{name}' is read as numbers, which are probably dates ({days}); drop it (data.drop) or "
                     f"convert it into days since admission; list it in data.numeric ([{scalar(name)}, ...]) if not"
                 )
+        elif kind == "categorical" and pa.types.is_temporal(column.type):
+            refused[name] = (
+                f"column '{name}' holds {column.type}, whose text may differ in other files; convert it to text to use "
+                "it as a category, or drop it (data.drop)"
+            )
         elif kind == "categorical":
             kept[name] = _category(column, name, asked is not None)
             warnings += _alike(name, kept[name])

@@ -49,10 +49,10 @@ class Files:
     thousands: bool = False
     rows: NDArray[np.int64] | None = None
 
-    def with_hospitals(self, column: str) -> pa.Table:
+    def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
         """Return the rows with a ``column`` of hospitals, named after their files.
 
-        Raises ``DataError`` where there already is such a column, and for two files of one name.
+        Raises ``DataError`` where there already is such a column and, naming ``field``, for two files of one name.
         """
         import pyarrow as pa
 
@@ -65,7 +65,7 @@ class Files:
         for file, _ in self.files:
             if (other := homes.setdefault(hospital_of(file), file)) != file:
                 raise DataError(
-                    f"data.path: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one"
+                    f"{field}: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one"
                 )
         of_rows = np.repeat(list(homes), [rows for _, rows in self.files])
         names = of_rows if self.rows is None else of_rows[self.rows]
@@ -137,7 +137,7 @@ def read_files(
 
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
-    tables = [_as_texts(each.table, apart) for each in read]
+    tables = [_as_texts(each.table, apart, field) for each in read]
     remarks = [*_said(files, read), *_differences(files, tables, dropped, field)]
     for file, table, each in zip(files, tables, read, strict=True):
         _check_last(file, table, each.rows, field)
@@ -181,10 +181,10 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
     return [name for name, found in kinds.items() if len(found) > 1]
 
 
-def _as_texts(table: pa.Table, names: Collection[str]) -> pa.Table:
+def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
     """Convert the columns ``names`` to texts, as far as the table has them."""
     for name in set(names) & set(table.column_names):
-        table = table.set_column(table.column_names.index(name), name, plain_text(table, name, "data.path"))
+        table = table.set_column(table.column_names.index(name), name, plain_text(table, name, field))
     return table
 
 
