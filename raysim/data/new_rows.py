@@ -120,7 +120,10 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
         raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {remedy}")
     columns = {}
     for each in fitted.columns:
-        columns[each.name] = unmarked(read.column(each.name), fitted.reading.marks(each.name))[0]
+        column = read.column(each.name)
+        if isinstance(each, Numeric) and pa.types.is_dictionary(column.type):
+            column = plain_text(read, each.name, FIELD)
+        columns[each.name] = unmarked(column, written.marks(each.name))[0]
         if isinstance(each, Numeric):
             columns[each.name] = limited(pa.table(columns), each.name, written).column(each.name)
     if fitted.hospital in read.column_names:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
-from raysim.data.tables.reading import EXACT, typed
+from raysim.data.tables.reading import typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +183,9 @@ def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArra
         return pc.cast(pc.cast(column, pa.int64()), pa.string())  # the same texts, far quicker
     # With an exponent a text is read as a float64, whatever its digits.
     written = pc.cast(column, pa.string())
-    return canonical(pc.if_else(pc.match_substring(written, "e"), written, pc.binary_join_element_wise(written, "e0", "")))
+    return canonical(
+        pc.if_else(pc.match_substring(written, "e"), written, pc.binary_join_element_wise(written, "e0", ""))
+    )
 
 
 def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
