@@ -14,10 +14,10 @@ from raysim.cluster.devices import resolve_device, settle_device
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
 from raysim.core import host
+from raysim.core.importing import search_only
 from raysim.engine.client.hospital_group import HospitalGroup
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
-from raysim.process.importing import search_only
 from raysim.strategies.base import Floats, Ids
 
 

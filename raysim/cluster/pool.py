@@ -20,13 +20,13 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
 from raysim.core.errors import ResourceError
+from raysim.core.importing import search_path
 from raysim.core.words import some
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import HospitalGroup, mapped
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.server.pool import StateReferences
-from raysim.process.importing import search_path
 from raysim.strategies.base import POOLED, Floats
 
 T = TypeVar("T")

@@ -18,11 +18,11 @@ from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
+from raysim.core.importing import search_only, search_path
 from raysim.data.federation import Federation
 from raysim.engine.job import Result, Round
 from raysim.experiment.one_run import Run
 from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, longest_silence
-from raysim.process.importing import search_only, search_path
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0

@@ -23,7 +23,7 @@ from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
-from raysim.storage import attack_tables, patient_tables, served
+from raysim.storage import detail_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
@@ -84,7 +84,7 @@ def write_run(
     of the ``predicted`` hospitals alone if there are some."""
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
-    from raysim.storage.fairness_tables import fairness_table, risks_table
+    from raysim.storage.detail_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
         egress_table,
         hospitals_table,
@@ -104,10 +104,10 @@ def write_run(
         out.csv("fairness.csv", fairness_table(model, outcome.gaps))
         if any(gap.risks for gap in outcome.gaps.values()):
             out.csv("risks_by_group.csv", risks_table(model, outcome.gaps))
-    for name, table in patient_tables.tables(federation, outcome).items():
+    for name, table in detail_tables.tables(federation, outcome).items():
         out.csv(name, table)
     if outcome.attack is not None:
-        out.csv(attack_tables.ATTACK, attack_tables.table(federation, outcome, outcome.attack))
+        out.csv(detail_tables.ATTACK, detail_tables.table(federation, outcome, outcome.attack))
     for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
         out.csv(name, table)
     if outcome.recalibrated is not None:
@@ -157,7 +157,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "facts": {name: _json(value) for name, value in outcome.facts.items()},
         **converged(outcome),
         **stopped(outcome),
-        **({} if outcome.attack is None else {"adversary": attack_tables.as_json(outcome.attack)}),
+        **({} if outcome.attack is None else {"adversary": detail_tables.as_json(outcome.attack)}),
         **({} if outcome.privacy is None else {"privacy": outcome.privacy.as_json()}),
     }
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import Floats, HospitalRows, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
 from raysim.strategies.shared.silhouette import best_labels

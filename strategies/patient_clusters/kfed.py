@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Needs, State, at_least
 from raysim.strategies.patient_clusters.cluster_models import (
     LocalLabels,

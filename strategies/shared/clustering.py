@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -81,7 +81,7 @@ def clustered_state(
     """Ask for signatures, cluster hospitals, and start every cluster model at the initial model.
 
     If ``recluster_every`` is not 0, the state also has the values that
-    :func:`raysim.strategies.shared.reclustering.reclustered` needs.
+    :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs.
     """
     trainable = view.trainable
     answers = view.ask(Signature(tuple(blocks)))

@@ -22,13 +22,13 @@ from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.resources import ResourcesSection
 from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
+from raysim.core.importing import by_path, standing_here
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
 from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.session import Session, open_session
-from raysim.process.importing import by_path, standing_here
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -143,7 +143,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "coalitions.solver.programs": {"VIOLATED": 1e-6, "PROVE": {"mip_rel_gap": 0.0}, "RISEN": 1e-6, "CUTS": 200},
     "coalitions.solver.search": {"STARTS": 50, "KICKS": 400, "LEAST": 1e-10},
     "coalitions.solver.solve": {"ENUMERATED": 20, "PROGRAMMED": 40, "TOLERANCE": 1e-6},
-    "fairness.patient_groups": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},
+    "fairness.fairfed": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},
     "patient_clusters.cluster_models": {"FEWEST": 3, "MOST": 8},
     "patient_clusters.gaussian_mixtures": {
         "REGULARISATION": 1e-6,

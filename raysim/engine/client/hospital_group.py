@@ -19,7 +19,6 @@ from raysim.core.errors import ResourceError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.client import programs
-from raysim.engine.client.answer_cache import AnswerCache
 from raysim.engine.client.evaluating import Evaluating
 from raysim.engine.client.failure_context import named, of_full_memory
 from raysim.engine.client.initial_model import with_private
@@ -182,3 +181,36 @@ def _patients(federation: Federation, rows: slice, contributed: NDArray[np.int64
     """Return the patients' attributes of a hospital's ``rows``; with ``contributed``, only of these rows."""
     theirs = {name: values[rows] for name, values in federation.patients.items()}
     return theirs if contributed is None else {name: values[contributed] for name, values in theirs.items()}
+
+
+MOST_SCALARS = 2**20
+"""Largest number of scalars of a question's answers that are cached."""
+
+MOST_QUESTIONS = 8
+"""Largest number of questions whose answers are cached."""
+
+
+class AnswerCache:
+    """Answers before the first round, which depend only on rows and are the same in all runs of one seed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, list[Floats]] = {}
+
+    def to(self, inquiry: Inquiry, ask: Callable[[], list[Floats]]) -> list[Floats]:
+        """Return the result of ``ask()``, or the cached result of an equal inquiry."""
+        if inquiry.round or inquiry.ids is not None or inquiry.models is not None or inquiry.noise is not None:
+            return ask()
+        key = (inquiry.work.federation, inquiry.work.seed, type(inquiry.question), inquiry.question)
+        try:
+            answers = self._kept.get(key)
+        except TypeError:  # a question that has no hash
+            return ask()
+        if answers is None:
+            answers = ask()
+            arrays = all(isinstance(answer, np.ndarray) for answer in answers)  # the server refuses any other
+            if not arrays or sum(answer.size for answer in answers) > MOST_SCALARS:
+                return answers
+            while len(self._kept) >= MOST_QUESTIONS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = answers
+        return [answer.copy() for answer in answers]

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
+from raysim.core.levels import Z
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
@@ -24,8 +25,7 @@ from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, pl
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.levels import Z
-from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, pooled
+from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, pooled
 
 AUROC, RATIO = "auroc", "observed_over_expected"
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.levels import Z
 from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.intervals import share_interval
-from raysim.statistics.levels import Z
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import raysim
-from raysim.statistics.meta_analysis.further_hospital import pooled
+from raysim.statistics.meta_analysis.between_hospitals import pooled
 
 STUDIES = {
     "SKB": (126, 34, 0.7128, 0.7110, 0.8750, -0.239, 0.226, 0.711, 0.196, 0.5348, 0.0258),

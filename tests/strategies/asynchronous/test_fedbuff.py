@@ -15,8 +15,8 @@ from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
-from raysim.virtual_time.asynchronous import AsynchronousScheduler
 from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.unreliable import AsynchronousScheduler
 from tests.conftest import MakeFederation, play
 from tests.strategies.asynchronous.event_loop import simulated
 from tests.strategies.asynchronous.test_fedasync import SPEEDS, speeds

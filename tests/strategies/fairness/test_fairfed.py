@@ -14,8 +14,17 @@ from hypothesis.extra.numpy import arrays
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.server.job_checks import check_job
-from raysim.strategies.fairness.fairfed import FairFed, FairState, GroupCounts, renewed_weights
-from raysim.strategies.fairness.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, check_patients, patient_groups
+from raysim.strategies.fairness.fairfed import (
+    OTHERS,
+    PRIVILEGED,
+    UNKNOWN,
+    FairFed,
+    FairState,
+    GroupCounts,
+    check_patients,
+    patient_groups,
+    renewed_weights,
+)
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play

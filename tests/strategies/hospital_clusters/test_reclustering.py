@@ -15,12 +15,12 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import FederationView, State, Strategy
+from raysim.strategies.hospital_clusters.by_signature import reclustered
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import ReclusteringState, members
-from raysim.strategies.shared.reclustering import reclustered
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 from tests.strategies.test_battery import same
@@ -151,7 +151,8 @@ def test_losses_are_standardised_and_scaled_by_the_root_of_the_number_of_models(
     rows = []
     halves = np.array([0, 1] * 4)
     monkeypatch.setattr(
-        "raysim.strategies.shared.reclustering.kmeans", lambda columns, clusters, rng: rows.append(columns) or halves
+        "raysim.strategies.hospital_clusters.by_signature.kmeans",
+        lambda columns, clusters, rng: rows.append(columns) or halves,
     )
     losses = np.linspace(0.2, 0.9, 8)
     standard = ((losses - losses.mean()) / losses.std())[:, None]
