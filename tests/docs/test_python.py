@@ -44,6 +44,9 @@ def test_the_notebook_runs_and_shows_what_it_gave(tmp_path: Path) -> None:
     assert [shown(cell) for cell in kept["cells"]] == [shown(cell) for cell in executed["cells"]]
     assert sum(kinds != [] for _, kinds in map(shown, kept["cells"])) > 5
     assert str(tmp_path) not in out.read_text()
+    lines = [line for cell in executed["cells"] for each in cell.get("outputs", ()) for line in each.get("text", ())]
+    assert "reading data\n" in lines, "progress is shown without being asked for"
+    assert sum(line.startswith(f"[{k}/9] ") for k in range(1, 10) for line in lines) == 9
 
 
 def shown(cell: dict[str, Any]) -> tuple[str, list[list[str]]]:
