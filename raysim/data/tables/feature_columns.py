@@ -114,7 +114,7 @@ def feature_columns(
             kept[name] = _category(column, name, asked is not None)
             warnings += _alike(name, kept[name])
             if asked is None:
-                warnings += _doubts(name, found)
+                warnings += _doubts(name, found, len(kept[name].cat.categories))
         elif found is not None or pa.types.is_temporal(column.type):
             found = found or _dates(column)
             first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
@@ -238,10 +238,10 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
     ]
 
 
-def _doubts(name: str, found: Finding | None) -> list[str]:
-    """Return warnings about a column that is read as categories without being listed."""
-    if found is None:
-        return []
+def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
+    """Return warnings about a column that is read as categories without being listed; ``found`` is None for an explicit
+    category."""
+    found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:
         doubts.append(

@@ -98,6 +98,10 @@ def read_table(
     columns = _parquet_names(path, field) if form is None else form.names
     if form is not None and not any(form.names):
         raise _no_names(path, field)
+    if form is not None and holds_values(columns):
+        raise DataError(
+            f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
+        )
     if len(columns) > MOST_COLUMNS:
         raise DataError(
             f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, "
@@ -111,10 +115,6 @@ def read_table(
         raise DataError(f"{field}: '{path}' has its column names again in row {row}; remove that row")
     table, nameless = _without_nameless(table)
     columns = table.column_names
-    if form is not None and holds_values(columns):
-        raise DataError(
-            f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
-        )
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")

@@ -189,19 +189,21 @@ def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
 
 
 def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, field: str) -> None:
-    """Raise ``DataError`` where only the last row of a file has a name for totals in its first column."""
-    column = table.column(0) if table.num_rows > 1 and is_text(table.schema.types[0]) else None
-    last = None if column is None else column[-1].as_py()
-    if column is None or last is None or last.strip(" :").casefold() not in TOTALS:
-        return
+    """Raise ``DataError`` where the last row of a file, and no other, has a name for totals in a column."""
     import pyarrow.compute as pc
 
-    if pc.sum(pc.equal(column, last)).as_py() == 1:
-        row = placed(table.num_rows - 1, rows)
-        raise DataError(
-            f"{field}: '{file}' ends with a row '{last}' (row {row}), which looks like a line of totals; "
-            "remove that row"
-        )
+    if table.num_rows < 2:
+        return
+    for column in table.columns:
+        last = column[-1].as_py() if is_text(column.type) else None
+        if last is None or last.strip(" :").casefold() not in TOTALS:
+            continue
+        if pc.sum(pc.equal(column, last)).as_py() == 1:
+            row = placed(table.num_rows - 1, rows)
+            raise DataError(
+                f"{field}: '{file}' ends with a row '{last}' (row {row}), which looks like a line of totals; remove "
+                "that row"
+            )
 
 
 def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
