@@ -69,7 +69,8 @@ def features(rows: pd.DataFrame) -> Any:
 
 def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series:
     value = partial(_value, compared_as=compared_as)
-    return _each(given, value) == value(category)
+    found: pd.Series = _each(given, value) == value(category)
+    return found
 
 
 def _value(text: str, compared_as: str) -> Any:
@@ -100,7 +101,8 @@ def read(path: str) -> pd.DataFrame:
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
     rows = rows.rename(columns=str.strip).fillna("")
-    return rows[rows.apply(lambda cells: cells.str.strip() != "").any(axis=1)]
+    written: pd.DataFrame = rows[rows.apply(lambda cells: cells.str.strip() != "").any(axis=1)]
+    return written
 
 
 def _described() -> dict[str, Any]:
