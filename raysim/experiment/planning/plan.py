@@ -42,6 +42,7 @@ from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
 from raysim.experiment.unseen.folds import cost, folds_of
+from raysim.experiment.unseen.playing import hosts
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
@@ -134,7 +135,9 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
         machines = (replace(machines[0], memory=float(of_this_machine())),)
     section, left_out = config.evaluation.unseen, ""
     if section is not None:
-        left_out = cost(folds_of(section, federation, seed), len(planned), len(over_seeds(config).seeds or (seed,)))
+        left_out = cost(
+            folds_of(section, federation, seed), len(hosts(planned)), len(over_seeds(config).seeds or (seed,))
+        )
     return Plan(config, federation, placement, machines, traffic, left_out)
 
 
