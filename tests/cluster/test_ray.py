@@ -29,7 +29,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec, RoundPlan, Work
 from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.session import Session, open_session
-from raysim.strategies.base import HospitalRows, Strategy
+from raysim.strategies.base import Context, Send, Statistic, Strategy, statistics_of
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
@@ -70,18 +70,19 @@ def test_an_actor_for_each_hospital_gives_the_same_bits_as_one_process(federate:
         same_bits(session, federation)
 
 
-class Broken:
-    kind = "broken"
+class Broken(Statistic):
+    name = "broken"
+    sent = Send((1,), how="each")
 
-    def answer(self, rows: HospitalRows) -> np.ndarray:
-        if len(rows.y) == 21:
+    def value(self, at: Context) -> np.ndarray:
+        if len(at.rows.y) == 21:
             raise ZeroDivisionError("no rows to spare")
         return np.zeros(1)
 
 
 class AsksBroken(Strategy):
     def setup(self, view):
-        view.ask(Broken())
+        statistics_of(view, Broken())
         return super().setup(view)
 
 
@@ -90,16 +91,17 @@ class Leaves(Strategy):
         raise SystemExit(0)
 
 
-class Leaving:
-    kind = "leaving"
+class Leaving(Statistic):
+    name = "leaving"
+    sent = Send((1,), how="each")
 
-    def answer(self, rows: HospitalRows) -> np.ndarray:
+    def value(self, at: Context) -> np.ndarray:
         raise SystemExit(0)
 
 
 class AsksLeaving(Strategy):
     def setup(self, view):
-        view.ask(Leaving())
+        statistics_of(view, Leaving())
         return super().setup(view)
 
 
@@ -161,7 +163,7 @@ class TestOnTwoActors:
 
     def test_a_failing_hospital_is_named_with_its_own_error(self, federate: MakeFederation, two: Session):
         with pytest.raises(
-            HospitalFailed, match="hospital 'h2' failed while answering 'broken': ZeroDivisionError: no rows"
+            HospitalFailed, match=r"hospital 'h2' failed while running .*program 'broken': ZeroDivisionError: no rows"
         ):
             list(two.run(job(federate(SIZES), AsksBroken())))
 
