@@ -25,9 +25,9 @@ def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
         tree = bounded.read_json(file)
         known = tree.get("link", tree.get("loss"))
     except (OSError, ValueError, AttributeError):
-        raise ConfigError(f"{file}: is no model of raysim export; export it again") from None
+        raise ConfigError(f"{file}: is not a model of raysim export; export it again") from None
     if known not in ("logit", "logistic"):
-        raise ConfigError(f"{file}: is no model of two classes; name one of two")
+        raise ConfigError(f"{file}: is not a model of two classes; name one of two")
     margins = _of_trees if "trees" in tree else _of_coefficients
 
     def outputs(X: NDArray[np.float32]) -> NDArray[Any]:

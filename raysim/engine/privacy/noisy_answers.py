@@ -25,7 +25,7 @@ def noisy_answer(
     """Return the answer to ``question`` from a noisy sum over the units of ``rows``; ``contribution``: the rows that
     count."""
     if not isinstance(question, Summed):
-        raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
+        raise ConfigError(f"privacy.statistics.{question.kind}: the answer is not a sum over rows; take it out")
     nobody = without_rows(rows)
     try:
         bounds = Bounds(*question.bounds(nobody))

@@ -33,7 +33,8 @@ def statistic_noise(section: PrivacySection | None, question: Question) -> Stati
         return None
     if not isinstance(question, Summed):
         raise ConfigError(
-            f"privacy.statistics.{question.kind}: what hospitals send is no sum over rows, and noise would not hide a "
+            f"privacy.statistics.{question.kind}: what hospitals send is not a sum over rows, and noise would not "
+            "hide a "
             f"{section.unit} in it; take it out"
         )
     if getattr(question, "privacy_epsilon", None) is not None:
