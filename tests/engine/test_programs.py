@@ -97,7 +97,7 @@ def test_a_hospital_that_is_lost_remembers_nothing_of_the_round(federation: Fede
 def test_each_is_refused_where_sums_are_hidden(federation: Federation):
     job = replace(job_of(federation, Probe()), secure=SecureSection())
     line = (
-        r"^secure.mode: 'model' hides what each hospital sends, and strategy 'Probe', round 1, program 'probe' sends 'l"
+        r"^secure.mode: 'model' hides what each hospital sends, and strategy 'Probe', round 1, program 'probe' needs 'l"
     )
     with pytest.raises(ConfigError, match=line):
         run(federation, job, 1)
