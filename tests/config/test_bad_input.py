@@ -167,7 +167,7 @@ def settings(values: dict[str, object]) -> list[str]:
             {"data.split": "{folds: 3, test: 0.3}"},
             "data.split: folds 3 decides the parts and cannot be combined with test; keep one",
         ),
-        ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path can; take it"),
+        ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path may"),
         ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),
         (
             {"strategy": "{name: fedprox, mu: 1, mu: 2}"},
