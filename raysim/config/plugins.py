@@ -141,8 +141,9 @@ def predicted(section: DataSection) -> str:
     return source.predicts if isinstance(source, Naming) and source.predicts else "the label"
 
 
-def build_federation(config: Config, source: Source, seed: int) -> Federation:
-    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``.
+def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str, str] | None = None) -> Federation:
+    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``; see
+    :func:`raysim.data.build.build` for ``shelf``.
 
     With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise. Under a
     guarantee for patients or rows, the part of each depends on no other.
@@ -173,6 +174,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         noise=None if raw else _scaler_noise(config),
         missing_flags=section.missing_flags and not raw,
         scores=section.scores or (),
+        shelf=shelf,
     )
 
 

@@ -80,6 +80,7 @@ class RunActor:
 
     def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
         """Execute a run and write its files. Yields new events every ``PAUSE`` seconds, until the run ends."""
+        run.prepare()
         federation = Federation.open(run.data)
         with run.opened(federation, again=again, patience=PATIENCE) as opened:
             yield [Begun(opened.ticket.id, opened.again)]
@@ -108,6 +109,7 @@ class RunActors:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        self.count = count
         self.where = f"{count} runs at a time, an actor each"
         self._silence = longest_silence(resources)
         await_room(count * (resources.cpus_per_actor or 1))

@@ -80,8 +80,11 @@ def write_run(
     models: bool = True,
     predicted: Collection[str] = (),
 ) -> None:
-    """Write a run's files, each completely or not at all; files of its ``models`` only if configured, and predictions
-    of the ``predicted`` hospitals alone if there are some."""
+    """Write a run's files, each completely or not at all; files of its ``models`` only if configured.
+
+    With ``predicted`` hospitals the run is for their predictions: those of others, what left hospitals and clinical
+    figures are not written.
+    """
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
     from raysim.storage.detail_tables import fairness_table, risks_table
@@ -96,7 +99,10 @@ def write_run(
     write_config(out, frozen, federation)
     out.csv("rounds.csv", rounds_table(outcome.rounds))
     out.csv("hospitals.csv", hospitals_table(federation, outcome, evaluation.part))
-    out.csv("egress.csv", egress_table(federation, outcome))
+    if not predicted:
+        out.csv("egress.csv", egress_table(federation, outcome))
+        for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
+            out.csv(name, table)
     if outcome.grouping is not None:
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
     if outcome.gaps:
@@ -108,8 +114,6 @@ def write_run(
         out.csv(name, table)
     if outcome.attack is not None:
         out.csv(detail_tables.ATTACK, detail_tables.table(federation, outcome, outcome.attack))
-    for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
-        out.csv(name, table)
     if outcome.recalibrated is not None:
         out.csv(RECALIBRATION, recalibration_table(federation, outcome.recalibrated))
     if outcome.predictions:

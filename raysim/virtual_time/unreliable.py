@@ -12,7 +12,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.config.sizes import enlarged, resized
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.strategies.base import Ask, Asynchrony, FederationView, Floats, Ids, Selection, State, Strategy
+from raysim.strategies.base import Asynchrony, Caller, FederationView, Floats, Ids, Selection, State, Strategy
 from raysim.traffic.ledger import SCALAR_BYTES
 from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.hospitals import System, resolve
@@ -34,7 +34,7 @@ def scheduler(
     view: FederationView,
     seed: int,
     exchanged: Exchanged,
-    measure: Ask,
+    measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
     """Return the scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now

@@ -27,13 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import (
+    Context,
     FederationView,
     Floats,
-    HospitalRows,
     Ids,
     LocalProblem,
     Needs,
+    Send,
     State,
+    Statistic,
     Strategy,
     Training,
     Update,
@@ -42,18 +44,20 @@ from raysim.strategies.base import (
     one_of,
     own_state,
     shares,
+    statistics_of,
 )
 
 
 @dataclass(frozen=True)
-class GroupCounts:
-    """Six counts of training rows under the model that comes with the question, ``[6]``.
+class GroupCounts(Statistic):
+    """Six counts of training rows under the received model, ``[6]``.
 
     The first two are all rows, and the rows predicted correctly. Then, for the other patients and for the privileged
     ones, they are the rows of the ``positive`` class, and how many of these are predicted positive.
     """
 
-    kind: ClassVar[str] = "group_counts"
+    name = "group_counts"
+    sent = Send((6,), name, how="each")
     attribute: Attribute
     """The attribute that divides patients into groups."""
     privileged: Privileged
@@ -61,8 +65,9 @@ class GroupCounts:
     positive: int
     """The class that counts as positive."""
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        (outputs,) = rows.outputs
+    def value(self, at: Context) -> Floats:
+        rows, (model,) = at.rows, at.received["models"]
+        outputs = at.model.outputs(model)
         predicted = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
         group = patient_groups(rows.patients(), self.attribute, self.privileged)
         positive = rows.y == self.positive
@@ -133,9 +138,9 @@ class FairFed(Strategy):
         return view.present
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> FairProblem:
-        question = GroupCounts(self.attribute, self.privileged, self.positive)
+        program = GroupCounts(self.attribute, self.privileged, self.positive)
         omega = own_state(state, FairState).omega.copy()
-        counts = np.stack(view.ask(question, models=state.models, ids=ids))
+        counts = statistics_of(view, program, ids, state.models)
         omega[ids] = renewed_weights(omega[ids], counts, self.beta)
         present = omega[ids].sum()
         weight = omega[ids] / present if present > 0 else shares(view.sizes[ids])

@@ -23,12 +23,12 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
-    MeanLoss,
     Needs,
     State,
     Strategy,
     Update,
     at_least,
+    mean_losses,
     one_of,
     own_state,
 )
@@ -106,7 +106,7 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     if state.rounds % every:
         return state
     ids, previous = view.trainable, members(state) - 1
-    losses = standardise(np.stack(view.ask(MeanLoss(), models=state.models[1:], ids=ids)))
+    losses = standardise(mean_losses(view, state.models[1:], ids))
     if block_scale:
         losses = losses / np.sqrt(losses.shape[1])
     columns = np.hstack([state.columns, losses])

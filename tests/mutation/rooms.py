@@ -91,7 +91,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "strategies/problem.py": ("engine/test_patients", "strategies/test_problem_checks", *IDENTITIES),
     "strategies/checks/*": ("strategies/test_checks", "strategies/test_problem_checks"),
-    "strategies/questions.py": (
+    "strategies/row_statistics.py": (
         "strategies/selections/test_asking_selections",
         "strategies/fairness/test_fairfed",
         "privacy/test_noisy_answers",

@@ -18,7 +18,7 @@ from raysim.strategies.coalitions.solver.cliques import PATTERNS
 from raysim.strategies.coalitions.solver.solve import find_coalitions
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}

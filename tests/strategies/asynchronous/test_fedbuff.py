@@ -20,7 +20,7 @@ from raysim.virtual_time.unreliable import AsynchronousScheduler
 from tests.conftest import MakeFederation, play
 from tests.strategies.asynchronous.event_loop import simulated
 from tests.strategies.asynchronous.test_fedasync import SPEEDS, speeds
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 

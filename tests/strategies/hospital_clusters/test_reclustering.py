@@ -22,7 +22,7 @@ from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import ReclusteringState, members
 from tests.conftest import MakeFederation, job_of, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import answered_by, hospital, view_of
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import assert_different, assert_same
 
@@ -127,9 +127,8 @@ def test_clusters_that_no_signature_shows_are_found_by_losses(cls, block_scale, 
 
 def even_spread() -> tuple[FederationView, ReclusteringState]:
     """Eight hospitals of two kinds by their signatures, with evenly spread losses under four models."""
-    view = view_of([hospital([3, 3])] * 8)
     losses = np.linspace(0.2, 0.9, 8)
-    object.__setattr__(view, "ask", lambda question, *, models, ids: [np.full(4, losses[i]) for i in ids])
+    view = answered_by(view_of([hospital([3, 3])] * 8), lambda call, i: np.full(4, losses[i]))
     state = ReclusteringState(
         models=np.zeros((5, 2)), cluster=np.array([1, 2, 3, 4] * 2), columns=np.tile([[-1.0], [1.0]], (4, 1))
     )
