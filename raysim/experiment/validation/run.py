@@ -24,7 +24,8 @@ from raysim.data.build import read
 from raysim.data.federation import Federation
 from raysim.experiment.scores import MODEL, is_probability, margins_of
 from raysim.experiment.unseen import tables
-from raysim.experiment.unseen.measured import JudgedRows, Unseen, of_rows
+from raysim.experiment.unseen.measured import Unseen, of_rows
+from raysim.experiment.unseen.rows import JudgedRows
 from raysim.experiment.unseen.said import mean, next_one
 from raysim.experiment.validation.page import page
 from raysim.metrics.score_counts import ScoreCounts
