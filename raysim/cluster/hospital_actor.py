@@ -14,11 +14,11 @@ from raysim.cluster.devices import resolve_device, settle_device
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
 from raysim.core import host
+from raysim.core.importing import search_only
 from raysim.engine.client.hospital_group import HospitalGroup
 from raysim.engine.messages.memory import HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
-from raysim.process.importing import search_only
-from raysim.strategies.base import Floats, Ids
+from raysim.engine.messages.plan import PartialResult, RoundPlan
+from raysim.strategies.base import Ids
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,6 @@ class HospitalActor:
     ) -> tuple[PartialResult, HospitalStates]:
         self._receiver.accept(plan.work.federation, shipment)
         return self._group.round(plan, kept)
-
-    def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
-        self._receiver.accept(inquiry.work.federation, shipment)
-        return self._group.ask(inquiry, kept)
 
     def round_apart(
         self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None

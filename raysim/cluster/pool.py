@@ -20,14 +20,14 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
 from raysim.core.errors import ResourceError
+from raysim.core.importing import search_path
 from raysim.core.words import some
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import HospitalGroup, mapped
 from raysim.engine.messages.memory import HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.plan import PartialResult, RoundPlan, Work
 from raysim.engine.server.pool import StateReferences
-from raysim.process.importing import search_path
-from raysim.strategies.base import POOLED, Floats
+from raysim.strategies.base import POOLED
 
 T = TypeVar("T")
 
@@ -60,10 +60,6 @@ class LocalPool:
             partials.append(partial)
             later.append(remembered)
         return partials, later
-
-    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        kept = memory or [None] * len(self._groups)
-        return [group.ask(inquiry, memory_of_group) for group, memory_of_group in zip(self._groups, kept, strict=True)]
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         return {hospital: theta for remembered in memory for hospital, theta in remembered.items()}
@@ -140,7 +136,7 @@ class RayPool:
 
     def _round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
-        when = f"in round {plan.round}"
+        when = f"in round {plan.round}" if plan.round else "before round 1"
         apart = node_sums.with_sums(plan, self.served) if len(set(self._nodes)) > 1 else frozenset()
         calls = self._calls(plan, memory, shipments, apart)
         answers: dict[int, PartialResult] = self._gather({i: call[0] for i, call in enumerate(calls)}, plan.work, when)
@@ -180,21 +176,6 @@ class RayPool:
             call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
             calls.append(call.remote(shared, kept[i], shipments[i]))
         return calls
-
-    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
-
-    def _ask(self, inquiry: Inquiry, memory: StateReferences | None) -> list[list[Floats]]:
-        import ray
-
-        shared = ray.put(inquiry)
-        kept = memory or [None] * len(self.actors)
-        shipments = self._sender.shipments(inquiry.work.federation, self.actors, pooled=False)
-        asked = {
-            i: actor.ask.remote(shared, reference, shipment)
-            for i, (actor, reference, shipment) in enumerate(zip(self.actors, kept, shipments, strict=True))
-        }
-        return list(self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'").values())
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         remembered = self._gather(dict(enumerate(memory)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
+from raysim.core import importing
 from raysim.core.errors import HospitalFailed, RaysimError, ResourceError
 from raysim.data.federation import Federation
-from raysim.process import exits
 from raysim.strategies.base import POOLED
 from raysim.training.base import DeviceFull
 
@@ -26,10 +28,10 @@ class named:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, SystemExit) and exits.of_plugin(error):
+        if isinstance(error, SystemExit) and importing.ended_by_plugin(error):
             raise HospitalFailed(
-                f"hospital '{self._name}' failed while {self._doing}: what it ran {exits.said(error)}; raise an error "
-                "instead"
+                f"hospital '{self._name}' failed while {self._doing}: what it ran {importing.exit_call(error)}; "
+                "raise an error instead"
             ) from None
         if isinstance(error, Exception) and of_full_memory(error):
             raise ResourceError(
@@ -40,6 +42,14 @@ class named:
         if isinstance(error, Exception) and not isinstance(error, RaysimError):
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
+
+
+def check_rows(federation: Federation, hospital: int, part: str, doing: str) -> None:
+    """Raise :class:`HospitalFailed` if a hospital's features or labels of a ``part`` are not finite numbers."""
+    rows = federation.rows(hospital, part)
+    if not (np.isfinite(federation.X[rows]).all() and np.isfinite(federation.y[rows]).all()):
+        with named(federation, hospital, doing):
+            raise ValueError(f"its {part} rows hold values that are not finite")
 
 
 def of_full_memory(error: Exception) -> bool:
