@@ -258,7 +258,7 @@ class Table(BaseModel):
             silo=silo,
             group=group,
             part=None if self.part is None else _parts(table, self.part, kept),
-            row=kept,
+            row=kept if read.rows is None else read.rows if kept is None else read.rows[kept],
             reading=reading,
             hospital_column=self._silo,
             label_column=self.label,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
 
-_EXACT = 2.0**53
+EXACT = 2.0**53
 """The limit up to which every whole number is exact as a float."""
 
 
@@ -212,7 +212,7 @@ def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
     if numbers is not None:
         ends = pc.min_max(numbers)
         least, most = ends["min"].as_py(), ends["max"].as_py()
-        large = most is not None and _EXACT <= max(-least, most) < math.inf
+        large = most is not None and EXACT <= max(-least, most) < math.inf
         exact = cast(trimmed, pa.int64()) if large else None
         return (numbers if exact is None else exact), None
     found = find(column)

@@ -103,6 +103,14 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ("a date among numbers", {"bun": with_marks("2020-01-05")}, {}, "'2020-01-05' (1)"),
     ("a month that a spreadsheet made", {"bun": with_marks("Mar-05")}, {}, "'Mar-05' (1)"),
     ("a remark", {"bun": with_marks("haemolysed")}, {}, 'na_values: {bun: ["haemolysed"]}'),
+    (
+        "a remark in most rows",
+        {"bun": [*map(str, range(20)), *["haemolysed"] * 40]},
+        {},
+        "numbers in 20 rows and other marks in 40 rows (first: row 21): 'haemolysed' (40)",
+    ),
+    ("negative in most rows", {"titre": [*NUMBERS[:25], *["negative"] * 35]}, {}, 'na_values: {titre: ["negative"]}'),
+    ("totals beside a patient", {"patient": [*range(N - 1), "Total"]}, {"drop": ["patient"]}, "'Total' (row 60), wh"),
     ("a level that is no number", {"grade": ["1", "2", "3", "3", "x"] * 12}, {}, "'x' (12)"),
     ("truth and numbers", {"flag": with_marks("true")}, {}, "'true' (1)"),
     (
@@ -183,7 +191,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a line of totals among patients",
         {"patient": [*(f"p{i}" for i in range(N - 1)), "Total:"]},
         {"group": "patient"},
-        "data.group: 'Total:' has one row (row 60), which looks like a line of totals; remove that row",
+        "ends with a row 'Total:' (row 60), which looks like a line of totals; remove that row",
     ),
     (
         "a mark in the label",
@@ -243,7 +251,7 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ),
     (
         "numbers among texts",
-        {"titre": [*NUMBERS[:25], *["negative"] * 35]},
+        {"titre": [*NUMBERS[:25], *["negative", "weak", "strong", "trace", "none"] * 7]},
         {},
         "column 'titre' holds numbers in 25 rows and texts in 35, each a category; list it in data.categorical "
         "([titre, ...]) if that is meant",
