@@ -88,6 +88,9 @@ from raysim.strategies.view import Training as Training
 
 S = TypeVar("S", bound=State)
 
+OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer", "weight_decay"})
+"""The keys of ``training`` that concern hospitals' steps of gradient descent."""
+
 
 @dataclass(frozen=True)
 class Asynchrony:
@@ -156,6 +159,10 @@ class Strategy:
     def uses_training(self) -> bool:
         """Whether the configured learning rate, batches and local epochs matter. If not, sweeps do not tune them."""
         return True
+
+    def unused_training(self) -> frozenset[str]:
+        """Return the keys of ``training`` that change nothing, which a configuration must leave at their defaults."""
+        return frozenset() if self.uses_training() else OF_STEPS
 
     def stops_early(self) -> bool:
         """Whether ``training.stop`` may end the strategy before its last round."""

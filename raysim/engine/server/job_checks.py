@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from raysim.adversaries.who import TOGETHER
+from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -104,6 +105,18 @@ def check_declared(job: Job, where: str, label: str) -> None:
             )
 
 
+def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
+    """Raise ``ConfigError`` for settings of figures that are not defined for the label (0 classes: a real label)."""
+    kind = f"the label has {classes} classes" if classes else "the label is a number"
+    if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
+        raise ConfigError(f"evaluation.clinical: its figures are for two classes, and {kind}; take it out")
+    if not classes and evaluation.minimum_events != EvaluationSection().minimum_events:
+        raise ConfigError(
+            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, and {kind}; take "
+            "it out"
+        )
+
+
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     """Return the job with its calibrated privacy guarantee. Raises ``ConfigError`` if it cannot run on this federation.
 
@@ -164,6 +177,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
             "it, or write all"
         )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
+    _check_classes(job.evaluation, classes)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)
