@@ -31,7 +31,7 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
                 known |= _of_plugins(job)  # only now: it imports every strategy
             if plain(name) not in map(plain, known):
                 raise ConfigError(
-                    f"privacy.{key}: '{name}' is no kind of message that hospitals release; {nearest(name, known)}"
+                    f"privacy.{key}: '{name}' is not a kind of message that hospitals release; {nearest(name, known)}"
                 )
 
 

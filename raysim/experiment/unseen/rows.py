@@ -6,7 +6,7 @@ They are taken from a run when it ends. Neither its models nor its federation ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +42,7 @@ class JudgedRows:
     name: str
     fold: int
     served_by: str
-    scores: Mapping[str, NDArray[np.float64]]
+    scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     """The values of existing scores of these rows; NaN for rows without a value."""
 
     def those(self, kept: NDArray[np.bool_]) -> JudgedRows:

@@ -15,9 +15,10 @@ from raysim.experiment.unseen.rows import NOBODY
 from raysim.experiment.unseen.tables import AUROC, GAINED, RATIO
 from raysim.report import svg
 from raysim.report.judgement.card import Line
-from raysim.report.judgement.facts.wording import json_number, percent
+from raysim.report.judgement.facts.wording import figure, json_number, percent
 from raysim.report.naming import Key, interval, number, with_interval
 from raysim.report.svg import Figure, Style
+from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
 """Suffixes of a figure's names in the answer, and its columns."""
@@ -72,9 +73,10 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
     gain = figures.get(f"{GAINED}_{act_at:g}", {"estimate": np.nan})
     if np.isfinite(gain["estimate"]):
         benefit, low, high = (100 * gain[end] for end in ("estimate", "low", "high"))
+        gains = figure(benefit, Limits(low, high), 1, sign=True)
         text += (
-            f" Acting at {percent(act_at)} gains {with_interval(benefit, low, high, 1, sign=True)} true alarms net per "
-            "100 patients there, against the better of acting on everyone and on nobody."
+            f" Acting at {percent(act_at)} gains {gains} true alarms net per 100 patients there, against the better of "
+            "acting on everyone and on nobody."
         )
         numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
     return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, "recalibrate at a new hospital")
@@ -89,8 +91,8 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
     if of.empty or not np.isfinite(of["low"].iloc[0]):
         return ""
     each = of.iloc[0]
-    within = interval(each["low"], each["high"], 3, sign=True)
-    return f" Taking part changes a hospital's AUROC by {number(each['difference'], 3, sign=True)} ({within})."
+    changes = figure(each["difference"], Limits(each["low"], each["high"]), sign=True)
+    return f" Taking part changes a hospital's AUROC by {changes}."
 
 
 def drawn(found: Found, ways: Mapping[Key, str]) -> Sequence[Figure]:
@@ -108,9 +110,11 @@ def drawn(found: Found, ways: Mapping[Key, str]) -> Sequence[Figure]:
         return []
     caption = (
         f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
-        f"{of['seed'].iloc[0]})."
+        f"{of['seed'].iloc[0]}). Below them the mean with its interval, and where the next hospital may lie."
     )
-    return [*forests(of, "Hospitals that took no part", caption), *_joining(table, ways)]
+    pooled = _of(found.summary, key)
+    pooled = pooled[pooled["k"] == pooled["k"].iloc[0]]
+    return [*forests(of, pooled, "Hospitals that took no part", caption), *_joining(table, ways)]
 
 
 def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
@@ -171,34 +175,46 @@ def _means(
     return {name: each.loc[sorted(complete)].mean() for name, each in wide.items()}, len(complete)
 
 
-def forests(table: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
-    """Return two forest plots, of AUROC and of observed over expected events, for the hospitals with the most rows."""
+def forests(table: pd.DataFrame, summary: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
+    """Return two forest plots, of AUROC and of observed over expected events.
+
+    They show the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``.
+    """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:
         return []
-    charts = [_forest(of, AUROC, "AUROC", 0.5)]
+    pooled = summary.set_index("figure")
+    charts = [_forest(of, AUROC, "AUROC", 0.5, pooled)]
     if RATIO in of:
-        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0))
+        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0, pooled))
     return [svg.figure("unseen", heading, charts, caption)]
 
 
-def _forest(of: pd.DataFrame, column: str, heading: str, rule: float) -> svg.Chart:
-    ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd.DataFrame) -> svg.Chart:
     names = [f"{hospital} ({rows:,})" for hospital, rows in zip(of["hospital"], of["rows"], strict=True)]
+    ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+    below = {
+        "these hospitals": pooled.loc[column, ["estimate", "low", "high"]].to_numpy(float),
+        "the next hospital": np.append(np.nan, pooled.loc[column, ["next_low", "next_high"]].to_numpy(float)),
+    }
+    known = {name: each for name, each in below.items() if np.isfinite(each[1:]).all()}
+    names, ends = [*names, *known], np.vstack([ends, *known.values()])
     chart = svg.Chart(
         svg.linear(heading, ends[np.isfinite(ends)], include=(rule,), count=4),
         svg.names("", names),
         name=f"unseen-{column.replace('_', '-')}",
         description="; ".join(
-            f"{name} {number(value, 3)} ({interval(low, high, 3)})"
-            for name, (value, low, high) in zip(names, ends, strict=True)
+            f"{name} {with_interval(*each, 3)}" if np.isfinite(each[0]) else f"{name} {interval(each[1], each[2], 3)}"
+            for name, each in zip(names, ends, strict=True)
         ),
         width=1.35 * svg.PANEL,
-        height=18.0 * len(of) + 74,
+        height=18.0 * len(names) + 74,
         gridlines="x",
     )
-    places = np.arange(len(of))
-    known = np.isfinite(ends).all(axis=1)
-    chart.bars(ends[known, 1], ends[known, 2], places[known], thick=0.2, class_="bar chance")
-    chart.dots(ends[:, 0], places, Style(0, "circle"), size=4.0)
+    places = np.arange(len(names))
+    drawn, own = np.isfinite(ends[:, 1:]).all(axis=1), places < len(of)
+    dots = np.isfinite(ends[:, 0])
+    chart.bars(ends[drawn, 1], ends[drawn, 2], places[drawn], thick=0.2, class_="bar chance")
+    for which, style in ((own, Style(0, "circle")), (~own, Style(1, "square"))):
+        chart.dots(ends[which & dots, 0], places[which & dots], style, size=4.0)
     return chart
