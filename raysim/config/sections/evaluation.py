@@ -5,9 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import (
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from raysim.core.defaults import default
+from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 
 
@@ -58,6 +66,17 @@ class UnseenSection(Section):
     held: float = default("evaluation.unseen.held", gt=0, lt=1)
     joining: Literal["recalibrate", "fine_tune", "cluster"] = default("evaluation.unseen.joining")
     trained_on: Literal["train", "all"] = default("evaluation.unseen.trained_on")
+
+    @model_validator(mode="after")
+    def _used_by_onboarding(self) -> UnseenSection:
+        if self.onboarding == (0,):
+            for key, usual in (("held", 0.5), ("joining", "recalibrate")):
+                if (value := getattr(self, key)) != usual:
+                    raise ConfigError(
+                        f"evaluation.unseen.{key}: {value} concerns labelled rows of new hospitals, and "
+                        "evaluation.unseen.onboarding is [0]; name numbers of rows there, or take it out"
+                    )
+        return self
 
     @field_validator("folds")
     @classmethod
@@ -118,6 +137,15 @@ class EvaluationSection(Section):
         written: dict[str, Any] = write(self)
         without = {key: value for key, value in written.items() if key != "unseen" or value is not None}
         return without | ({"clinical": None} if self.clinical is None else {})
+
+    @model_validator(mode="after")
+    def _of_ages(self) -> EvaluationSection:
+        if self.groups is not None and "age" not in self.groups and self.age_bands != type(self)().age_bands:
+            raise ConfigError(
+                f"evaluation.age_bands: {list(self.age_bands)} divide the attribute age, which evaluation.groups does "
+                "not name; add it, or take them out"
+            )
+        return self
 
     @field_validator("age_bands")
     @classmethod
