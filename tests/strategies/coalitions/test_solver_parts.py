@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.optimize
 
 from raysim.strategies.coalitions.robust import questions
-from raysim.strategies.coalitions.solver import bound, cliques, programs, search, solve
+from raysim.strategies.coalitions.solver import bound, cliques, search, solve
 
 
 @pytest.mark.parametrize(
@@ -102,26 +101,6 @@ def test_the_bound_s_search_ends_within_the_tolerance_without_time_or_where_all_
     assert (bound._ascend(tied, 4.0, 0.25, np.inf), tied.steps) == (7.0, 0)
     unlike = Told(lambda i: 4.0, scale=2.5e-14)
     assert (bound._ascend(unlike, 4.0, 0.25, np.inf), unlike.steps) == (4.0, 50)
-
-
-def test_the_linear_program_has_what_is_left_of_its_time_and_ends_when_nothing_is(monkeypatch):
-    losses = np.random.default_rng(1).random((6, 6))
-    limits, solve = [], scipy.optimize.linprog
-
-    def noted(*arguments, options, **more):
-        limits.append(options)
-        return solve(*arguments, **more)
-
-    monkeypatch.setattr(scipy.optimize, "linprog", noted)
-    best = programs.lp_bound(losses, 2)
-    assert len(limits) > 1  # it takes more than one program
-    assert limits == [{}] * len(limits)
-    limits.clear()
-    clock = iter([5.0, 5.25, 6.0])
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    first = programs.lp_bound(losses, 2, seconds=1.0)
-    assert limits == [{"time_limit": 0.75}]
-    assert -np.inf < first < best
 
 
 def test_multipliers_move_by_their_steps_along_what_is_violated_and_not_below_zero():
