@@ -16,6 +16,7 @@ from raysim.cluster import node_sums
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
 from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
+from raysim.cluster.messages import shared_by_all
 from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
@@ -171,9 +172,7 @@ class RayPool:
         Returns for each the references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
         to its sums.
         """
-        import ray
-
-        shared = ray.put(plan)
+        shared = shared_by_all(plan)
         kept = memory or [None] * len(self.actors)
         calls = []
         for i, actor in enumerate(self.actors):
