@@ -5,6 +5,7 @@ Both run the same :class:`HospitalGroup`; only the transport of messages differs
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
+from raysim.cluster.actor_memory import Forgotten, Made
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
 from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
@@ -129,6 +131,13 @@ class RayPool:
         return next((warning for warning in warnings if warning), None)
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
+        import ray
+
+        # A call that only reads memory names what its actor has just made.
+        named = [Made.by(each) if isinstance(each, ray.ObjectRef) else each for each in memory or []]
+        if plan.only_reads and named:
+            with contextlib.suppress(Forgotten):
+                return self._shipped(plan.work.federation, lambda: self._round(plan, named))
         return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:

@@ -73,16 +73,16 @@ class Bins:
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the bin of each value of rows ``X [n, F]``, transposed: ``[F, n]``."""
-        made = np.empty(X.shape[::-1], np.uint8)
+        """Return the bin of each value of rows ``X [n, F]``, ``[n, F]``."""
+        made = np.empty(X.shape, np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)
             if levels:
                 known = (column >= 0) & (column < levels)
-                made[f] = np.where(known, column, levels)
+                made[:, f] = np.where(known, column, levels)
             else:
-                made[f] = np.searchsorted(edges, column, side="left")
-                made[f, np.isnan(column)] = len(edges) + 1
+                made[:, f] = np.searchsorted(edges, column, side="left")
+                made[np.isnan(column), f] = len(edges) + 1
         return made
 
     def threshold(self, column: int, bin: int) -> float:

@@ -198,7 +198,7 @@ class _Together:
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """The bin of each value, ``[F, n]``."""
+        """The bin of each value, ``[n, F]``."""
         return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
 
     @cached_property
@@ -207,7 +207,7 @@ class _Together:
         codes = self.codes
         made = Binned(self._bins, codes)
         # The cells of few rows are never needed.
-        return made if codes.shape[1] < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
+        return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
         """Return the node of each row after ``levels`` levels of splits of the ``k``-th tree, ``[n]``.
@@ -215,7 +215,7 @@ class _Together:
         The nodes of the previous level are cached, and the computation continues from them.
         """
         if not levels:
-            return np.zeros(self.codes.shape[1], np.uint16)
+            return np.zeros(len(self.codes), np.uint16)
         splits = 2**levels - 1
         of = hashlib.blake2b(column[:splits].tobytes() + left[:splits].tobytes(), digest_size=16).digest()
         return self._in_bins(
