@@ -23,7 +23,7 @@ from raysim.statistics.differences.search import adjusted_for, searched
 from raysim.statistics.discrimination.auroc import pair_sums, placements
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
-from raysim.statistics.meta_analysis.further_hospital import pooled
+from raysim.statistics.meta_analysis.between_hospitals import pooled
 
 WEIGHTS = np.array([1.0, 0.6, 0.4, 0.3, 0.2, 0.0])
 POINTS = ndtri((np.arange(400) + 0.5) / 400)

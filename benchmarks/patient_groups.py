@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr, ndtri
 
+from raysim.core.levels import ALPHA
 from raysim.statistics.discrimination.auroc import delong, placements
-from raysim.statistics.levels import ALPHA
 from raysim.statistics.patient_groups.arrangements import drawn
 from raysim.statistics.patient_groups.contributions import averaged, contribution, pairs, ranked, weights
 from raysim.statistics.patient_groups.risks import group_risks, risk_sums

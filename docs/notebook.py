@@ -1,6 +1,6 @@
 """Executes ``python.ipynb`` and keeps what its cells show.
 
-``python docs/notebook.py`` does so in place; ``python docs/notebook.py FILE`` writes the executed notebook elsewhere.
+``python docs/notebook.py`` does so in place; ``python docs/notebook.py FILE`` executes the notebook in that file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SECONDS = 600
 """How long a cell may take on a busy machine."""
 
 
-def execute(out: Path) -> None:
+def execute(path: Path) -> None:
     """Run every cell in a fresh kernel and an empty folder. Raises ``CellExecutionError`` where one fails."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"RAYSIM_CACHE": str(Path(folder, "cache"))}
         client = NotebookClient(
@@ -32,7 +32,7 @@ def execute(out: Path) -> None:
         )
         client.execute(env=environment)
     notebook.metadata.pop("language_info", None)  # the version of the Python that happened to execute it
-    nbformat.write(notebook, out)
+    nbformat.write(notebook, path)
 
 
 if __name__ == "__main__":

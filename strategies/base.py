@@ -10,7 +10,7 @@ Other modules of the interface:
 
 - :mod:`raysim.strategies.problem`: what hospitals minimise, and what they send back.
 - :mod:`raysim.strategies.programs`: what else a strategy may let hospitals compute.
-- :mod:`raysim.strategies.questions`: what the server may ask hospitals.
+- :mod:`raysim.strategies.row_statistics`: programs by which hospitals send statistics of their rows.
 - :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server,
@@ -54,6 +54,7 @@ from raysim.strategies.programs import Added as Added
 from raysim.strategies.programs import Answers as Answers
 from raysim.strategies.programs import Bound as Bound
 from raysim.strategies.programs import Call as Call
+from raysim.strategies.programs import Caller as Caller
 from raysim.strategies.programs import Calls as Calls
 from raysim.strategies.programs import Context as Context
 from raysim.strategies.programs import Keep as Keep
@@ -63,14 +64,17 @@ from raysim.strategies.programs import Reply as Reply
 from raysim.strategies.programs import Rows as Rows
 from raysim.strategies.programs import Send as Send
 from raysim.strategies.programs import TrainLocally as TrainLocally
-from raysim.strategies.questions import Ask as Ask
-from raysim.strategies.questions import Division as Division
-from raysim.strategies.questions import GroupSizes as GroupSizes
-from raysim.strategies.questions import HospitalRows as HospitalRows
-from raysim.strategies.questions import MeanLoss as MeanLoss
-from raysim.strategies.questions import Question as Question
-from raysim.strategies.questions import Size as Size
-from raysim.strategies.questions import Summed as Summed
+from raysim.strategies.row_statistics import Counts as Counts
+from raysim.strategies.row_statistics import Division as Division
+from raysim.strategies.row_statistics import GroupSizes as GroupSizes
+from raysim.strategies.row_statistics import MeanLoss as MeanLoss
+from raysim.strategies.row_statistics import Size as Size
+from raysim.strategies.row_statistics import Statistic as Statistic
+from raysim.strategies.row_statistics import group_sizes as group_sizes
+from raysim.strategies.row_statistics import losses_of as losses_of
+from raysim.strategies.row_statistics import mean_losses as mean_losses
+from raysim.strategies.row_statistics import row_sums as row_sums
+from raysim.strategies.row_statistics import statistics_of as statistics_of
 from raysim.strategies.sums import BOUNDED as BOUNDED
 from raysim.strategies.sums import CLUSTERS as CLUSTERS
 from raysim.strategies.sums import Needs as Needs
@@ -281,7 +285,7 @@ def choose(
         for row in np.unique(rows):
             # No hospital is sent a model that it would not start from.
             theirs = rows == row
-            losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.models[row][None, :], ids=ids[theirs]))
+            losses[theirs] = mean_losses(view, state.models[row][None, :], ids[theirs])[:, 0]
         return losses
 
     # Usually all hospitals are candidates, and the sizes of a million hospitals need not be copied.

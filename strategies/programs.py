@@ -1,6 +1,7 @@
 """Client programs: computations at hospitals with declared inputs, memory and outputs.
 
-A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. A :class:`Call`
+A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. Before
+training and in between, ``view.call`` sends a call at once. A :class:`Call`
 sends a :class:`Program` and some arrays to some hospitals. Each hospital runs the program on its own rows and its own
 memory. The server receives :class:`Answers`. A program declares by name what leaves a hospital (:class:`Send`) and what
 stays there (:class:`Keep`) before it reads a row, so that the engine can add, mask and count it.
@@ -42,6 +43,8 @@ class Bound:
     are added first. Under a guarantee for patients, a bound for rows becomes a bound for patients."""
     l2: float
     """The largest 2-norm of one unit's contribution."""
+    l1: float | None = None
+    """The largest 1-norm, for Laplace noise on what hospitals send ``each``; None: such noise is refused."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Send:
     """Whether the server receives the sum over hospitals, or each hospital's array."""
     by: Literal["hospital", "row"] = "hospital"
     """Who adds the rows. With ``row`` the program returns ``[n, *shape]`` and the hospital adds its rows on the grid,
-    so that pooled rows and hospitals have the same sum to the last bit."""
+    so that pooled rows and hospitals have the same sum to the last bit. What is sent ``each`` by row is a statistic of
+    the hospital: with ``privacy.statistics`` it adds noise to the sum."""
     groups: int = 1
     """The number of sums that hospitals are divided among; a hospital's array is added to the sum
     :attr:`Reply.group`."""
@@ -69,6 +73,8 @@ class Send:
     """The largest change of the sum by one unit; None: it is not bounded."""
     joint: str = ""
     """Arrays with the same ``joint`` name are shortened together, as one vector, and share one bound."""
+    undefined: bool = False
+    """Whether an array that is sent ``each`` may have NaN, for what is undefined at a hospital."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,10 @@ class LocalModel(Protocol):
         """Return log-odds of class 1 or predictions ``[n]``; for more than two classes logits ``[n, C]``."""
         ...
 
+    def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:
+        """Return the loss of each row, ``[n]``, weighted by class as in training, without weight decay."""
+        ...
+
     def loss(self, theta: Floats, rows: Ids | None = None) -> float:
         """Return the mean loss of the rows, weighted by class as in training, without weight decay."""
         ...
@@ -200,7 +210,8 @@ class Context(Protocol):
 
     @property
     def received(self) -> Mapping[str, Array]:
-        """The arrays that the call sent, by name."""
+        """The arrays that the call sent, by name. The name ``models`` stands for models ``[M, P]`` of the server: they
+        have the hospital's own values of the parameters that never leave it (:meth:`Strategy.private`)."""
         ...
 
     @property
@@ -218,8 +229,11 @@ class Context(Protocol):
         """How many calls of a program with this name were made earlier in the round."""
         ...
 
-    def rng(self, purpose: str, *key: int) -> np.random.Generator:
-        """Return the hospital's own random stream for a purpose of this program, in this round and turn."""
+    def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
+        """Return the hospital's own random stream for a purpose of this program, in this round and turn.
+
+        Without a purpose it is the stream of the program's name.
+        """
         ...
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
@@ -273,6 +287,14 @@ class Program:
         return {}
 
     @property
+    def carries(self) -> int | Ids:
+        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``.
+
+        Arrays in :attr:`Call.received` are counted on their own, and configured values are known everywhere.
+        """
+        return 0
+
+    @property
     def remembers(self) -> bool:
         """Whether a hospital stores new values; if not, it only reads the arrays in ``keeps``."""
         return bool(self.keeps)
@@ -323,6 +345,12 @@ class Answers:
     """The ids of the hospitals that answered, ascending."""
     counts: Ids
     """The number of hospitals that answered in each group, ``[G]``."""
+
+
+Caller: TypeAlias = Callable[[Call], Answers]
+"""A function that sends a call to hospitals outside of the calls that a round yields: before training, to select
+hospitals, or to find out which model each uses. Hospitals without training rows can be called, too. Programs send
+``each`` there, and store nothing."""
 
 
 class TrainLocally:

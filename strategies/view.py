@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.problem import Floats, Ids, Mask, Update
-from raysim.strategies.questions import Ask
+from raysim.strategies.programs import Caller
 from raysim.trees.settings import TreeTask
 
 
@@ -34,7 +34,7 @@ class Training:
     noisy: bool = False
     """Whether a privacy guarantee is configured, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    """``patients()`` returns the attributes of all patients, in the form of :class:`HospitalRows`."""
+    """``patients()`` returns the attributes of all patients, each ``[n]``, by name."""
     trees: TreeTask | None = None
     """The task of the trees if the model is boosted trees; else None."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
@@ -119,8 +119,13 @@ class FederationView:
     """The selection's memory of earlier rounds."""
     rng: Callable[..., np.random.Generator]
     """``rng(purpose, *key)`` returns a random stream of the run's seed."""
-    ask: Ask
-    """``ask(question)`` returns one answer per hospital in id order; hospitals without training rows answer, too."""
+    call: Caller
+    """``call(Call(...))`` sends a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
+    columns: int = 0
+    """The number of value columns, D: the first of the features, before the flags."""
+    noisy: Callable[[str], bool] = lambda kind: False
+    """``noisy(kind)`` returns whether hospitals add noise to statistics of a kind (``privacy.statistics``), which
+    programs then have to send ``each`` and ``by`` row, with a bound."""
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
@@ -158,6 +163,11 @@ class FederationView:
     """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)
     """A cache of the last ``sizes`` and their trainable ids, shared by views that differ only in the round."""
+
+    @property
+    def everyone(self) -> Ids:
+        """Return the ids of all hospitals, ascending."""
+        return np.arange(len(self.sizes))
 
     @property
     def trainable(self) -> Ids:

@@ -91,6 +91,17 @@ def ray_here() -> None:
             patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, _temp_dir=folder, **options))
 
 
+def standing_ray() -> dict[str, str]:
+    """The environment of a command that is to use the Ray of this process, whatever its home."""
+    import ray
+
+    return {
+        "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(Path.home() / ".ray" / "auth_token"),
+    }
+
+
 def patiently(start: Callable[[], T]) -> T:
     """What ``start`` gives, which begins a Ray: the half a minute that Ray allows is too short for a busy machine."""
     import ray
@@ -135,8 +146,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores, as tests wait for Ray, servers and browsers; each takes a gigabyte of memory."""
-    return min((os.cpu_count() or 1) + 1, 4)
+    """Two more than there are cores, as tests wait for Ray, servers and browsers; each takes a gigabyte of memory."""
+    return min((os.cpu_count() or 1) + 2, 5)
 
 
 @pytest.hookimpl(optionalhook=True)

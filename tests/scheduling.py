@@ -12,10 +12,10 @@ from xdist.scheduler import LoadGroupScheduling
 BY_THEMSELVES = ("tests/docs/test_docs.py::test_every_block_works",)
 
 LONGEST = (
-    "tests/docs/test_docs.py::test_every_block_works[sweeps]",
-    "faults",
     "sweeps",
+    "faults",
     "actors",
+    "tests/experiment/test_run_actors_ends.py",
     "tests/cluster/test_driver_faults.py",
     "tests/api/test_host.py",
     "tests/core/test_wheel.py",
@@ -28,6 +28,7 @@ LONGEST = (
     "tests/experiment",
     "tests/storage/test_resume.py",
     "tests/fuzz",
+    "source",
     "tests/docs",
     "tests/strategies/coalitions/test_coalitions.py",
 )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core import host
-from raysim.process.importing import search_only, search_path
+from raysim.core.importing import search_only, search_path
 from raysim.tune.choice import Choice
 from raysim.tune.spaces import Space
 

@@ -13,7 +13,7 @@ from pydantic import Field, FiniteFloat, field_validator, model_validator
 from raysim.config.checking import validated
 from raysim.core.defaults import default
 from raysim.core.errors import ConfigError, nearest
-from raysim.core.extras import need
+from raysim.core.installed import need
 from raysim.core.section import Section
 from raysim.engine import timing
 from raysim.metrics.labels import CLASSIFICATION, KINDS, TaskKind

@@ -16,6 +16,7 @@ from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
 from raysim.core.atomic import remove_stray
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.importing import standing_here
 from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
@@ -24,7 +25,6 @@ from raysim.experiment.scores import unread
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.experiment.unseen.folds import refuse
-from raysim.process.importing import standing_here
 from raysim.report.terminal.progress import data_warnings, phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run

@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Compared, Effects, compared
+from raysim.core.levels import ALPHA
 from raysim.metrics.equity import paired_interval, worst_decile
 from raysim.statistics.differences.harm import harm
 from raysim.statistics.differences.one_hospital import Sent, gain
@@ -18,7 +19,6 @@ from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.differences.worst_decile import worst_decile_difference
 from raysim.statistics.discrimination.auroc import PairSums, Placements
 from raysim.statistics.discrimination.sketches import patient_part, sketches
-from raysim.statistics.levels import ALPHA
 
 MODELS = 6
 

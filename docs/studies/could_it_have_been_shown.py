@@ -20,11 +20,11 @@ import pandas as pd
 from scipy.special import stdtrit
 
 import raysim
+from raysim.core.levels import ALPHA
 from raysim.design.settings import Design, Many
 from raysim.report.naming import interval, number
 from raysim.statistics.design.power import differences
 from raysim.statistics.differences.paired import paired
-from raysim.statistics.levels import ALPHA
 
 HERE = Path(__file__)
 METHODS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from raysim.core.errors import ConfigError, nearest
-from raysim.core.extras import need
+from raysim.core.installed import need
 from raysim.storage.manifest import Manifest
 
 SCALE = 2.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from raysim.api.results import ComparisonResult, CurveResult, RunResult
+from raysim.api.comparison_result import ComparisonResult, CurveResult
+from raysim.api.results import RunResult
 from raysim.api.sweep_result import SweepResult
 from raysim.config.paths import expanded
 from raysim.core.errors import ConfigError

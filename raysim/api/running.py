@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+    from raysim.api.comparison_result import ComparisonResult, CurveResult
+    from raysim.api.results import RunResult
     from raysim.api.sweep_result import SweepResult
     from raysim.engine.job import Result
     from raysim.storage.manifest import Manifest
@@ -115,7 +116,7 @@ def curve(
     ``config`` has a section ``curve``. With ``of``, the folder of a finished comparison, nothing is run, and only the
     table and the plot are made. All other arguments are the same as for :func:`compare`.
     """
-    from raysim.api.results import CurveResult
+    from raysim.api.comparison_result import CurveResult
     from raysim.experiment.curves.curve import begin
 
     tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
@@ -203,7 +204,7 @@ def play_comparison(
             experiment = Experiment.comparing(config, out, again=again)
             beside = BackgroundNoiseFloor(config.evaluation.minimum_events)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)
-        from raysim.api.results import ComparisonResult
+        from raysim.api.comparison_result import ComparisonResult
 
         return ComparisonResult(experiment.folder)
 
@@ -233,10 +234,10 @@ def resume_with(
     path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
 ) -> RunResult | ComparisonResult | CurveResult:
     """Do the same as :func:`resume` for the run, comparison or curve in the folder ``path`` with this ``ticket``."""
-    from raysim.api.results import CurveResult
+    from raysim.api.comparison_result import CurveResult
+    from raysim.core.importing import standing_here
     from raysim.experiment.curves.curve import go_on
     from raysim.experiment.pending_mlflow import send_kept
-    from raysim.process.importing import standing_here
 
     shown, working = console_or_warnings(console, verbose), Path(ticket.working)
     # Relative paths start from the original working directory; modules are also searched in the current one.
@@ -260,7 +261,8 @@ def resume_with(
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
     """Return the results in a folder, by the kind in its ``resume.json``."""
-    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+    from raysim.api.comparison_result import ComparisonResult, CurveResult
+    from raysim.api.results import RunResult
 
     made: Mapping[str, type[RunResult | ComparisonResult]]
     made = {"run": RunResult, "compare": ComparisonResult, "curve": CurveResult}

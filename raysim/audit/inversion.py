@@ -1,4 +1,4 @@
-"""Reconstructs a patient's row from an update.
+"""Reconstructs patients' rows from an update, or from the sums for a regression.
 
 A hospital that trains a linear model on one row sends a change of weights that is a multiple of that row. The
 intercept's change is the same multiple of one. Their ratio is the row, for any number of steps and any learning rate of
@@ -7,6 +7,12 @@ the label.
 
 The same ratio gives a row at every unit of a first dense layer that one row alone has activated: networks also reveal
 rows.
+
+Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
+points of a logistic regression have different weights and the same rows. Their generalised eigenvectors, inverted, are
+the rows, if there are no more rows than columns. The first entry of a row is the intercept, 1, which gives its length.
+The gradient then gives the labels. In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers are
+unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -34,3 +40,52 @@ def invert_label(intercepts: ArrayLike) -> int:
     class."""
     shift = np.asarray(intercepts, dtype=np.float64)
     return int(shift.argmax()) if len(shift) > 1 else int(shift[0] > 0)
+
+
+Floats = NDArray[np.float64]
+
+RANK = 1e-9
+"""Smallest eigenvalue, as a share of the greatest, whose direction is considered to contain rows."""
+
+
+def rows_of(first: Floats, second: Floats) -> Floats:
+    """Reconstruct the rows ``[n, p]``, in any order, from two Hessians ``[p, p]`` of the same ``n <= p`` rows.
+
+    The first entry of each row is 1. With more rows than columns, the results are not the hospital's rows.
+    """
+    values, vectors = np.linalg.eigh(first)
+    seen = values > RANK * values[-1]
+    root = np.sqrt(values[seen])
+    # In these coordinates the first Hessian is the identity, so the rows are orthogonal.
+    within = vectors[:, seen] / root
+    _, turned = np.linalg.eigh(within.T @ second @ within)
+    rows = (vectors[:, seen] * root @ turned).T
+    read: Floats = np.asarray(rows / rows[:, :1], dtype=np.float64)
+    return read
+
+
+def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
+    """Infer the labels ``[n]`` of ``rows [n, p]`` from a ``gradient [p]`` at which the model predicts ``means [n]``."""
+    residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
+    labels: Floats = np.asarray(residuals + means, dtype=np.float64)
+    return labels
+
+
+EXACT = 1e-3
+"""Largest deviation of any entry of a reconstructed row that counts. Its label must also round to the true label."""
+
+
+def rows_read(X: Floats, y: Floats) -> int:
+    """Count how many of a hospital's rows ``X [n, d]`` and labels ``y [n]`` (0 or 1) its sums reveal.
+
+    The sums are the gradient and Hessian of a logistic regression at 0, and the Hessian after one step.
+    """
+    rows = np.column_stack([np.ones(len(X)), X])
+    first, gradient = 0.25 * rows.T @ rows, rows.T @ (y - 0.5)
+    step = np.linalg.lstsq(first + 1e-6 * np.trace(first) * np.eye(len(first)), gradient, rcond=None)[0]
+    means = 1.0 / (1.0 + np.exp(-np.clip(rows @ step, -30.0, 30.0)))
+    read = rows_of(first, (rows * (means * (1.0 - means))[:, None]).T @ rows)
+    labels = np.rint(labels_of(read, gradient))
+    apart = np.abs(read[:, None] - rows).max(axis=2)
+    nearest = apart.argmin(axis=0)
+    return int(((apart.min(axis=0) <= EXACT) & (labels[nearest] == y)).sum())

@@ -12,7 +12,8 @@ from raysim.cli.options import REPORT, place
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+    from raysim.api.comparison_result import ComparisonResult, CurveResult
+    from raysim.api.results import RunResult
     from raysim.report.terminal.block import Block
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -17,10 +18,12 @@ from raysim.report.terminal.progress import data_warnings, say, waiting
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
-    from raysim.api.results import Results
+    from raysim.api.comparison_result import ComparisonResult
+    from raysim.api.results import RunResult
 
 
-def run_one(
+def _execute(
+    command: Literal["run", "compare"],
     config: Config,
     console: Console,
     out: Path | None,
@@ -33,54 +36,41 @@ def run_one(
     progress: Console | None = None,
     path: Path | None = None,
 ) -> None:
-    """Execute ``raysim run`` on the configuration in the file ``path``. Prints the answer to ``console``.
+    """Execute the ``command`` on the configuration in the file ``path``. Prints the answer to ``console``.
 
     Progress is printed to ``progress``. With ``json`` standard output has only the result, and everything else goes to
     ``console``.
     """
-    from raysim.api.running import run
+    from raysim.api import running
 
     began = time.perf_counter()
-    result = run(config, out=out, in_process=in_process, verbose=verbose, console=progress or console)
+    call = running.run if command == "run" else running.compare
+    result = call(config, out=out, in_process=in_process, verbose=verbose, console=progress or console)
     if json:
-        told = {"strategy": result.strategy, "seed": result.seed, "models": result.models, "answer": result.answer}
-        print_json(_named(result) | told)
+        print_json({"name": result.config.name, **places_of(result.folder)} | _found(result))
         show_end(result.folder, console, out, open_)
     else:
         show_answer(result, console, out, time.perf_counter() - began, path, details=details, open_=open_)
 
 
-def compare_all(
-    config: Config,
-    console: Console,
-    out: Path | None,
-    *,
-    in_process: bool,
-    verbose: bool,
-    json: bool = False,
-    open_: bool = False,
-    details: bool = False,
-    progress: Console | None = None,
-    path: Path | None = None,
-) -> None:
-    """Execute ``raysim compare``; arguments as for :func:`run_one`."""
-    from raysim.api.running import compare
+run_one, compare_all = partial(_execute, "run"), partial(_execute, "compare")
 
-    began = time.perf_counter()
-    result = compare(config, out=out, in_process=in_process, verbose=verbose, console=progress or console)
-    if json:
-        rows = result.comparison.to_dict("records")
-        print_json(_named(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
-        show_end(result.folder, console, out, open_)
-    else:
-        show_answer(result, console, out, time.perf_counter() - began, path, details=details, open_=open_)
+
+def _found(result: RunResult | ComparisonResult) -> dict[str, Any]:
+    """Return the result as fields of JSON."""
+    from raysim.api.results import RunResult
+
+    if isinstance(result, RunResult):
+        return {"strategy": result.strategy, "seed": result.seed, "models": result.models, "answer": result.answer}
+    rows = result.comparison.to_dict("records")
+    return {"answer": result.answer, "reference": result.config.reference, "rows": rows}
 
 
 def resume_run(
     folder: Path, console: Console, *, in_process: bool, verbose: bool, progress: Console | None = None
 ) -> None:
     """Execute ``raysim resume`` on a run, comparison or curve; a finished one is unchanged."""
-    from raysim.api.results import CurveResult
+    from raysim.api.comparison_result import CurveResult
     from raysim.api.running import resume_with
     from raysim.storage.resume import read_ticket
 
@@ -93,11 +83,6 @@ def resume_run(
         show_curve(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
     else:
         show_answer(result, console, folder, time.perf_counter() - began, folder / "config.yaml")
-
-
-def _named(result: Results) -> dict[str, Any]:
-    """Return the JSON fields that runs and comparisons share."""
-    return {"name": result.config.name, **places_of(result.folder)}
 
 
 def describe_data(

@@ -65,15 +65,15 @@ class Commands(TyperGroup):
             with in_one_line():
                 return super().invoke(ctx)
         except SystemExit as error:
+            from raysim.core import importing
             from raysim.core.errors import RaysimError
-            from raysim.process import exits
 
-            if not exits.of_plugin(error):
+            if not importing.ended_by_plugin(error):
                 raise
             *_, last = traceback.extract_tb(error.__traceback__)
             raise RaysimError(
-                f"{last.filename}, line {last.lineno}: {last.name} {exits.said(error)}, which would have ended raysim; "
-                "raise an error instead"
+                f"{last.filename}, line {last.lineno}: {last.name} {importing.exit_call(error)}, which would have "
+                "ended raysim; raise an error instead"
             ) from None
 
 
@@ -141,8 +141,10 @@ def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     return [entry.name for entry in registered(str(ctx.params.get("kind"))) if entry.name.startswith(incomplete)]
 
 
-@app.command()
-def run(
+@app.command("compare", help="Compare strategies over seeds: tables, plots and one page.")
+@app.command("run", help="Train one strategy, and record and report it.")
+def train(
+    ctx: typer.Context,
     config: ConfigPath = None,
     set_: Set = None,
     seed: Seed = None,
@@ -154,44 +156,13 @@ def run(
     dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train one strategy, and record and report it."""
+    """Execute ``raysim run`` or ``raysim compare``, as ``ctx`` names it."""
     greet()
-    from raysim.cli.commands import run_one
+    from raysim.cli import commands
 
     settings = with_dashboard(set_, dashboard, in_process)
-    run_one(
-        _configuration(config, settings, seed),
-        console_of(json),
-        out,
-        in_process=in_process,
-        verbose=verbose,
-        json=json,
-        open_=open_,
-        details=details,
-        progress=progress_of(),
-        path=config,
-    )
-
-
-@app.command()
-def compare(
-    config: ConfigPath = None,
-    set_: Set = None,
-    seed: Seed = None,
-    out: Out = None,
-    in_process: InProcess = False,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
-    dashboard: Dashboard = False,
-    verbose: Verbose = False,
-) -> None:
-    """Compare strategies over seeds: tables, plots and one page."""
-    greet()
-    from raysim.cli.commands import compare_all
-
-    settings = with_dashboard(set_, dashboard, in_process)
-    compare_all(
+    execute = commands.compare_all if ctx.info_name == "compare" else commands.run_one
+    execute(
         _configuration(config, settings, seed),
         console_of(json),
         out,

@@ -37,7 +37,7 @@ def predict(
     if out.exists() and table.exists() and out.samefile(table):
         raise ConfigError(f"--out: {out} is the table itself; name another file")
     if of_comparison := is_comparison(run):
-        from raysim.api.results import ComparisonResult
+        from raysim.api.comparison_result import ComparisonResult
 
         found, recommended = ComparisonResult(run).recommended_run()
         run, model = found.folder, model or recommended

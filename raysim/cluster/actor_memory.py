@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
 """How many memories an actor keeps, one for each of the runs that may share it."""
+
+
+def keeps_memory(plan: RoundPlan) -> bool:
+    """Return whether an actor keeps the memory that a plan makes: that of a client program, which may read it in
+    further calls of the round."""
+    return plan.problem is None and plan.call is not None and plan.remembers
 
 
 @dataclass(frozen=True)

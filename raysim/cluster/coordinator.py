@@ -1,18 +1,19 @@
-"""The coordinator as a Ray actor."""
+"""The coordinator as a Ray actor, and an iterator that runs on a background thread."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Generic, TypeVar
 
-from raysim.core.background import BackgroundIterator
+from raysim.core.importing import search_only, search_path
 from raysim.engine.job import Job
 from raysim.engine.run_state import Event, RunState
 from raysim.engine.server.cadence import Every
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import Pool
-from raysim.process.importing import search_only, search_path
 
 PAUSE = 0.05
 """Seconds between two messages of events."""
@@ -49,3 +50,55 @@ def coordinate(pool: Pool) -> Any:
     # nodes that cannot read them, so it must be where this process has built the federation.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), pool)
+
+
+T = TypeVar("T")
+
+
+class BackgroundIterator(Generic[T]):
+    """Runs the iterator ``items`` to its end on a background thread; :meth:`take` hands over what it has given."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._queue: SimpleQueue[T | _End] = SimpleQueue()
+        self._end: _End | None = None
+        Thread(target=self._run, args=(items,), daemon=True).start()
+
+    @property
+    def over(self) -> bool:
+        """Whether all items have been taken. Never True of an iterator that raised; :meth:`take` raises its error."""
+        return self._end is not None and self._end.error is None
+
+    def take(self, seconds: float | None = None) -> list[T]:
+        """Wait for an item, then return all that are there; an empty list at the end, or after ``seconds`` without one.
+
+        Raises the iterator's error once all items before it have been taken.
+        """
+        taken: list[T] = []
+        while self._end is None and (not taken or not self._queue.empty()):
+            try:
+                item = self._queue.get(timeout=seconds)
+            except Empty:
+                return taken
+            if isinstance(item, _End):
+                self._end = item
+            else:
+                taken.append(item)
+        if not taken and self._end is not None and self._end.error is not None:
+            raise self._end.error
+        return taken
+
+    def _run(self, items: Iterator[T]) -> None:
+        error = None
+        try:
+            for item in items:
+                self._queue.put(item)
+        except BaseException as raised:  # raised again by take
+            error = raised
+        self._queue.put(_End(error))
+
+
+class _End:
+    """The iterator has come to its end, or has failed."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error

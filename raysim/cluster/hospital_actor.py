@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
-from raysim.cluster.actor_memory import Made, RecentMemory
+from raysim.cluster.actor_memory import Made, RecentMemory, keeps_memory
 from raysim.cluster.devices import resolve_device, settle_device
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
 from raysim.core import host
+from raysim.core.importing import search_only
 from raysim.engine.client.hospital_group import HospitalGroup
 from raysim.engine.messages.memory import HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
-from raysim.process.importing import search_only
-from raysim.strategies.base import Floats, Ids
+from raysim.engine.messages.plan import PartialResult, RoundPlan
+from raysim.strategies.base import Ids
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,9 @@ class HospitalActor:
 
         self._receiver.accept(plan.work.federation, shipment)
         partial, later = self._group.round(plan, self._memory.of(kept) if isinstance(kept, Made) else kept)
-        if plan.call is not None and plan.remembers:
+        if keeps_memory(plan):
             self._memory.add(Made(ray.get_runtime_context().get_task_id()), later)
         return partial, later
-
-    def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
-        self._receiver.accept(inquiry.work.federation, shipment)
-        return self._group.ask(inquiry, kept)
 
     def round_apart(
         self, plan: RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None

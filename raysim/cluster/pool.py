@@ -6,6 +6,7 @@ Both run the same :class:`HospitalGroup`; only the transport of messages differs
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
-from raysim.cluster.actor_memory import Forgotten, Made
+from raysim.cluster.actor_memory import Forgotten, Made, keeps_memory
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
 from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
@@ -23,14 +24,14 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
 from raysim.core.errors import ResourceError
+from raysim.core.importing import search_path
 from raysim.core.words import some
 from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import HospitalGroup, mapped
 from raysim.engine.messages.memory import HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.plan import PartialResult, RoundPlan, Work
 from raysim.engine.server.pool import StateReferences
-from raysim.process.importing import search_path
-from raysim.strategies.base import POOLED, Floats
+from raysim.strategies.base import POOLED
 
 T = TypeVar("T")
 
@@ -64,10 +65,6 @@ class LocalPool:
             later.append(remembered)
         return partials, later
 
-    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        kept = memory or [None] * len(self._groups)
-        return [group.ask(inquiry, memory_of_group) for group, memory_of_group in zip(self._groups, kept, strict=True)]
-
     def recall(self, memory: StateReferences) -> HospitalStates:
         return {hospital: theta for remembered in memory for hospital, theta in remembered.items()}
 
@@ -96,6 +93,7 @@ class RayPool:
         self._sender = Sender(placement.served, delivery)
         self._devices = [device_for(device, placement.share(i)[1]) for i in range(len(placement.served))]
         self._timeout = timeout
+        self._made: deque[Made] = deque(maxlen=len(placement.served))
         self._nodes = placement.nodes or (0,) * len(placement.served)
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
@@ -133,12 +131,15 @@ class RayPool:
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         import ray
 
-        # A call that only reads memory names what its actor has just made.
-        named = [Made.by(each) if isinstance(each, ray.ObjectRef) else each for each in memory or []]
-        if plan.only_reads and named:
+        # A call that only reads memory names what its actors have just made.
+        named = [Made.by(each) for each in memory or [] if isinstance(each, ray.ObjectRef)]
+        if plan.only_reads and named and all(each in self._made for each in named):
             with contextlib.suppress(Forgotten):
                 return self._shipped(plan.work.federation, lambda: self._round(plan, named))
-        return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
+        partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
+        if keeps_memory(plan):
+            self._made.extend(Made.by(each) for each in later)
+        return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
         """Call ``call``, and repeat it if an actor has moved to a node that cannot read the folder."""
@@ -150,7 +151,7 @@ class RayPool:
 
     def _round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
-        when = f"in round {plan.round}"
+        when = f"in round {plan.round}" if plan.round else "before round 1"
         apart = node_sums.with_sums(plan, self.served) if len(set(self._nodes)) > 1 else frozenset()
         calls = self._calls(plan, memory, shipments, apart)
         answers: dict[int, PartialResult] = self._gather({i: call[0] for i, call in enumerate(calls)}, plan.work, when)
@@ -188,21 +189,6 @@ class RayPool:
             call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
             calls.append(call.remote(shared, kept[i], shipments[i]))
         return calls
-
-    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
-
-    def _ask(self, inquiry: Inquiry, memory: StateReferences | None) -> list[list[Floats]]:
-        import ray
-
-        shared = ray.put(inquiry)
-        kept = memory or [None] * len(self.actors)
-        shipments = self._sender.shipments(inquiry.work.federation, self.actors, pooled=False)
-        asked = {
-            i: actor.ask.remote(shared, reference, shipment)
-            for i, (actor, reference, shipment) in enumerate(zip(self.actors, kept, shipments, strict=True))
-        }
-        return list(self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'").values())
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         remembered = self._gather(dict(enumerate(memory)))

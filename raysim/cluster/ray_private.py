@@ -39,7 +39,7 @@ def job_without_folders() -> Any:
     """Return a job for ``ray.init`` whose workers import modules from the places of their Python only.
 
     Ray would first search the folder of the driver's script and its working directory, where a file may have the name
-    of a module of Python, raysim or a library. raysim's actors search these last; see :mod:`raysim.process.importing`.
+    of a module of Python, raysim or a library. raysim's actors search these last; see :mod:`raysim.core.importing`.
     A Ray without this argument searches them first.
     """
     from ray.job_config import JobConfig

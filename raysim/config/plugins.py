@@ -20,14 +20,13 @@ from raysim.config.sections.privacy import PREPROCESSING, RowUnit
 from raysim.config.sections.secure import OF_PREPROCESSING
 from raysim.config.serialise import fields_of
 from raysim.config.sizes import SIZE_KEYS
-from raysim.core import registry
+from raysim.core import importing, registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.words import as_yaml
 from raysim.data.federation import Federation
 from raysim.data.fitted import RAW
 from raysim.data.records import Naming
 from raysim.privacy.scaler import ScalerNoise
-from raysim.process import exits
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared.personalization import LastSteps, Personalization, Recalibration
 from raysim.strategies.shared.weights import Weighted
@@ -142,8 +141,9 @@ def predicted(section: DataSection) -> str:
     return source.predicts if isinstance(source, Naming) and source.predicts else "the label"
 
 
-def build_federation(config: Config, source: Source, seed: int) -> Federation:
-    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``.
+def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str, str] | None = None) -> Federation:
+    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``; see
+    :func:`raysim.data.build.build` for ``shelf``.
 
     With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise. Under a
     guarantee for patients or rows, the part of each depends on no other.
@@ -174,6 +174,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         noise=None if raw else _scaler_noise(config),
         missing_flags=section.missing_flags and not raw,
         scores=section.scores or (),
+        shelf=shelf,
     )
 
 
@@ -288,10 +289,10 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence
     try:
         instance: Any = validated(cls, dict(options), where, beside)
     except SystemExit as error:
-        if not exits.of_plugin(error):
+        if not importing.ended_by_plugin(error):
             raise
         raise ConfigError(
-            f"{where}: '{cls.__name__}' {exits.said(error)} when it was made; raise a ValueError"
+            f"{where}: '{cls.__name__}' {importing.exit_call(error)} when it was made; raise a ValueError"
         ) from None
     return instance
 

@@ -12,8 +12,8 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.importing import by_path
 from raysim.core.installed import is_own, registered
-from raysim.process.importing import by_path
 
 
 @cache

@@ -45,6 +45,7 @@ def build(
     noise: SumNoise | None = None,
     missing_flags: bool = True,
     scores: tuple[str, ...] = (),
+    shelf: tuple[str, str] | None = None,
 ) -> Federation:
     """Return the federation of ``source``, from the cache where it has been built before.
 
@@ -61,6 +62,8 @@ def build(
     - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
     - ``missing_flags``: whether features flag missing values.
     - ``scores``: columns with existing clinical scores of the rows, which are no features.
+    - ``shelf``: the kind and key of the entry in the cache, for a federation that one experiment uses and then removes.
+      None: the entry is shared by all that build the same federation.
 
     Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
     """
@@ -79,19 +82,19 @@ def build(
     declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
     flags = () if missing_flags else ("without flags",)
     key = cache.digest(STORED, read, drawn, preprocessing, minimum, largest, *declared, *flags)
-    folder = cache.find("federations", key)
+    kind, key = shelf or ("federations", key)
+    folder = cache.find(kind, key)
     if folder is None:
         cache.check()
         tabular = getattr(source, "tabular", True)
         recipe = Recipe(split, preprocessing, seed, minimum, largest, ranges, noise, missing_flags, tabular)
-        folder = _stored(source, read, recipe, key)
+        folder = _stored(source, read, recipe, kind, key)
         memory.give_back()
     return Federation.open(folder)
 
 
-def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
-    """Make the federation ``key`` of the records ``read`` by ``recipe``, store it in the cache, and return its
-    folder."""
+def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
+    """Make a federation of the records ``read`` by ``recipe``, store it in the cache, and return its folder."""
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -101,7 +104,7 @@ def _stored(source: Source, read: str, recipe: Recipe, key: str) -> Path:
         built["meta"]["fingerprint"] = fingerprint(built)
         write(making, **built)
 
-    return cache.store("federations", key, make)
+    return cache.store(kind, key, make)
 
 
 def _reserved(source: Source, split: Split) -> Source:

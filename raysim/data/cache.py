@@ -88,7 +88,7 @@ def file_digest(path: Path) -> str:
 
 def find(kind: str, key: str) -> Path | None:
     """Return the folder of a complete entry, or None."""
-    folder = cache_folder() / kind / key
+    folder = entry(kind, key)
     try:
         listed = (folder / _COMPLETE).read_text()
     except (OSError, ValueError):
@@ -157,12 +157,28 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
             _move_in(making, folder / key)
         finally:
             shutil.rmtree(making, ignore_errors=True)
-    entry = find(kind, key)
-    if entry is None:
+    stored = find(kind, key)
+    if stored is None:
         raise DataError(
             f"RAYSIM_CACHE: '{folder / key}' changed while it was written; run again, or clear '{cache_folder()}'"
         )
-    return entry
+    return stored
+
+
+def entry(kind: str, key: str) -> Path:
+    """Return the folder of an entry, whether it exists or not."""
+    return cache_folder() / kind / key
+
+
+def remove(kind: str, key: str | None = None) -> None:
+    """Remove an entry that nobody else uses, and the folder of its kind if it is then empty; without ``key``, all
+    entries of the kind."""
+    if key is None:
+        shutil.rmtree(cache_folder() / kind, ignore_errors=True)
+        return
+    shutil.rmtree(entry(kind, key), ignore_errors=True)
+    with contextlib.suppress(OSError):  # other entries are there
+        (cache_folder() / kind).rmdir()
 
 
 def _move_in(made: Path, target: Path) -> None:

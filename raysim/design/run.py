@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from raysim.core.levels import POWER
 from raysim.core.plain_yaml import dumped
 from raysim.core.words import counted
 from raysim.design.settings import Design, read_design
@@ -21,7 +22,6 @@ from raysim.report.svg import Chart, Figure, Style
 from raysim.report.svg.styles import SHAPES
 from raysim.report.terminal.block import Block
 from raysim.statistics.design.power import Draws, Sites, differences, slope_power, spread_power
-from raysim.statistics.levels import POWER
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 

@@ -196,6 +196,8 @@ class Outcome(Gathered):
     privacy: Statement | None = None
     """The privacy guarantee with the epsilon reached; None without a guarantee."""
 
+    all_rows: Ids | None = None
+    """The number of rows of each hospital, ``[N]``, if the federation has only some of them; None: it has all."""
     one_class: dict[str, Mask] = field(default_factory=dict)
     """For each model served, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
     only. Empty under a privacy guarantee, which hides this."""
@@ -233,6 +235,8 @@ class Outcome(Gathered):
 
     def stays(self, federation: Federation, model: str) -> Ids:
         """Return how many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
+        if self.all_rows is not None:
+            return self.all_rows
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
 
     @property

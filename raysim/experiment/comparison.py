@@ -93,7 +93,7 @@ def write_comparison(
     table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
-    outside = None if unseen is None else said.lines(unseen)
+    outside = None if unseen is None else said.lines(unseen, config.evaluation.clinical)
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge, outside)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
@@ -117,6 +117,7 @@ def write_comparison(
     fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
     alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
     chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
+    outside_ways = {way.key: way.name for way in card.ways if way is card.ways[0] or way.key == alone}
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
     acting = [*taken, *([] if alone is None else [alone[0]])]
@@ -138,7 +139,7 @@ def write_comparison(
             use=[*clinical.drawn(served, part, acting), *fitted],
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
-                *([] if unseen is None or not card.ways else said.drawn(unseen, card.ways[0].key, card.ways[0].name)),
+                *([] if unseen is None or not outside_ways else said.drawn(unseen, outside_ways)),
                 *attribute_figures(out, hospitals, results, tables.comparison(frame), chosen, titles, sketched),
                 *_patient_group_figures(frame, results, out, part, titles, [label for label, _ in chosen]),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from raysim.config import plugins
@@ -34,10 +34,13 @@ class Listener:
     run failed or killed.
     """
 
-    def __init__(self, services: RunServices, run: Run, federation: Federation, parent: Record | None) -> None:
+    def __init__(
+        self, services: RunServices, run: Run, federation: Callable[[], Federation], parent: Record | None
+    ) -> None:
+        """Store the arguments. ``federation`` opens the run's federation, which may exist only once the run begins."""
         self.services = services
         self.run = run
-        self._federation = federation
+        self._open = federation
         self._parent = parent
         self._record: Record | None = None
         self._began = 0.0
@@ -58,7 +61,7 @@ class Listener:
         run, config = self.run, self.run.entry.config
         self._began = time.perf_counter()
         tags = {"strategy": run.entry.label, "seed": str(run.seed), RUN_TAG: ticket}
-        tags |= data_tags(config.data, self._federation)
+        tags |= data_tags(config.data, self._open())
         if config.privacy is not None:
             tags["privacy"] = f"{config.privacy.unit}, {config.privacy.way}"
         self.services.display.begin(run.name, plugins.rounds(config))
@@ -80,7 +83,7 @@ class Listener:
         outcome = load_finished(self.run.folder)
         if outcome is None:
             raise ResourceError(f"{self.run.folder}: what its run wrote cannot be read; see that the disk is well")
-        result = self.run.result(self._federation, outcome)
+        result = self.run.result(self._open(), outcome)
         self.end(result, Manifest.read(self.run.folder))
         return result
 
@@ -88,7 +91,7 @@ class Listener:
         """Record that the run has ended, with the files in the ``manifest``."""
         from raysim.statistics.differences.paired import FEW_HOSPITALS  # takes 0.2 s to import
 
-        outcome, kind, config = result.outcome, self._federation.task, self.run.entry.config
+        outcome, kind, config = result.outcome, result.federation.task, self.run.entry.config
         model, headline = list(outcome.metrics.items())[-1]
         timed = timing.figures(outcome, config.system, kind)
         setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}

@@ -61,6 +61,13 @@ class Run:
     """The hospitals left out for a fold. Their evaluation needs the run's models, and predictions are written only for
     them."""
 
+    def prepare(self) -> None:
+        """Make the federation of a fold, unless it is there; that of any other run was made before its start."""
+        if self.held:
+            config = self.entry.config
+            source = plugins.build_source(config.data)
+            plugins.build_federation(config, source, self.seed, shelf=(self.data.parent.name, self.data.name))
+
     def asked(self) -> Job:
         """Return the job that the configuration asks for."""
         strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config

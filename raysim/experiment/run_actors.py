@@ -18,11 +18,11 @@ from raysim.cluster.room import await_room
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
+from raysim.core.importing import search_only, search_path
 from raysim.data.federation import Federation
 from raysim.engine.job import Result, Round
 from raysim.experiment.one_run import Run
 from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, longest_silence
-from raysim.process.importing import search_only, search_path
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
@@ -80,6 +80,7 @@ class RunActor:
 
     def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
         """Execute a run and write its files. Yields new events every ``PAUSE`` seconds, until the run ends."""
+        run.prepare()
         federation = Federation.open(run.data)
         with run.opened(federation, again=again, patience=PATIENCE) as opened:
             yield [Begun(opened.ticket.id, opened.again)]
@@ -108,6 +109,7 @@ class RunActors:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        self.count = count
         self.where = f"{count} runs at a time, an actor each"
         self._silence = longest_silence(resources)
         await_room(count * (resources.cpus_per_actor or 1))

@@ -6,9 +6,9 @@ Errors in the configuration or the data are reported before Ray starts and befor
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -37,8 +37,10 @@ from raysim.experiment.run_actors import Spared
 from raysim.experiment.run_placement import Load
 from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
-from raysim.experiment.unseen.folds import Fold, LeftOut, cost, folds_of
 from raysim.experiment.unseen.folds import check as check_folds
+from raysim.experiment.unseen.folds import cost, folds_of
+from raysim.experiment.unseen.playing import FoldRuns, hosts
+from raysim.experiment.unseen.rows import Judged
 from raysim.report.terminal.progress import data_warnings
 from raysim.storage import resume
 from raysim.storage.file_store import check as check_file_store
@@ -95,15 +97,10 @@ class Experiment:
         self.folds = (
             [] if config.evaluation.unseen is None else folds_of(config.evaluation.unseen, self._first, seeds[0])
         )
-        self._without = {
-            (seed, fold): plugins.build_federation(fold.of(config), self._source, seed)
-            for seed in seeds
-            for fold in self.folds
-        }
-        self._others: dict[tuple[int, Fold | None], Federation] = {}
+        self._others: dict[int, Federation] = {}
         """The federations of models that use other columns than the configuration's own model, with the same rows."""
-        self.left_out: list[LeftOut] = []
-        """The results of the runs that left hospitals out; empty before these runs."""
+        self.left_out: list[Judged] = []
+        """What the runs that left hospitals out found there; empty before these runs."""
         self._parameters = 0  # of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
@@ -196,7 +193,7 @@ class Experiment:
         remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
         further = []
         if self.folds:
-            further.append(cost(self.folds, len(self.entries), len(self.seeds)))
+            further.append(cost(self.folds, len(hosts(self.entries)), len(self.seeds)))
         odd = data_warnings(self.federations.values(), private)
         return [*odd, *seeds, *further, *sentences(self.unpaired), *remarks, *dict.fromkeys(doubts)]
 
@@ -208,8 +205,9 @@ class Experiment:
     def _rounds(self) -> int:
         """Return the number of rounds of all runs, trials included."""
         tried = sum(plugins.rounds(trial.config) for trial in self._trials) * len(self._trial_seeds)
-        played = len(self.seeds) * (1 + len(self.folds))
-        return tried + sum(plugins.rounds(entry.config) for entry in self.entries) * played
+        seeds, again = len(self.seeds), hosts(self.entries) if self.folds else ()
+        once = sum(plugins.rounds(entry.config) for entry in self.entries)
+        return tried + seeds * (once + len(self.folds) * sum(plugins.rounds(entry.config) for entry in again))
 
     def _load(self, runs: int) -> Load:
         federation = self._first
@@ -238,7 +236,7 @@ class Experiment:
     ) -> list[Result]:
         frozen = self.config.frozen()
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
-        played = len(self.entries) * len(self.seeds) * (1 + len(self.folds))
+        played = len(self.seeds) * (len(self.entries) + len(self.folds) * len(hosts(self.entries)))
         load = self._load(played + len(self._trials) * len(self._trial_seeds))
         with resume.opened(kind, self.folder, frozen, self._first, prints, again=self._again) as whole:
             if begin is not None:
@@ -260,7 +258,7 @@ class Experiment:
                         if on_result is not None and services.actors is not None:
                             on_result(result)
                 tuning.charge(results, tried)
-                self.left_out = list(self._play_left_out(services, whole.manifest, parent))
+                self.left_out = self._play_left_out(services, whole, parent, results)
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
@@ -269,8 +267,7 @@ class Experiment:
                 named = title(self.config.name, said)
                 parent.done(figures, manifest.paths(), note(manifest, kind), named, said)
             whole.finish()
-            ended = [*results, *(each.result for each in self.left_out)]
-            for folder in (*trials, *(result.folder for result in ended)):
+            for folder in (*trials, *(ended.folder for ended in (*results, *self.left_out))):
                 (folder / FINISHED).unlink(missing_ok=True)
         return results
 
@@ -299,20 +296,18 @@ class Experiment:
         self.entries = entries([tuning.with_values(e.config, values.get(e.label, {})) for e in self.entries])
         return [run.folder for run in runs], tried
 
-    def _play_left_out(self, services: RunServices, out: Manifest, parent: Record) -> Iterator[LeftOut]:
+    def _play_left_out(
+        self, services: RunServices, whole: Opened, parent: Record, results: Sequence[Result]
+    ) -> list[Judged]:
         """Execute every strategy and seed without the hospitals of every fold."""
-        asked = [(fold, seed, entry) for fold in self.folds for seed in self.seeds for entry in self.entries]
-        runs = []
-        for fold, seed, entry in asked:
-            folder = self.folder / "unseen" / folder_of(entry.label) / f"seed-{seed}" / f"fold-{fold.number}"
-            without = dataclasses.replace(entry, config=fold.of(entry.config))
-            name = f"{entry.label}, seed {seed}, fold {fold.number}"
-            data = self._rows_of(entry, seed, fold).folder
-            runs.append(Run(without, seed, data, folder, name, True, first=False, held=fold.held))
-        for (fold, _, entry), (run, result) in zip(asked, self._play_all(services, runs, parent), strict=True):
-            if isinstance(result, Result):
-                out.add(Manifest.read(run.folder))
-                yield LeftOut(fold, fold.of(entry.config), result)
+        if not self.folds:
+            return []
+        together = 1 if services.actors is None else services.actors.count
+        served = {result.label: tuple(result.outcome.figures) for result in results}
+        runs = FoldRuns(
+            self.config, self.folds, self.seeds, self.entries, self.folder, whole.ticket.id, together, served
+        )
+        return runs.judged(self._play_all(services, runs.runs, parent), whole.manifest)
 
     def _nested(self, entry: Entry, seed: int, *, trial: bool = False) -> Run:
         """Make a run of the comparison."""
@@ -321,14 +316,13 @@ class Experiment:
         checked = self._checked.get((entry, seed))
         return Run(entry, seed, self._rows_of(entry, seed).folder, folder, name, True, trial, first, checked)
 
-    def _rows_of(self, entry: Entry, seed: int, fold: Fold | None = None) -> Federation:
-        """Return the federation that an entry's runs with ``seed`` train on, without the hospitals of a ``fold``."""
+    def _rows_of(self, entry: Entry, seed: int) -> Federation:
+        """Return the federation that an entry's runs with ``seed`` train on."""
         if plugins.prepared_alike(entry.config, self.config):
-            return self.federations[seed] if fold is None else self._without[seed, fold]
-        if (seed, fold) not in self._others:
-            config = entry.config if fold is None else fold.of(entry.config)
-            self._others[seed, fold] = plugins.build_federation(config, self._source, seed)
-        return self._others[seed, fold]
+            return self.federations[seed]
+        if seed not in self._others:
+            self._others[seed] = plugins.build_federation(entry.config, self._source, seed)
+        return self._others[seed]
 
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
@@ -338,10 +332,11 @@ class Experiment:
         Other errors are raised.
         """
         if services.actors is not None:
-            listeners = [Listener(services, run, self._data_of(run), parent) for run in runs]
+            listeners = [Listener(services, run, partial(self._data_of, run), parent) for run in runs]
             yield from listen(services.actors, listeners, self._again, spared)
             return
         for run in runs:
+            run.prepare()
             try:
                 with run.opened(self._data_of(run), again=self._again) as opened:
                     result = self._played(services, run, opened, parent)
@@ -355,7 +350,7 @@ class Experiment:
         """Execute a run with this process's session."""
         federation = self._data_of(run)
         with (
-            Listener(services, run, federation, parent) as listener,
+            Listener(services, run, lambda: federation, parent) as listener,
             contextlib.closing(run.play(federation, opened, services.session, services.say)) as events,
         ):
             listener.begin(opened.ticket.id, opened.again)
@@ -367,9 +362,10 @@ class Experiment:
         raise RuntimeError("the run ended without a result")
 
     def _data_of(self, run: Run) -> Federation:
-        """Return the federation that a run trains on."""
-        among = (*self.federations.values(), *self._without.values(), *self._others.values())
-        return next(federation for federation in among if federation.folder == run.data)
+        """Return the federation that a run trains on; that of a fold has been made by then."""
+        among = (*self.federations.values(), *self._others.values())
+        known = (federation for federation in among if federation.folder == run.data)
+        return Federation.open(run.data) if run.held else next(known)
 
     def job(self, seed: int) -> Job:
         """Return the job of the only strategy with ``seed``."""

@@ -79,19 +79,23 @@ def check(federation: Federation, labels: Collection[str]) -> None:
             raise ConfigError(f"data.scores: '{name}' is the label of a strategy too; give the strategy another label")
 
 
-def margins_of(federation: Federation, name: str) -> tuple[NDArray[np.float64], bool]:
-    """Return the log-odds of a score ``[N]`` and True; if it is not a probability, return its values, for ranking, and
-    False."""
-    from scipy.special import logit  # imported late to start runs faster
-
+def is_probability(federation: Federation, name: str) -> bool:
+    """Return whether a score is a probability: all its values are between 0 and 1. Otherwise it only ranks rows."""
     values = federation.scores[name]
     known = values[np.isfinite(values)]
     if not len(known):
         raise DataError(f"data.scores: '{name}' has no value in any row; leave it out")
-    if known.min() < 0 or known.max() > 1:
-        return values, False
+    return bool(known.min() >= 0 and known.max() <= 1)
+
+
+def margins_of(values: NDArray[np.float64], probability: bool) -> NDArray[np.float64]:
+    """Return the log-odds of a score's ``values [n]``; or the values, for ranking, if it is no ``probability``."""
+    from scipy.special import logit  # imported late to start runs faster
+
+    if not probability:
+        return values
     with np.errstate(divide="ignore"):
-        return np.asarray(logit(values)), True
+        return np.asarray(logit(values))
 
 
 def entered(results: Sequence[Result], section: EvaluationSection, folder: Path, scratch: Path) -> Scores:
@@ -103,7 +107,8 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
         lacking = tested = 0
         for seed, federation in federations.items():
             rows = ranges(federation.bounds[:, 2], federation.sizes("test"))
-            margins, probability = margins_of(federation, name)
+            probability = is_probability(federation, name)
+            margins = margins_of(federation.scores[name], probability)
             kept = rows[~np.isnan(margins[rows])]
             lacking, tested = lacking + len(rows) - len(kept), tested + len(rows)
             part = excerpt(federation, kept, scratch / folder_of(name) / f"seed-{seed}")

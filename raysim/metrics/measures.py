@@ -191,3 +191,10 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     below = np.cumsum(total.negatives) - total.negatives
     twice = int(np.sum(total.positives * (2 * below + total.negatives)))
     return twice / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
+
+
+def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
+    """Return Hanley and McNeil's variance, that of exponential scores: too large for normal scores, and
+    therefore safe."""
+    above, below = t / (2 - t), 2 * t * t / (1 + t)
+    return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

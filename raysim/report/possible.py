@@ -13,7 +13,8 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""An AUROC interval, or one of a difference of two AUROCs, is uninformative if it is wider than this."""
+"""An AUROC interval, or one of a difference of two AUROCs, is uninformative if it is wider than this. The width of a
+difference counts before it is cut, since the cut narrows one side only."""
 
 NOTHING = Limits(-math.inf, math.inf)
 """The value for an uninformative interval; it is printed as :data:`SAYS_NOTHING`, and not plotted."""
@@ -22,7 +23,7 @@ SAYS_NOTHING = "says nothing"
 
 
 def within(interval: Limits, low: float, high: float, widest: float = math.inf) -> Limits:
-    """Cut the ``interval`` to ``low`` to ``high``; return :data:`NOTHING` if it is then wider than ``widest``.
+    """Cut the ``interval`` to ``low`` to ``high``; return :data:`NOTHING` if it was wider than ``widest`` before.
 
     An interval that excludes 0 is a finding however wide it is, and keeps its limits. NaN stays NaN.
 
@@ -31,8 +32,9 @@ def within(interval: Limits, low: float, high: float, widest: float = math.inf) 
     >>> within(Limits(-1.3, 0.2), -0.8, 0.2, WIDEST) == NOTHING
     True
     """
-    cut = Limits(float(np.clip(interval.low, low, high)), float(np.clip(interval.high, low, high)))
-    return NOTHING if cut.high - cut.low > widest and not cut.shows else cut
+    if interval.high - interval.low > widest and not interval.shows:
+        return NOTHING
+    return Limits(float(np.clip(interval.low, low, high)), float(np.clip(interval.high, low, high)))
 
 
 def difference(interval: Limits, larger: bool, reference: float = math.nan) -> Limits:

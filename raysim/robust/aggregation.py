@@ -1,4 +1,12 @@
-"""Robust aggregation: a named rule, and the pre-aggregation before it, instead of the server's average."""
+"""Robust aggregation: a named rule, and the pre-aggregation before it, instead of the server's average.
+
+The pre-aggregation mixes updates with their nearest neighbours (NNM), or in buckets. Both replace the updates by ``k``
+means of them, and return the matrix ``[k, m]`` of the weights of these means.
+
+Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
+Byzantine ML under Heterogeneity*, AISTATS 2023 (NNM). S. P. Karimireddy, L. He, M. Jaggi: *Byzantine-Robust Learning on
+Heterogeneous Datasets via Bucketing*, ICLR 2022.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from raysim.robust import centres, coordinates, preaggregation, selecting
-from raysim.robust.rule import Aggregate, Floats, Ids, Rule
+from raysim.robust import centres, selecting
+from raysim.robust.rule import Aggregate, Floats, Ids, Rule, squared_distances
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,11 @@ class Aggregation:
             raise ValueError("there is no update to aggregate")
         f, means = self.count(len(updates)), None
         if self.before == "nnm":
-            means = preaggregation.nearest_neighbours(updates, f)
+            means = nearest_neighbours(updates, f)
         elif self.before == "bucketing":
             given = np.arange(len(updates)) if order is None else order
-            means = preaggregation.buckets(given, preaggregation.bucket_size(len(updates), f))
-        rows = updates if means is None else preaggregation.mixed(means, updates)
+            means = buckets(given, bucket_size(len(updates), f))
+        rows = updates if means is None else mixed(means, updates)
         made = self._rule(centre, root, weights)(rows, self._computable(len(rows), f))
         if means is None or made.admitted is None:
             return made
@@ -89,8 +97,8 @@ class Aggregation:
 
         rules: dict[str, Rule] = {
             "mean": lambda updates, f: _mean(updates),
-            "median": lambda updates, f: coordinates.median(updates, weights),
-            "trimmed_mean": partial(coordinates.trimmed_mean, weights=weights),
+            "median": lambda updates, f: centres.median(updates, weights),
+            "trimmed_mean": partial(centres.trimmed_mean, weights=weights),
             "krum": selecting.krum,
             "multi_krum": several,
             "bulyan": lambda updates, f: selecting.bulyan(updates, f) if len(updates) >= 3 else _mean(updates),
@@ -104,3 +112,37 @@ class Aggregation:
 
 def _mean(updates: Floats) -> Aggregate:
     return centres.norm_bound(updates, np.inf)
+
+
+def nearest_neighbours(updates: Floats, f: int) -> Floats:
+    """Replace each update by the mean of its ``m - f`` nearest, including itself, ``[m, m]``; ties go to the first."""
+    m = len(updates)
+    distances = squared_distances(updates)
+    np.fill_diagonal(distances, -1.0)
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, : max(1, m - f)]
+    means = np.zeros((m, m))
+    np.put_along_axis(means, nearest, 1.0 / nearest.shape[1], axis=1)
+    return means
+
+
+def bucket_size(m: int, f: int) -> int:
+    """Return the size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m / 2f))``."""
+    return max(1, m // (2 * f)) if f else 1
+
+
+def buckets(order: Ids, size: int) -> Floats:
+    """Average ``size`` consecutive updates in this ``order [m]``; the last bucket may have fewer."""
+    m = len(order)
+    means = np.zeros((-(-m // size), m))
+    for bucket, first in enumerate(range(0, m, size)):
+        members = order[first : first + size]
+        means[bucket, members] = 1.0 / len(members)
+    return means
+
+
+def mixed(means: Floats, updates: Floats) -> Floats:
+    """Return the means ``[k, P]`` of the updates; the mean of equal updates equals them to the last bit."""
+    first = updates[0]
+    made: Floats = means @ (updates - first)
+    made += first
+    return made

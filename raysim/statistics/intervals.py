@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.statistics.levels import LEVEL, Z
+from raysim.core.levels import LEVEL, Z
+from raysim.metrics.measures import hanley_mcneil
 
 Floats = NDArray[np.float64]
 Variance = Callable[[Floats, Floats, Floats], Floats]
@@ -52,13 +53,6 @@ def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
     a, v = np.where(usable, a, np.nan), np.where(usable, v, np.nan)
     reach = Z * np.sqrt(v) / (a * (1 - a))
     return Interval(expit(logit(a) - reach), expit(logit(a) + reach))
-
-
-def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance, that of exponential scores: too large for normal scores, and
-    therefore safe."""
-    above, below = t / (2 - t), 2 * t * t / (1 + t)
-    return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)
 
 
 def newcombe(t: Any, events: Any, non_events: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.statistics.levels import ALPHA
+from raysim.core.levels import ALPHA
 from raysim.statistics.student import stdtrit
 
 Floats = NDArray[np.float64]

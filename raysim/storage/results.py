@@ -23,7 +23,7 @@ from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
-from raysim.storage import attack_tables, patient_tables, served
+from raysim.storage import detail_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
 
@@ -80,11 +80,14 @@ def write_run(
     models: bool = True,
     predicted: Collection[str] = (),
 ) -> None:
-    """Write a run's files, each completely or not at all; files of its ``models`` only if configured, and predictions
-    of the ``predicted`` hospitals alone if there are some."""
+    """Write a run's files, each completely or not at all; files of its ``models`` only if configured.
+
+    With ``predicted`` hospitals the run is for their predictions: those of others, what left hospitals and clinical
+    figures are not written.
+    """
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables
-    from raysim.storage.fairness_tables import fairness_table, risks_table
+    from raysim.storage.detail_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
         egress_table,
         hospitals_table,
@@ -96,7 +99,10 @@ def write_run(
     write_config(out, frozen, federation)
     out.csv("rounds.csv", rounds_table(outcome.rounds))
     out.csv("hospitals.csv", hospitals_table(federation, outcome, evaluation.part))
-    out.csv("egress.csv", egress_table(federation, outcome))
+    if not predicted:
+        out.csv("egress.csv", egress_table(federation, outcome))
+        for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
+            out.csv(name, table)
     if outcome.grouping is not None:
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
     if outcome.gaps:
@@ -104,12 +110,10 @@ def write_run(
         out.csv("fairness.csv", fairness_table(model, outcome.gaps))
         if any(gap.risks for gap in outcome.gaps.values()):
             out.csv("risks_by_group.csv", risks_table(model, outcome.gaps))
-    for name, table in patient_tables.tables(federation, outcome).items():
+    for name, table in detail_tables.tables(federation, outcome).items():
         out.csv(name, table)
     if outcome.attack is not None:
-        out.csv(attack_tables.ATTACK, attack_tables.table(federation, outcome, outcome.attack))
-    for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
-        out.csv(name, table)
+        out.csv(detail_tables.ATTACK, detail_tables.table(federation, outcome, outcome.attack))
     if outcome.recalibrated is not None:
         out.csv(RECALIBRATION, recalibration_table(federation, outcome.recalibrated))
     if outcome.predictions:
@@ -157,7 +161,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "facts": {name: _json(value) for name, value in outcome.facts.items()},
         **converged(outcome),
         **stopped(outcome),
-        **({} if outcome.attack is None else {"adversary": attack_tables.as_json(outcome.attack)}),
+        **({} if outcome.attack is None else {"adversary": detail_tables.as_json(outcome.attack)}),
         **({} if outcome.privacy is None else {"privacy": outcome.privacy.as_json()}),
     }
 

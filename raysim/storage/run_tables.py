@@ -149,7 +149,8 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
 def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
     """Return one row per model and row of ``part``, in the format of ``raysim judge``; only for labels of two classes.
 
-    Columns: ``hospital, row, patient, label, model, margin, probability, train_rows`` and ``group_<attribute>``.
+    Columns: ``hospital, row, patient, label, model, margin, probability, train_rows, all_rows`` and
+    ``group_<attribute>``.
     """
     import pandas as pd
 
@@ -163,7 +164,7 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
         "label": federation.y[index],
     }
     groups = {f"group_{name}": values[index] for name, values in federation.patients.items()}
-    trained = {"train_rows": federation.sizes("train")[home]}
+    trained = {"train_rows": federation.sizes("train")[home], "all_rows": federation.totals[home]}
     blocks = []
     for model, outputs in outcome.predictions.items():
         margins = outputs[index]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from raysim.core.errors import ConfigError, DataError
 from raysim.core.streams import stream
 from raysim.data.heterogeneity import label_metrics, quantity
 from raysim.data.sources.partition import dirichlet, holdout
-from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Question, Selection, Strategy
+from raysim.strategies.base import Answers, Call, Context, FederationView, Rows, Selection, Strategy
 from raysim.study.settings import Study
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 Labels = NDArray[np.int64]
 
 KNOWN = "label_counts"
-"""The only kind of question that a study can answer, because it needs only the labels of a hospital."""
+"""The only statistic that a study can compute, because it needs only the labels of a hospital."""
 
 
 def cells(study: Study) -> list[tuple[int, float, int]]:
@@ -69,14 +71,15 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
     hospitals, classes = counts.shape
     named = type(strategy).__name__
 
-    def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        if question.kind != KNOWN:
+    def call(call: Call) -> Answers:
+        program = call.program
+        if program.name != KNOWN:
             raise ConfigError(
-                f"study.strategy: {named} asks hospitals for '{question.kind}', a study knows their '{KNOWN}' alone; "
+                f"study.strategy: {named} asks hospitals for '{program.name}', a study knows their '{KNOWN}' alone; "
                 "name a strategy that clusters by these; see 'raysim list strategies'"
             )
-        who = range(hospitals) if ids is None else ids
-        return [question.answer(_labelled(counts[h], stream(seed, question.kind, 0, h))) for h in who]
+        sent = [program.run(_labelled(counts[h], partial(stream, seed, KNOWN, 0, h))).sent[KNOWN] for h in call.ids]
+        return Answers({}, {KNOWN: np.stack(sent)}, call.ids, np.array([len(sent)]))
 
     view = FederationView(
         names=tuple(f"client_{h + 1}" for h in range(hospitals)),
@@ -88,7 +91,7 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         selection=Selection(),
         memory=None,
         rng=lambda purpose, *key: stream(seed, purpose, *key),
-        ask=ask,
+        call=call,
     )
     try:
         strategy.check(view.names, view.sizes)
@@ -112,8 +115,8 @@ def check_feasible(table: pd.DataFrame) -> None:
         )
 
 
-def _labelled(counts: NDArray[np.int64], rng: np.random.Generator) -> HospitalRows:
-    """Return the rows of a hospital with labels only, without features and attributes."""
+def _labelled(counts: NDArray[np.int64], rng: Callable[[], np.random.Generator]) -> Context:
+    """Return the context of a program at a hospital of which only labels are known."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
-    return HospitalRows(nothing, y, nothing.astype(np.bool_), len(counts), np.empty((0, len(y))), rng)
+    return cast(Context, SimpleNamespace(rows=Rows(nothing, y, nothing.astype(np.bool_)), rng=rng))

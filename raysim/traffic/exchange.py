@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import MIXTURE, OWN, FederationView, Floats, Ids, LocalProblem, Question, State, Strategy
+from raysim.strategies.base import MIXTURE, OWN, Call, FederationView, Floats, Ids, LocalProblem, State, Strategy
 from raysim.traffic.ledger import (
     LOSS_SCALARS,
     RECALIBRATION,
@@ -81,24 +82,29 @@ class Traffic:
         # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
-    def asked(
-        self, question: Question, ids: Ids, sizes: NDArray[np.int64], models: Floats | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record that hospitals ``ids [h]`` replied with ``sizes [h]`` scalars, about ``models`` if not None.
+    def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Record a call that was sent at once, and its answers.
 
-        Returns the bytes that each received, and sent, ``[h]``.
+        Returns the bytes that each of its hospitals received, and sent, ``[H]``.
         """
-        if sizes.any():
-            self.up += self.ledger.add(self._round, question.kind, ids, sizes)
-        received = carried(question, ids)
-        if models is not None:
+        ids, program = call.ids, call.program
+        sizes = {name: np.full(len(ids), math.prod(send.shape)) for name, send in program.sends.items()}
+        for name, scalars in sizes.items():
+            if scalars.any():
+                self.up += self.ledger.add(self._round, program.sends[name].kind, ids, scalars)
+        carries = np.asarray(program.carries, dtype=np.int64)
+        received = carries[ids] if carries.ndim else np.full(len(ids), carries)
+        received = received + sum(np.size(array) for name, array in call.received.items() if name != "models")
+        received = received + sum(np.size(array) // (len(ids) or 1) for array in call.each_of.values())
+        if "models" in call.received:
+            models = np.asarray(call.received["models"])
             self._show(models, ids, self._shown)
             received = received + len(models) * self._size
         received = received * SCALAR_BYTES
         self.down += int(received.sum())
         if self._round == 0:
             self.setup_down = self.down
-        return received, sizes * SCALAR_BYTES
+        return received, sum(sizes.values(), np.zeros(len(ids), dtype=np.int64)) * SCALAR_BYTES
 
     def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
         """Record that hospitals ``ids [h]`` each sent ``sent`` bytes for one secure sum, and all received ``down``."""
@@ -236,9 +242,3 @@ class Traffic:
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
             held += needed & np.isin(hospitals, holders)
         return hospitals, held
-
-
-def carried(question: Question, ids: Ids) -> NDArray[np.int64]:
-    """Return the scalars that travel with a request to each of hospitals ``ids [h]``, ``[h]``."""
-    scalars = np.asarray(getattr(question, "scalars", 0), dtype=np.int64)
-    return scalars[ids] if scalars.ndim else np.full(len(ids), scalars)

@@ -18,7 +18,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.strategies.base import (
-    Ask,
+    Caller,
     FederationView,
     Floats,
     Ids,
@@ -100,7 +100,7 @@ class ClockedScheduler:
         system: System,
         seed: int,
         exchanged: Exchanged,
-        measure: Ask,
+        measure: Caller,
         clock: Clock,
     ) -> None:
         self._strategy = strategy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from raysim.config.sizes import sized
 from raysim.core.errors import ConfigError
-from raysim.strategies.base import POOLED, FederationView, Floats, Ids, LocalProblem, Question, State
+from raysim.strategies.base import POOLED, Answers, Call, FederationView, Floats, Ids, LocalProblem, State
 from raysim.virtual_time.clock import NOBODY, trained_rows
 from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, check_one_model, keyed
 
@@ -131,13 +130,14 @@ class SynchronousScheduler(ClockedScheduler):
         """Return the view in which requests to hospitals called in this round are free, unlike those to the
         ``late``."""
 
-        def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-            unheard = late if ids is None else np.intersect1d(ids, late)
-            if len(unheard):
-                view.ask(question, models=models, ids=unheard)
-            return self._measure(question, models=models, ids=ids)
+        def call(call: Call) -> Answers:
+            unheard = np.isin(call.ids, late)
+            if unheard.any():
+                each_of = {name: array[unheard] for name, array in call.each_of.items()}
+                view.call(replace(call, ids=call.ids[unheard], each_of=each_of))
+            return self._measure(call)
 
-        return replace(view, ask=ask)
+        return replace(view, call=call)
 
     def _calls_nobody(self, view: FederationView, state: State, round: int) -> bool:
         """Return whether the strategy would call no hospital in this round even if all were available."""

@@ -1,21 +1,30 @@
-"""The scheduler of a job, and checks that unreliable hospitals can make progress at all."""
+"""The scheduler of a job, asynchronous training, and checks that unreliable hospitals can make progress at all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from raysim.config.sections.system import SystemSection
-from raysim.config.sizes import enlarged
+from raysim.config.sizes import enlarged, resized
 from raysim.core.errors import ConfigError
-from raysim.strategies.base import Ask, FederationView, Floats, Ids, Selection, Strategy
+from raysim.core.streams import stream
+from raysim.strategies.base import Asynchrony, Caller, FederationView, Floats, Ids, Selection, State, Strategy
 from raysim.traffic.ledger import SCALAR_BYTES
-from raysim.virtual_time.asynchronous import AsynchronousScheduler
-from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.hospitals import System, resolve
-from raysim.virtual_time.scheduling import CohortScheduler, Exchanged, PerfectScheduler
+from raysim.virtual_time.scheduling import (
+    ClockedScheduler,
+    CohortScheduler,
+    Exchanged,
+    PerfectScheduler,
+    ScheduledCohort,
+    check_one_model,
+    keyed,
+)
 from raysim.virtual_time.synchronous import SynchronousScheduler
 
 
@@ -25,7 +34,7 @@ def scheduler(
     view: FederationView,
     seed: int,
     exchanged: Exchanged,
-    measure: Ask,
+    measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
     """Return the scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now
@@ -75,3 +84,60 @@ def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemS
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "
             "minimum_cohort, raise deadline, or make hospitals more reliable"
         )
+
+
+class AsynchronousScheduler(ClockedScheduler):
+    """Hospitals that start one after the other, each from the current global model."""
+
+    def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._concurrency = min(asynchrony.concurrency, trainable)
+        self._buffer = min(asynchrony.buffer, trainable)
+
+    def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
+        arrived, versions, done, tries = NOBODY, NOBODY, ScheduledCohort(NOBODY, None, state), 0
+        while len(arrived) < self._buffer:
+            asked, in_vain = self._start(view, state, arrived, round, tries)
+            done = replace(done, asked=done.asked + asked, in_vain=done.in_vain + in_vain)
+            tries += 1
+            if not len(self.clock.hospital):
+                self._wait("no hospital is there to be asked")
+                continue
+            # The first of those that end at once is the one that started first.
+            first = np.arange(len(self.clock.ends)) == self.clock.ends.argmin()
+            now = max(self.clock.now, float(self.clock.ends[first][0]))
+            if self.clock.lost[first][0]:
+                self.clock = self.clock.without(first)
+                self._at(now)
+                continue
+            arrived = np.append(arrived, self.clock.hospital[first])
+            versions = np.append(versions, self.clock.version[first])
+            self.clock = self.clock.without(first).at(now)
+        order = np.argsort(arrived)
+        ids, versions = arrived[order], versions[order]
+        staleness = np.zeros(len(view.sizes), dtype=np.int64)
+        staleness[ids] = (round - 1) - versions
+        problem = self._strategy.problem(replace(view, staleness=staleness), state, ids)
+        check_one_model(state, problem, "strategy: asynchrony")
+        later, problem = self.clock.resumed(versions, round - 1, state, problem)
+        self.clock = self.clock.tidied()
+        return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
+
+    def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
+        """Start available hospitals until enough are training. Returns how many started, and the bytes to lost ones."""
+        room = self._concurrency - len(self.clock.hospital)
+        available, until = self._there(*key)
+        available[self.clock.hospital] = available[arrived] = False
+        if room < 1 or not (available & (view.sizes > 0)).any():
+            return 0, 0
+        round, tries = key
+        seen = replace(view, available=available, rng=keyed(view, tries), selection=resized(view.selection, room))
+        ids = self._strategy.select(seen, state, round)
+        if len(ids) > room:
+            ids = np.sort(stream(self._seed, "room", *key).permutation(ids)[:room])
+        if not len(ids):
+            return 0, 0
+        problem = self._strategy.problem(seen, state, ids)
+        result, down, _ = self._visit(view, ids, problem, state, until, *key)
+        self.clock = self.clock.started(ids, round - 1, state.models[0], result.ends, result.lost)
+        return len(ids), int(down[result.lost].sum())

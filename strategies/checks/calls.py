@@ -63,14 +63,16 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     check_choice(f"{field}.by", send.by, ("hospital", "row"))
     check_count(f"{field}.groups", send.groups, least=1)
     check_count(f"{field}.bits", send.bits)
-    if send.how == "each" and (send.by == "row" or send.groups > 1):
-        raise Invalid(f"{field}: what is sent each has no sums; leave by and groups out")
+    if send.how == "each" and send.groups > 1:
+        raise Invalid(f"{field}: what is sent each has no sums; leave groups out")
+    if send.how == "summed" and send.undefined:
+        raise Invalid(f"{field}.undefined: a sum needs numbers; send it each, or leave undefined out")
     if send.bound is not None:
         check_kind(f"{field}.bound", send.bound, Bound)
         check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
         if not send.bound.l2 > 0:
             raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is no length above 0")
-        if (send.by == "row") != (send.bound.unit != "hospital") or send.how == "each":
+        if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
             raise Invalid(f"{field}.bound: {send.bound.unit} does not fit what is sent by {send.by}, {send.how}")
     most = send.largest if send.bound is None else send.bound.l2
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
@@ -118,7 +120,9 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
-        if send.bound is not None:
+        if send.undefined and np.isinf(array).any():
+            raise Invalid(f"{name}: it is infinite; NaN stands for what is undefined")
+        if send.bound is not None or send.undefined:
             continue
         bound = np.inf if send.how == "each" else largest(send, terms[name]) if send.largest is None else send.largest
         if array.size and not (most := float(np.abs(array).max())) < bound:

@@ -34,8 +34,19 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, Ids, Needs, State, Strategy, Training, at_least, one_of
-from raysim.strategies.coalitions.robust.questions import LinearModelFit, RadiusRule, RobustTransferLoss
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    Needs,
+    State,
+    Strategy,
+    Training,
+    at_least,
+    one_of,
+    statistics_of,
+)
+from raysim.strategies.coalitions.robust.fits import LinearModelFit, RadiusRule, RobustTransferLoss
 from raysim.strategies.coalitions.solver.solve import Coalitions, coalition_models, find_coalitions
 from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
@@ -105,7 +116,8 @@ class CsRcfl(Strategy):
 
     def setup(self, view: FederationView) -> CoalitionState:
         ids = view.trainable
-        models = np.stack(view.ask(LinearModelFit(self._rule if self.robust else None), ids=ids))
+        fit = LinearModelFit(view.classes, view.initial.size, self._rule if self.robust else None)
+        models = statistics_of(view, fit, ids)
         if self.clusters == "each":
             labels, coalitions = np.arange(len(ids)), None
         else:
@@ -147,9 +159,9 @@ class CsRcfl(Strategy):
         # Shuffled, so that no hospital can tell whose model is whose.
         order = view.rng("shuffle").permutation(len(ids))
         rule = self._rule if self.transfer == "robust" else None
-        question = RobustTransferLoss(rule, np.linalg.norm(models[order, :-1], axis=1))
+        program = RobustTransferLoss(view.classes, rule, np.linalg.norm(models[order, :-1], axis=1))
         losses = np.empty((len(ids), len(ids)))
-        losses[:, order] = np.stack(view.ask(question, models=models[order], ids=ids))
+        losses[:, order] = statistics_of(view, program, ids, models[order])
         return losses
 
 

@@ -19,47 +19,45 @@ change. Traffic: per hospital P scalars down; six counts, P and the number of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.strategies.base import (
+    Context,
     FederationView,
     Floats,
-    HospitalRows,
     Ids,
     LocalProblem,
     Needs,
+    Send,
     State,
+    Statistic,
     Strategy,
     Training,
     Update,
     Upload,
     at_least,
+    one_of,
     own_state,
     shares,
-)
-from raysim.strategies.fairness.patient_groups import (
-    OTHERS,
-    PRIVILEGED,
-    Attribute,
-    Privileged,
-    check_group,
-    check_patients,
-    patient_groups,
+    statistics_of,
 )
 
 
 @dataclass(frozen=True)
-class GroupCounts:
-    """Six counts of training rows under the model that comes with the question, ``[6]``.
+class GroupCounts(Statistic):
+    """Six counts of training rows under the received model, ``[6]``.
 
     The first two are all rows, and the rows predicted correctly. Then, for the other patients and for the privileged
     ones, they are the rows of the ``positive`` class, and how many of these are predicted positive.
     """
 
-    kind: ClassVar[str] = "group_counts"
+    name = "group_counts"
+    sent = Send((6,), name, how="each")
     attribute: Attribute
     """The attribute that divides patients into groups."""
     privileged: Privileged
@@ -67,8 +65,9 @@ class GroupCounts:
     positive: int
     """The class that counts as positive."""
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        (outputs,) = rows.outputs
+    def value(self, at: Context) -> Floats:
+        rows, (model,) = at.rows, at.received["models"]
+        outputs = at.model.outputs(model)
         predicted = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
         group = patient_groups(rows.patients(), self.attribute, self.privileged)
         positive = rows.y == self.positive
@@ -139,9 +138,9 @@ class FairFed(Strategy):
         return view.present
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> FairProblem:
-        question = GroupCounts(self.attribute, self.privileged, self.positive)
+        program = GroupCounts(self.attribute, self.privileged, self.positive)
         omega = own_state(state, FairState).omega.copy()
-        counts = np.stack(view.ask(question, models=state.models, ids=ids))
+        counts = statistics_of(view, program, ids, state.models)
         omega[ids] = renewed_weights(omega[ids], counts, self.beta)
         present = omega[ids].sum()
         weight = omega[ids] / present if present > 0 else shares(view.sizes[ids])
@@ -167,3 +166,56 @@ def _measures(counts: Floats) -> tuple[Floats, Floats]:
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged
+
+
+Attribute = Literal["sex", "ethnicity", "age"]
+Privileged = str | tuple[float, float]
+"""The name of a sex or ethnicity, or an age band: from the first age to below the second."""
+
+OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
+"""The groups of patients. The attribute of patients in ``UNKNOWN`` was not recorded."""
+
+
+def check_group(attribute: str, privileged: Privileged) -> None:
+    """Raise ``ValueError`` for an unknown attribute, or a group that is not one of this attribute."""
+    one_of("attribute", attribute, ("sex", "ethnicity", "age"))
+    if attribute != "age":
+        if not isinstance(privileged, str):
+            raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")
+    elif isinstance(privileged, str) or not privileged[0] < privileged[1]:
+        raise ValueError(f"privileged: '{privileged}' is no range of ages, smaller first; write [18, 65]")
+
+
+def patient_groups(
+    patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
+) -> NDArray[np.int64]:
+    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS``, or ``UNKNOWN``.
+
+    A patient is ``UNKNOWN`` without a text or a number, or with the text ``unknown``. Raises ``ValueError`` if the data
+    lacks the attribute.
+    """
+    if attribute not in patients:
+        attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
+        raise ValueError(f"attribute: the data has no attribute {attribute} of patients, {attributes}")
+    values = patients[attribute]
+    if isinstance(privileged, str):
+        inside, unknown = values == privileged, np.isin(np.char.lower(values.astype(str)), ("", "unknown"))
+    else:
+        inside, unknown = (values >= privileged[0]) & (values < privileged[1]), np.isnan(values)
+    return np.where(inside, PRIVILEGED, np.where(unknown, UNKNOWN, OTHERS))
+
+
+def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
+    """Raise ``ValueError`` if the data lacks the attribute, or all patients are in the same group."""
+    groups = patient_groups(patients, attribute, privileged)
+    if not (groups == PRIVILEGED).any():
+        values = patients[attribute]
+        values_there = ", ".join(np.unique(values).tolist()) if isinstance(privileged, str) else _range(values)
+        raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; there are {values_there}")
+    if not (groups == OTHERS).any():
+        raise ValueError(f"privileged: the {attribute} of every patient is '{privileged}'; there is nobody to compare")
+
+
+def _range(ages: NDArray[Any]) -> str:
+    recorded = ages[~np.isnan(ages)]
+    return f"ages {recorded.min():g} to {recorded.max():g}" if len(recorded) else "no ages"

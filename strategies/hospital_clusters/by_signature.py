@@ -1,15 +1,22 @@
 """Strategies that cluster hospitals by signatures, once or every few rounds: the common part of CHiP-FL and its
 baselines.
 
-CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature), and the traffic of
-:mod:`raysim.strategies.shared.reclustering` when clusters change.
+CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature).
+
+Beyond CHiP-FL, whose clusters are formed once before the first round, clusters may change during training. Every r
+rounds each hospital receives each cluster's model and sends its mean training loss under it. K-means then runs on the
+hospital's stored signature with these losses as a further block, standardised like the other blocks. A new cluster's
+model is the mean of its members' previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not
+change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from raysim.strategies.base import (
     CLUSTERS,
@@ -21,20 +28,26 @@ from raysim.strategies.base import (
     Strategy,
     Update,
     at_least,
+    mean_losses,
     one_of,
+    own_state,
 )
 from raysim.strategies.shared.clustering import (
     Clusters,
+    ReclusteringState,
     capped,
     check_clusters,
     check_enough_hospitals,
     cluster_problem,
+    cluster_rows,
     cluster_steps,
     clustered_state,
+    kmeans,
+    members,
     number_of,
+    with_enough,
 )
-from raysim.strategies.shared.reclustering import reclustered
-from raysim.strategies.shared.signatures import BLOCKS, Block
+from raysim.strategies.shared.signatures import BLOCKS, Block, standardise
 from raysim.strategies.trees.by_cluster import ClusterTrees
 
 
@@ -82,3 +95,24 @@ class SignatureClustering(Strategy):
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
         return reclustered(view, state, clusters, self.block_scale, self.recluster_every)
+
+
+def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
+    """Return the state for the next round; hospitals are clustered again after every ``every`` rounds (0: never)."""
+    if not every:
+        return state
+    state = own_state(state, ReclusteringState)
+    state = replace(state, rounds=state.rounds + 1)
+    if state.rounds % every:
+        return state
+    ids, previous = view.trainable, members(state) - 1
+    losses = standardise(mean_losses(view, state.models[1:], ids))
+    if block_scale:
+        losses = losses / np.sqrt(losses.shape[1])
+    columns = np.hstack([state.columns, losses])
+    labels = kmeans(columns, clusters, view.rng("clusters", state.rounds))
+    labels = with_enough(labels, columns, view.least_members)
+    rows = np.zeros((labels.max() + 1, len(state.models) - 1))
+    np.add.at(rows, (labels, previous[ids]), view.sizes[ids])
+    models = rows / rows.sum(axis=1, keepdims=True) @ state.models[1:]
+    return replace(state, models=np.vstack([state.models[:1], models]), cluster=cluster_rows(view, labels))

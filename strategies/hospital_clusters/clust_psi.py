@@ -54,8 +54,8 @@ from raysim.strategies.shared.clustering import (
     members,
     with_enough,
 )
-from raysim.strategies.shared.feature_bins import ask_feature_counts
-from raysim.strategies.shared.label_counts import ask_label_counts, check_classes, check_epsilon
+from raysim.strategies.shared.feature_bins import feature_counts
+from raysim.strategies.shared.label_counts import check_classes, check_epsilon, label_counts
 from raysim.strategies.shared.psi import (
     EPSILON,
     Smoothing,
@@ -170,7 +170,7 @@ class ClustPsi(Strategy):
 
     def _block(self, view: FederationView, ids: Ids, aspect: Aspect) -> Floats:
         if aspect == "labels":
-            return psi_rows(psi_terms(ask_label_counts(view, self.privacy_epsilon)[ids], epsilon=self.epsilon))
+            return psi_rows(psi_terms(label_counts(view, self.privacy_epsilon)[ids], epsilon=self.epsilon))
         if aspect == "attributes":
-            return psi_rows(feature_terms(ask_feature_counts(view, self.bins)[ids], self.epsilon))
+            return psi_rows(feature_terms(feature_counts(view, self.bins)[ids], self.epsilon))
         return size_terms(view.sizes[ids])[:, None]

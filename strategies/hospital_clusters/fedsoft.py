@@ -33,39 +33,49 @@ from numpy.typing import NDArray
 from raysim.strategies.base import (
     MIXTURE,
     OWN,
+    Context,
     FederationView,
     Floats,
-    HospitalRows,
     Ids,
     LocalProblem,
     LocalTraining,
     Needs,
     Objective,
     Proximal,
+    Send,
     State,
+    Statistic,
     Strategy,
     Update,
     Upload,
     at_least,
     choose,
+    losses_of,
     one_of,
     own_state,
     sent_weights,
     share_of_one,
+    statistics_of,
 )
 from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
 from raysim.strategies.selections.sampling import weighted_sample
 
 
 @dataclass(frozen=True)
-class NearestShares:
-    """The share of the hospital's rows whose loss is smallest under each model, ``[M]``; zeros without rows."""
+class NearestShares(Statistic):
+    """The share of the hospital's rows whose loss is smallest under each of ``models`` received models, ``[M]``; zeros
+    without rows."""
 
-    kind: ClassVar[str] = "nearest_shares"
+    models: int
+    name = "nearest_shares"
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        counts = np.bincount(rows.losses.argmin(axis=0), minlength=len(rows.losses))
-        return counts / max(len(rows.y), 1)
+    @property
+    def sent(self) -> Send:
+        return Send((self.models,), self.name, how="each")
+
+    def value(self, at: Context) -> Floats:
+        counts = np.bincount(losses_of(at).argmin(axis=0), minlength=self.models)
+        return counts / max(len(at.rows.y), 1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -162,7 +172,7 @@ class FedSoft(Strategy):
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
         """Ask hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""
         u = np.zeros((len(view.sizes), len(centres)))
-        nearest = np.stack(view.ask(NearestShares(), models=centres, ids=view.trainable))
+        nearest = statistics_of(view, NearestShares(len(centres)), view.trainable, centres)
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 

@@ -39,7 +39,6 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Floats,
-    HospitalRows,
     Ids,
     LocalProblem,
     LocalTraining,
@@ -48,11 +47,14 @@ from raysim.strategies.base import (
     Reply,
     Send,
     State,
+    Statistic,
     Update,
     Upload,
     at_least,
+    losses_of,
     one_of,
     sent_weights,
+    statistics_of,
 )
 from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
 from raysim.strategies.shared.clustering import (
@@ -67,13 +69,14 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 
 @dataclass(frozen=True)
-class Nearest:
-    """The index, 0 to K - 1, of the model with the smallest mean training loss, ``[1]``; 0 without rows."""
+class Nearest(Statistic):
+    """The index, from 0 on, of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
 
-    kind: ClassVar[str] = "choice"
+    name = "choice"
+    sent = Send((), name, how="each")
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        return np.array([rows.losses.sum(axis=1).argmin()], dtype=np.float64)
+    def value(self, at: Context) -> Floats:
+        return np.array(losses_of(at).sum(axis=1).argmin(), dtype=np.float64)
 
 
 COUNTS = 0.1
@@ -196,4 +199,4 @@ class Ifca(Weighted):
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
     """Ask hospitals ``ids [H]`` for the model row that each chooses, ``[H]``."""
-    return 1 + np.concatenate(view.ask(Nearest(), models=state.models[1:], ids=ids)).astype(np.int64)
+    return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Needs, State
+from raysim.strategies.base import Context, FederationView, Floats, Needs, Send, State, Statistic, statistics_of
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
     check_number,
@@ -31,29 +31,26 @@ from raysim.strategies.patient_clusters.cluster_models import (
     numbers_to_try,
     patient_state,
 )
-from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features
+from raysim.strategies.patient_clusters.continuous import Features, check_features, clustered_columns
 from raysim.strategies.patient_clusters.encoding import check_encoder, encoded
 from raysim.strategies.shared.clustering import kmeans
 from raysim.strategies.shared.silhouette import best_labels
 
 
-@dataclass(frozen=True, eq=False)
-class MeanPatient:
-    """The mean of the training rows over ``columns [d]``, encoded, ``[e]``; empty without rows."""
+@dataclass(frozen=True)
+class MeanPatient(Statistic):
+    """The mean of the training rows over the received ``columns [d]``, encoded, ``[size]``."""
 
-    columns: Ids
+    size: int
     encoder: str | None = None
-    kind: ClassVar[str] = "mean_patient"
+    name = "mean_patient"
 
     @property
-    def scalars(self) -> int:
-        """The number of columns, which each hospital receives."""
-        return len(self.columns)
+    def sent(self) -> Send:
+        return Send((self.size,), self.name, how="each")
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        if not len(rows.X):
-            return np.empty(0)
-        mean: Floats = encoded(rows.X, self.columns, self.encoder).mean(axis=0)
+    def value(self, at: Context) -> Floats:
+        mean: Floats = encoded(at.rows.X, at.received["columns"], self.encoder).mean(axis=0)
         return mean
 
 
@@ -77,8 +74,9 @@ class Cbfl(PatientClustering):
         check_encoder(self.encoder)
 
     def setup(self, view: FederationView) -> State:
-        columns = ask_columns(view, self.features)
-        means = np.stack(view.ask(MeanPatient(columns, self.encoder), ids=view.trainable))
+        columns = clustered_columns(view, self.features)
+        size = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1]
+        means = statistics_of(view, MeanPatient(size, self.encoder), view.trainable, columns=columns)
         tried = [kmeans(means, k, view.rng("clusters", k)) for k in numbers_to_try(self.clusters, len(means))]
         labels = tried[best_labels(means, tried, view.rng("silhouette"))]
         centres = np.stack([means[labels == k].mean(axis=0) for k in range(labels.max() + 1)])

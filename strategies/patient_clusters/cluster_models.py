@@ -14,27 +14,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import (
+    Context,
     FederationView,
     Floats,
-    GroupSizes,
-    HospitalRows,
     Ids,
     LocalProblem,
     Objective,
     Proximal,
     RowGroups,
+    Send,
     State,
+    Statistic,
     Strategy,
     Update,
     Upload,
     at_least,
+    group_sizes,
     own_state,
+    statistics_of,
 )
 from raysim.strategies.patient_clusters.encoding import encoded
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
@@ -137,19 +140,14 @@ class PatientClusters:
         return replace(left, local=replace(self.local, labels=labels))
 
 
-@dataclass(frozen=True, eq=False)
-class ClustersLeft:
-    """A message with the remaining ``clusters [G]`` to hospitals. Its answers are empty."""
+@dataclass(frozen=True)
+class ClustersLeft(Statistic):
+    """A message with the remaining ``clusters [G]`` to hospitals, which send nothing back."""
 
-    clusters: Ids
-    kind: ClassVar[str] = "clusters_left"
+    name = "clusters_left"
+    sent = Send((0,), name, how="each")
 
-    @property
-    def scalars(self) -> int:
-        """The number of remaining clusters, G."""
-        return len(self.clusters)
-
-    def answer(self, rows: HospitalRows) -> Floats:
+    def value(self, at: Context) -> Floats:
         return np.empty(0)
 
 
@@ -194,10 +192,10 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
     """Return the state before the first round, for which hospitals send their number of training rows in each
     cluster."""
-    rows = np.stack(view.ask(GroupSizes(clusters))).astype(np.int64)
+    rows = group_sizes(view, clusters)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
-        view.ask(ClustersLeft(trained))
+        statistics_of(view, ClustersLeft(), clusters=trained)
     return PatientState(
         models=np.repeat(view.initial[None, :], 1 + len(trained), axis=0),
         clusters=clusters.only(trained),

@@ -7,27 +7,33 @@ has more than two different values in it. A column is continuous if some hospita
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Unfit, one_of
+from raysim.strategies.base import Context, FederationView, Floats, Ids, Send, Statistic, Unfit, one_of, statistics_of
 
 Features = Literal["continuous", "values"]
 
 
 @dataclass(frozen=True)
-class MoreThanTwoValues:
-    """For each value column, whether it has more than two different recorded values, ``[D]`` ones and zeros."""
+class MoreThanTwoValues(Statistic):
+    """For each of ``columns`` value columns, whether it has more than two different recorded values, ``[D]`` ones and
+    zeros."""
 
-    kind: ClassVar[str] = "continuous_features"
+    columns: int
+    name = "continuous_features"
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        values = rows.X[:, : rows.observed.shape[1]]
-        least = np.where(rows.observed, values, np.inf).min(axis=0, initial=np.inf)
-        most = np.where(rows.observed, values, -np.inf).max(axis=0, initial=-np.inf)
-        between: NDArray[np.bool_] = (rows.observed & (values > least) & (values < most)).any(axis=0)
+    @property
+    def sent(self) -> Send:
+        return Send((self.columns,), self.name, how="each")
+
+    def value(self, at: Context) -> Floats:
+        observed, values = at.rows.observed, at.rows.X[:, : self.columns]
+        least = np.where(observed, values, np.inf).min(axis=0, initial=np.inf)
+        most = np.where(observed, values, -np.inf).max(axis=0, initial=-np.inf)
+        between: NDArray[np.bool_] = (observed & (values > least) & (values < most)).any(axis=0)
         return between.astype(np.float64)
 
 
@@ -36,21 +42,31 @@ def check_features(features: str) -> None:
     one_of("features", features, ("continuous", "values"))
 
 
-def ask_columns(view: FederationView, features: Features) -> Ids:
+def clustered_columns(view: FederationView, features: Features) -> Ids:
     """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all columns of
     ``values``.
 
-    Raises ``Unfit`` if no column is continuous. For ``values`` one hospital is asked for the number of columns.
+    Raises ``Unfit`` if no column is continuous.
     """
-    asked = view.trainable if features == "continuous" else view.trainable[:1]
-    several = np.stack(view.ask(MoreThanTwoValues(), ids=asked))
-    columns = np.flatnonzero(several.any(axis=0)) if features == "continuous" else np.arange(several.shape[1])
+    if features == "values":
+        return np.arange(view.columns)
+    columns = np.flatnonzero(statistics_of(view, MoreThanTwoValues(view.columns), view.trainable).any(axis=0))
     if not len(columns):
         raise Unfit(
             f"features: {features}, but no feature takes more than two values at any hospital; use values, or a "
             "strategy that does not cluster patients"
         )
     return columns
+
+
+def filled(table: Floats, rows: int) -> Floats:
+    """Return a table ``[k, d]`` with rows of NaN below, ``[rows, d]``."""
+    return np.vstack([table, np.full((rows - len(table), table.shape[1]), np.nan)])
+
+
+def defined(table: Floats) -> Floats:
+    """Return the rows of a table from :func:`filled` that are not NaN."""
+    return table[~np.isnan(table[:, 0])]
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.process.importing import by_path
+from raysim.core.importing import by_path
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
 from raysim.strategies.shared.encoders import MARK

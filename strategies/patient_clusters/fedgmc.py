@@ -49,6 +49,7 @@ from raysim.strategies.base import (
     Update,
     at_least,
     one_of,
+    statistics_of,
     within,
 )
 from raysim.strategies.patient_clusters.cluster_models import (
@@ -60,7 +61,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     patient_state,
     patient_step,
 )
-from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features
+from raysim.strategies.patient_clusters.continuous import Features, check_features, clustered_columns, defined
 from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture, best_mixture, shared_out
 
 Virtual = Literal["per_component", "per_hospital", "proportional"]
@@ -98,9 +99,9 @@ class FedGmc(PatientClustering):
         within("alpha", self.alpha, 0, 1)
 
     def setup(self, view: FederationView) -> State:
-        columns = ask_columns(view, self.features)
-        answers = view.ask(LocalMixture(columns), ids=view.trainable)
-        points = self._patients(view, [Mixture.unpacked(answer, len(columns)) for answer in answers])
+        columns = clustered_columns(view, self.features)
+        sent = statistics_of(view, LocalMixture(len(columns)), view.trainable, columns=columns)
+        points = self._patients(view, [Mixture.unpacked(defined(table), len(columns)) for table in sent])
         mixture = best_mixture(points, numbers_to_try(self.clusters, len(points)), view.rng("clusters"))
         return patient_state(view, most_likely_components(columns, mixture))
 

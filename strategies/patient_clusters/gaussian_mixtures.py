@@ -10,13 +10,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
-from raysim.strategies.base import Floats, HospitalRows, Ids
-from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.core.one_thread import one_thread
+from raysim.strategies.base import Context, Floats, Ids, Send, Statistic
+from raysim.strategies.patient_clusters.continuous import chosen, filled
 from raysim.strategies.shared.silhouette import best_labels
 
 REGULARISATION, STARTS, ITERATIONS = 1e-6, 5, 100
@@ -40,15 +39,14 @@ class Mixture:
     """The covariances of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Return a flat ``[k (1 + d + d (d + 1) / 2)]``: one component after the other, with the lower triangles of
-        covariances."""
+        """Return a row for each component, ``[k, 1 + d + d (d + 1) / 2]``, with the lower triangle of its
+        covariance."""
         lower = np.tril_indices(self.means.shape[1])
-        return np.column_stack([self.weights, self.means, self.covariances[:, *lower]]).ravel()
+        return np.column_stack([self.weights, self.means, self.covariances[:, *lower]])
 
     @staticmethod
-    def unpacked(flat: Floats, d: int) -> Mixture:
-        """Return the mixture over ``d`` features that :meth:`packed` turned into ``flat``."""
-        table = flat.reshape(-1, 1 + d + d * (d + 1) // 2)
+    def unpacked(table: Floats, d: int) -> Mixture:
+        """Return the mixture over ``d`` features that :meth:`packed` turned into ``table``."""
         lower = np.tril_indices(d)
         covariances = np.empty((len(table), d, d))
         covariances[:, *lower] = table[:, 1 + d :]
@@ -62,23 +60,23 @@ class Mixture:
         return drawn
 
 
-@dataclass(frozen=True, eq=False)
-class LocalMixture:
-    """The hospital's own mixture over ``columns [d]``, packed; empty without rows."""
+@dataclass(frozen=True)
+class LocalMixture(Statistic):
+    """The hospital's own mixture over the received ``columns [d]``, a row for each component,
+    ``[max(LOCAL), 1 + d + d (d + 1) / 2]``; missing ones are NaN."""
 
-    columns: Ids
-    kind: ClassVar[str] = "local_mixture"
+    features: int
+    name = "local_mixture"
 
     @property
-    def scalars(self) -> int:
-        """The number of columns, which each hospital receives."""
-        return len(self.columns)
+    def sent(self) -> Send:
+        d = self.features
+        return Send((max(LOCAL), 1 + d + d * (d + 1) // 2), self.name, how="each", undefined=True)
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        values = chosen(rows.X, self.columns)
-        if not len(values):
-            return np.empty(0)
-        return best_mixture(values, LOCAL if len(values) >= LEAST else (), rows.rng).packed()
+    def value(self, at: Context) -> Floats:
+        values = chosen(at.rows.X, at.received["columns"])
+        mixture = best_mixture(values, LOCAL if len(values) >= LEAST else (), at.rng())
+        return filled(mixture.packed(), max(LOCAL))
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:

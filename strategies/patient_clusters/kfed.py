@@ -28,8 +28,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
-from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Needs, State, at_least
+from raysim.core.one_thread import one_thread
+from raysim.strategies.base import (
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Needs,
+    Send,
+    State,
+    Statistic,
+    at_least,
+    statistics_of,
+)
 from raysim.strategies.patient_clusters.cluster_models import (
     LocalLabels,
     PatientClustering,
@@ -38,27 +49,34 @@ from raysim.strategies.patient_clusters.cluster_models import (
     numbers_to_try,
     patient_state,
 )
-from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features, chosen
+from raysim.strategies.patient_clusters.continuous import (
+    Features,
+    check_features,
+    chosen,
+    clustered_columns,
+    defined,
+    filled,
+)
 from raysim.strategies.shared.silhouette import best_labels
 
 ITERATIONS = 300
 
 
-@dataclass(frozen=True, eq=False)
-class LocalCentres:
-    """At most ``clusters`` centres of the hospital's patients over ``columns [d]``, flattened to ``[k d]``."""
+@dataclass(frozen=True)
+class LocalCentres(Statistic):
+    """At most ``clusters`` centres of the hospital's patients over the received ``columns [d]``, ``[clusters, d]``;
+    missing ones are NaN."""
 
-    columns: Ids
     clusters: int
-    kind: ClassVar[str] = "local_centres"
+    features: int
+    name = "local_centres"
 
     @property
-    def scalars(self) -> int:
-        """The number of columns, which each hospital receives."""
-        return len(self.columns)
+    def sent(self) -> Send:
+        return Send((self.clusters, self.features), self.name, how="each", undefined=True)
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        return local_centres(chosen(rows.X, self.columns), self.clusters, rows.rng).ravel()
+    def value(self, at: Context) -> Floats:
+        return filled(local_centres(chosen(at.rows.X, at.received["columns"]), self.clusters, at.rng()), self.clusters)
 
 
 @dataclass(frozen=True)
@@ -84,9 +102,9 @@ class KFed(PatientClustering):
         check_features(self.features)
 
     def setup(self, view: FederationView) -> State:
-        columns = ask_columns(view, self.features)
-        answers = view.ask(LocalCentres(columns, self.local_clusters), ids=view.trainable)
-        by_hospital = [answer.reshape(-1, len(columns)) for answer in answers]
+        columns = clustered_columns(view, self.features)
+        program = LocalCentres(self.local_clusters, len(columns))
+        by_hospital = [defined(sent) for sent in statistics_of(view, program, view.trainable, columns=columns)]
         points = np.concatenate(by_hospital)
         tried = [server_centres(by_hospital, k) for k in numbers_to_try(self.clusters, len(points))]
         best = best_labels(points, [labels for labels, _ in tried], view.rng("silhouette"))

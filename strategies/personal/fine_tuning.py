@@ -5,6 +5,8 @@ FedProx followed by one local epoch at .03 (``mu: 0.01``), or federated averagin
 proximal term (``prox: 0.01``).
 
 Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which no figure counts.
+
+For trees from sums, each hospital adds a few trees on its own rows.
 """
 
 from __future__ import annotations
@@ -29,7 +31,21 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.shared.personalization import Personalization, fine_tune
 from raysim.strategies.shared.proximal import global_proximal
-from raysim.strategies.trees.personal import PersonalTrees
+from raysim.strategies.trees.federated import FederatedTrees
+
+
+@dataclass(frozen=True)
+class PersonalTrees(FederatedTrees):
+    """Trees from sums. After the last round each hospital adds ``model.own_trees`` to the federated trees."""
+
+    title: ClassVar[str] = "Fine-tuning"
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem:
+        return fine_tune(np.zeros(len(view.sizes), dtype=np.int64), Personalization())
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return {"global": everyone, "personal": np.full_like(everyone, OWN)}
 
 
 @dataclass(frozen=True)

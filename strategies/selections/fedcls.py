@@ -16,34 +16,35 @@ random numbers. Traffic in addition to the strategy's: C bits, counted as scalar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Draw, FederationView, Floats, HospitalRows, Ids, Selection, Training, at_least
-from raysim.strategies.questions import one_of_each
+from raysim.strategies.base import (
+    Context,
+    Draw,
+    FederationView,
+    Floats,
+    Ids,
+    Selection,
+    Training,
+    at_least,
+    statistics_of,
+)
 from raysim.strategies.selections.sampling import check_size, cohort_size
-from raysim.strategies.shared.label_counts import check_classes
+from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 
 
 @dataclass(frozen=True)
-class LabelPresence:
-    """For each class, whether the hospital has training rows of it, ``[C]`` of 0 and 1."""
+class LabelPresence(LabelCounts):
+    """For each class, whether the hospital has training rows of it, ``[1, C]`` of 0 and 1; with noise, their number."""
 
-    kind: ClassVar[str] = "label_presence"
+    name = "label_presence"
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        return (np.bincount(rows.y, minlength=rows.classes) > 0).astype(np.float64)
-
-    def added(self, rows: HospitalRows) -> Floats:
-        return one_of_each(rows.y, rows.classes)
-
-    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        return 1.0, 1.0
-
-    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        return (sums >= 0.5).astype(np.float64)
+    def value(self, at: Context) -> Floats:
+        counts = super().value(at)
+        return counts if self.noisy else np.sign(counts)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class FedCls(Selection):
         check_classes("selection.name: fedcls", training.classes, "use uniform or power_of_choice")
 
     def setup(self, view: FederationView) -> dict[str, Ids]:
-        presence = np.stack(view.ask(LabelPresence()))
+        counts = statistics_of(view, LabelPresence(view.classes, view.noisy(LabelPresence.name)))[:, 0]
+        presence = (counts >= 0.5).astype(np.float64)
         clusters = np.full(len(view.sizes), -1, dtype=np.int64)
         clusters[view.trainable] = presence_clusters(presence[view.trainable], self.tau)
         return {"clusters": clusters}

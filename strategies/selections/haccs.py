@@ -35,17 +35,17 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
-    MeanLoss,
     Selection,
     Training,
     Update,
     at_least,
+    mean_losses,
     one_of,
     within,
 )
 from raysim.strategies.selections.sampling import check_size, cohort_size
 from raysim.strategies.shared.clustering import by_smallest_member
-from raysim.strategies.shared.label_counts import ask_label_counts, check_classes
+from raysim.strategies.shared.label_counts import check_classes, label_counts
 
 ODDS = (0.60, 0.20, 0.14, 0.06)
 """The probabilities of the four classes of speed, fastest first."""
@@ -99,9 +99,9 @@ class Haccs(Selection):
     def setup(self, view: FederationView) -> dict[str, Ids | Floats]:
         trainable = view.trainable
         clusters = np.full(len(view.sizes), -1, dtype=np.int64)
-        clusters[trainable] = label_clusters(ask_label_counts(view, self.privacy_epsilon)[trainable], self.metric)
+        clusters[trainable] = label_clusters(label_counts(view, self.privacy_epsilon)[trainable], self.metric)
         losses = np.full(len(view.sizes), np.nan)
-        losses[trainable] = np.concatenate(view.ask(MeanLoss(), models=view.initial[None, :], ids=trainable))
+        losses[trainable] = mean_losses(view, view.initial[None, :], trainable)[:, 0]
         latencies = view.round_seconds
         if latencies is None or not latencies.any():
             latencies = np.array([latency(view.rng("latency", i)) for i in range(len(view.sizes))])

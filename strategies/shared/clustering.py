@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.process.one_thread import one_thread
+from raysim.core.one_thread import one_thread
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -27,7 +27,7 @@ from raysim.strategies.base import (
     Upload,
     at_least,
 )
-from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
+from raysim.strategies.shared.signatures import Block, signature_matrix, signatures
 
 CLUSTERS = 5
 """The default number of clusters of hospitals, from CHiP-FL's hierarchical baseline."""
@@ -81,11 +81,10 @@ def clustered_state(
     """Ask for signatures, cluster hospitals, and start every cluster model at the initial model.
 
     If ``recluster_every`` is not 0, the state also has the values that
-    :func:`raysim.strategies.shared.reclustering.reclustered` needs.
+    :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs.
     """
     trainable = view.trainable
-    answers = view.ask(Signature(tuple(blocks)))
-    columns = signature_matrix([answers[i] for i in trainable], view.classes, blocks, block_scale)
+    columns = signature_matrix(signatures(view, blocks)[trainable], view.classes, blocks, block_scale)
     labels = with_enough(kmeans(columns, clusters, view.rng("clusters")), columns, view.least_members)
     models, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)
     if recluster_every:

@@ -7,17 +7,12 @@ common edges. Then every hospital counts its values between these edges.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raysim.strategies.base import FederationView, Floats, HospitalRows
-from raysim.strategies.questions import one_of_each
-from raysim.strategies.shared.psi import bin_counts, bin_indices
+from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids, Rows, Send, Statistic, statistics_of
+from raysim.strategies.shared.psi import bin_indices
 
 FINE, CLIP = 64, 5.0
 """The number of bins for quantiles that are released with noise, and the outermost edge in standard deviations from the
@@ -25,37 +20,22 @@ mean."""
 
 
 @dataclass(frozen=True)
-class FeatureQuantiles:
-    """The quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, of each of ``D`` features, and the number of its values.
+class FeatureQuantiles(Statistic):
+    """The quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, of each of ``columns`` features, and the number of its
+    values, ``[bins + 1, D]``; NaN for the quantiles of a feature that was never recorded."""
 
-    The answer is a flat ``[(bins + 1) D]``; NaN for the quantiles of a feature that was never recorded.
-    """
-
+    columns: int
     bins: int
-    kind: ClassVar[str] = "feature_quantiles"
+    name = "feature_quantiles"
 
-    def added(self, rows: HospitalRows) -> Floats:
-        """Return each row's contribution to the sum: each value in one of ``FINE`` bins of equal width, or missing."""
-        columns = rows.observed.shape[1]
-        at = np.clip(np.floor((rows.X[:, :columns] / CLIP + 1.0) * (FINE / 2)), 0, FINE - 1).astype(np.int64)
-        return one_of_each(np.where(rows.observed, at, FINE), FINE + 1).reshape(len(at), columns * (FINE + 1))
+    @property
+    def sent(self) -> Send:
+        return Send((self.bins + 1, self.columns), self.name, "each", undefined=True)
 
-    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        columns = nobody.observed.shape[1]
-        return float(columns), math.sqrt(columns)
+    def value(self, at: Context) -> Floats:
+        return at.cache(self.name, lambda: self._exact(at.rows), str(self.bins).encode())
 
-    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        """Compute quantiles with values spread evenly within their bin; negative noisy counts become 0."""
-        columns = nobody.observed.shape[1]
-        below = np.maximum.accumulate(np.cumsum(sums.reshape(columns, FINE + 1)[:, :FINE], axis=1), axis=1)
-        below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
-        seen, shares = below[:, -1], (np.arange(self.bins) + 0.5) / self.bins
-        quantiles = np.full((self.bins, columns), np.nan)
-        for j in np.flatnonzero(seen > 0):
-            quantiles[:, j] = np.interp(shares * seen[j], np.append(0.0, below[j]), edges)
-        return np.concatenate([quantiles.ravel(), seen])
-
-    def answer(self, rows: HospitalRows) -> Floats:
+    def _exact(self, rows: Rows) -> Floats:
         n, columns = rows.observed.shape
         seen = rows.observed.sum(axis=0)
         quantiles = np.full((self.bins, columns), np.nan)
@@ -69,53 +49,77 @@ class FeatureQuantiles:
             below, above = np.take_along_axis(values, low, axis=0), np.take_along_axis(values, high, axis=0)
             recorded = np.broadcast_to(seen > 0, below.shape)
             quantiles[recorded] = below[recorded] + ((at - low)[recorded]) * (above[recorded] - below[recorded])
-        return np.concatenate([quantiles.ravel(), seen])
+        return np.concatenate([quantiles, seen[None, :]])
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureCounts:
-    """The number of values of each feature between ``edges [D, Q]`` and of missing values: a flat ``[D (Q + 2)]``."""
+@dataclass(frozen=True)
+class FineCounts(Counts):
+    """The noisy form of :class:`FeatureQuantiles`: the number of values of each feature in each of ``FINE`` bins of
+    equal width, and of missing values, ``[D, FINE + 1]``."""
 
-    edges: Floats
-    kind: ClassVar[str] = "feature_counts"
+    columns: int
+    name = FeatureQuantiles.name
+    noisy = True
 
     @property
-    def scalars(self) -> int:
-        """The number of edges, which each hospital receives."""
-        return self.edges.size
+    def table(self) -> tuple[int, int]:
+        return self.columns, FINE + 1
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        index = bin_indices(rows.X, rows.observed, self.edges)
-        home = np.zeros(len(index), dtype=np.int64)
-        return bin_counts(index, home, 1, self.edges.shape[1] + 2).astype(np.float64).ravel()
-
-    def added(self, rows: HospitalRows) -> Floats:
-        index = bin_indices(rows.X, rows.observed, self.edges)
-        bins = self.edges.shape[1] + 2
-        return one_of_each(index, bins).reshape(len(index), len(self.edges) * bins)
-
-    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        """One value of each feature, or that it is missing."""
-        return float(len(self.edges)), math.sqrt(len(self.edges))
-
-    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        return np.maximum(sums, 0.0)
+    def places(self, at: Context) -> Ids:
+        values = at.rows.X[:, : self.columns]
+        places = np.clip(np.floor((values / CLIP + 1.0) * (FINE / 2)), 0, FINE - 1).astype(np.int64)
+        return np.where(at.rows.observed, places, FINE)
 
 
-def ask_feature_counts(view: FederationView, bins: int) -> NDArray[np.float64]:
+def quantiles_of(counts: Floats, bins: int) -> Floats:
+    """Return quantiles as in :class:`FeatureQuantiles` from noisy counts ``[D, FINE + 1]``.
+
+    Values are spread evenly within their bin; negative counts become 0.
+    """
+    below = np.maximum.accumulate(np.cumsum(counts[:, :FINE], axis=1), axis=1)
+    below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
+    seen, shares = below[:, -1], (np.arange(bins) + 0.5) / bins
+    quantiles = np.full((bins, len(counts)), np.nan)
+    for j in np.flatnonzero(seen > 0):
+        quantiles[:, j] = np.interp(shares * seen[j], np.append(0.0, below[j]), edges)
+    return np.concatenate([quantiles, seen[None, :]])
+
+
+@dataclass(frozen=True)
+class FeatureCounts(Counts):
+    """The number of values of each feature between the received ``edges [D, bins - 2]`` and of missing values,
+    ``[D, bins]``."""
+
+    columns: int
+    bins: int
+    noisy: bool = False
+    name = "feature_counts"
+
+    @property
+    def table(self) -> tuple[int, int]:
+        return self.columns, self.bins
+
+    def places(self, at: Context) -> Ids:
+        return bin_indices(at.rows.X, at.rows.observed, at.received["edges"])
+
+
+def feature_counts(view: FederationView, bins: int) -> Floats:
     """Return every hospital's histogram of each feature over common quantile bins and "missing",
     ``[N, D, bins + 1]``."""
-    edges = common_edges(view.ask(FeatureQuantiles(bins)), bins)
-    answers = np.stack(view.ask(FeatureCounts(edges)))
-    return answers.reshape(len(answers), len(edges), bins + 1)
+    if view.noisy(FeatureQuantiles.name):
+        quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
+    else:
+        quantiles = statistics_of(view, FeatureQuantiles(view.columns, bins))
+    counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
+    return np.maximum(statistics_of(view, counts, edges=common_edges(quantiles, bins)), 0.0)
 
 
-def common_edges(answers: Sequence[Floats], bins: int) -> Floats:
+def common_edges(stacked: Floats, bins: int) -> Floats:
     """Return the quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
 
-    ``answers`` are the answers to :class:`FeatureQuantiles`. A feature without recorded values has edges at 0.
+    ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. A feature without recorded values has edges
+    at 0.
     """
-    stacked = np.stack(answers).reshape(len(answers), bins + 1, -1)
     quantiles, seen = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]
     values = np.nan_to_num(quantiles).reshape(-1, columns)

@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, HospitalRows
-from raysim.strategies.questions import one_of_each
+from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids, statistics_of
 
 
 @dataclass(frozen=True)
-class LabelCounts:
-    """The number of rows of each class, ``[C]``, with Laplace noise of scale ``1 / privacy_epsilon`` on each, clipped
-    at 0.
+class LabelCounts(Counts):
+    """The number of rows of each of ``classes``, ``[1, C]``, with Laplace noise of scale ``1 / privacy_epsilon``
+    on each.
 
-    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; with None the counts are exact.
+    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; with None there is no such
+    noise.
     """
 
-    kind: ClassVar[str] = "label_counts"
+    classes: int
+    noisy: bool = False
     privacy_epsilon: float | None = None
+    name = "label_counts"
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        counts = np.bincount(rows.y, minlength=rows.classes).astype(np.float64)
+    @property
+    def table(self) -> tuple[int, int]:
+        return 1, self.classes
+
+    def places(self, at: Context) -> Ids:
+        return at.rows.y[:, None]
+
+    def value(self, at: Context) -> Floats:
+        counts = super().value(at)
         if self.privacy_epsilon is None:
             return counts
-        return np.maximum(counts + rows.rng.laplace(scale=1.0 / self.privacy_epsilon, size=len(counts)), 0.0)
-
-    def added(self, rows: HospitalRows) -> Floats:
-        return one_of_each(rows.y, rows.classes)
-
-    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        return 1.0, 1.0
-
-    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        return np.maximum(sums, 0.0)
-
-
-class LabelSums(LabelCounts):
-    """Label counts of which the server learns only the sum over hospitals. Noisy counts are not clipped at 0."""
-
-    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        return sums
+        return counts + at.rng().laplace(scale=1.0 / self.privacy_epsilon, size=counts.size)
 
 
 LEAST_EPSILON = 1e-6
@@ -63,7 +55,7 @@ def check_classes(field: str, classes: int, remedy: str) -> None:
         raise ValueError(f"{field} needs the classes of a label, and this label is a number; {remedy}")
 
 
-def ask_label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
-    """Ask every hospital for its label counts, ``[N, C]``."""
-    counts: Floats = np.stack(view.ask(LabelCounts(privacy_epsilon)))
-    return counts
+def label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
+    """Return every hospital's label counts, ``[N, C]``; counts with noise are limited to at least 0."""
+    program = LabelCounts(view.classes, view.noisy(LabelCounts.name), privacy_epsilon)
+    return np.maximum(statistics_of(view, program)[:, 0], 0.0)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Floats, HospitalRows
+from raysim.strategies.base import Context, FederationView, Floats, Rows, Send, Statistic, row_sums, statistics_of
 
 CLIP = 5.0
 """The number of standard deviations from the mean to which noisy signatures clip values."""
@@ -25,70 +25,87 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 
 @dataclass(frozen=True)
-class Signature:
+class Signature(Statistic):
     """``log n``, the share of each class but the first, and per value column the missing rate, mean and population std.
 
     For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
     observed values; NaN for a column without any. The answer of a hospital without rows is NaN throughout.
 
-    As a sum over rows it has the entries that the ``blocks`` need. They are a one, a one for the class, and per column
-    whether there is a value, the value and its square in units of ``CLIP``. Other blocks are then NaN.
+    With noise it is the sums over rows that the ``blocks`` need. They are of a one, a one for the class, and per column
+    whether there is a value, the value and its square in units of ``CLIP``.
     """
 
-    blocks: Sequence[Block] = BLOCKS
-    kind: ClassVar[str] = "signature"
+    classes: int
+    columns: int
+    blocks: tuple[Block, ...] = BLOCKS
+    noisy: bool = False
+    name = "signature"
 
-    def added(self, rows: HospitalRows) -> Floats:
-        columns, label = rows.observed.shape[1], np.eye(max(rows.classes, 1))[:, 1:]
-        values = np.where(rows.observed, np.clip(rows.X[:, :columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
+    @property
+    def sent(self) -> Send:
+        if not self.noisy or not self.classes:  # those of a real label have no bound, so noise on them is refused
+            shape = (1 + label_scalars(self.classes) + 3 * self.columns,)
+            return Send(shape, self.name, "each", undefined=True)
+        scalars = self.powers * self.columns
+        return row_sums((self.classes + scalars,), self.name, 2 + scalars)
+
+    @property
+    def powers(self) -> int:
+        """Return the number of powers of the values, from 0, whose sums the blocks need."""
+        needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
+        return max((needs.get(block, 0) for block in self.blocks), default=0)
+
+    def value(self, at: Context) -> Floats:
+        if self.noisy:
+            return self._rows(at.rows)
+        return at.cache(self.name, lambda: exact_signature(at.rows, self.classes))
+
+    def _rows(self, rows: Rows) -> Floats:
+        """Return what each row adds to the sums."""
+        label = np.eye(self.classes)[:, 1:]
+        values = np.where(rows.observed, np.clip(rows.X[:, : self.columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
         parts = [np.ones((len(rows.y), 1)), label[rows.y]]
-        powers = self._powers
-        return np.concatenate([*parts, *[rows.observed, values, values * values][:powers]], axis=1)
+        return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
-    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
-        if not nobody.classes:
-            raise ValueError("signatures of a label that is a number are not released with noise; take it out")
-        most = 2.0 + self._powers * nobody.observed.shape[1]
-        return most, math.sqrt(most)
-
-    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
-        columns, label = nobody.observed.shape[1], label_scalars(nobody.classes)
+    def from_sums(self, sums: Floats) -> Floats:
+        """Return a signature from noisy sums ``[K]``; blocks that were not needed are NaN."""
+        columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
         parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]
-        if not self._powers:
+        if not self.powers:
             return np.concatenate([*parts, np.full(3 * columns, np.nan)])
-        moments = sums[1 + label :].reshape(self._powers, columns)
+        moments = sums[1 + label :].reshape(self.powers, columns)
         seen = np.clip(moments[0], 1.0, n)
         mean, square = (
-            np.clip(moments[k] / seen, low, 1.0) if self._powers > k else np.full(columns, np.nan)
+            np.clip(moments[k] / seen, low, 1.0) if self.powers > k else np.full(columns, np.nan)
             for k, low in ((1, -1.0), (2, 0.0))
         )
         spread = np.sqrt(np.maximum(square - mean * mean, 0.0))
         return np.concatenate([*parts, 1.0 - seen / n, CLIP * mean, CLIP * spread])
 
-    @property
-    def _powers(self) -> int:
-        """Return the number of powers of the values, from 0, whose sums the blocks need."""
-        needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
-        return max((needs.get(block, 0) for block in self.blocks), default=0)
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        columns = rows.observed.shape[1]
-        n = len(rows.y)
-        if n == 0:
-            return np.full(1 + label_scalars(rows.classes) + 3 * columns, np.nan)
-        if rows.classes:
-            label = np.bincount(rows.y, minlength=rows.classes)[1:] / n
-        else:
-            label = np.array([rows.y.mean(), rows.y.std()])
-        seen = rows.observed.sum(axis=0)
-        values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
-        if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
-            raise ValueError("its rows hold values that are not finite")
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = values.sum(axis=0) / seen
-            std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / seen)
-        return np.concatenate([[np.log(n)], label, 1.0 - seen / n, mean, std])
+def exact_signature(rows: Rows, classes: int) -> Floats:
+    """Return the exact :class:`Signature` of a hospital's rows."""
+    n, columns = rows.observed.shape
+    if n == 0:
+        return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
+    moments = np.array([rows.y.mean(), rows.y.std()])
+    label = np.bincount(rows.y, minlength=classes)[1:] / n if classes else moments
+    seen = rows.observed.sum(axis=0)
+    values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
+    if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
+        raise ValueError("its rows hold values that are not finite")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = values.sum(axis=0) / seen
+        std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / seen)
+    return np.concatenate([[np.log(n)], label, 1.0 - seen / n, mean, std])
+
+
+def signatures(view: FederationView, blocks: Sequence[Block] = BLOCKS) -> Floats:
+    """Return every hospital's signature, ``[N, D']``."""
+    program = Signature(view.classes, view.columns, tuple(blocks), view.noisy(Signature.name))
+    sent = statistics_of(view, program)
+    return np.stack([program.from_sums(sums) for sums in sent]) if program.noisy else sent
 
 
 def label_scalars(classes: int) -> int:
@@ -97,15 +114,14 @@ def label_scalars(classes: int) -> int:
 
 
 def signature_matrix(
-    answers: Sequence[Floats], classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False
+    rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False
 ) -> NDArray[np.float64]:
-    """Return the hospitals' answers as comparable rows ``[N, D']``.
+    """Return the hospitals' signatures ``rows [N, D]`` as comparable rows ``[N, D']``.
 
     Values that a hospital never observed are replaced by the average of the other hospitals. Each column is
     standardised over the hospitals (population standard deviation; a constant column becomes 0). ``block_scale``
     divides each block by the square root of its length, so that many features do not outweigh prevalence and size.
     """
-    rows = np.stack(answers)
     label = label_scalars(classes)
     columns = (rows.shape[1] - 1 - label) // 3
     lengths = {"size": 1, "prevalence": label, "missingness": columns, "mean": columns, "std": columns}

@@ -21,8 +21,9 @@ import yaml
 from rich.console import Console
 
 import raysim
+from raysim.api.comparison_result import ComparisonResult
 from raysim.api.request import alone_on_ray, console_or_warnings
-from raysim.api.results import ComparisonResult, RunResult
+from raysim.api.results import RunResult
 from raysim.cli.commands import compare_all, run_one
 from raysim.cli.predict import predict
 from raysim.config import reading

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import raysim
-from raysim.api.results import CurveResult
+from raysim.api.comparison_result import CurveResult
 from raysim.api.sweep_result import SweepResult
 from raysim.cli.commands import describe_data
 from raysim.cli.sweep import DONE, FAILED, INTERRUPTED, _code

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from raysim.audit.row_sums import labels_of, rows_of, rows_read
+from raysim.audit.inversion import labels_of, rows_of, rows_read
 from raysim.strategies.regressions.families import LOGISTIC
 from tests.strategies.regressions.tables import SEPARATED, table_t
 

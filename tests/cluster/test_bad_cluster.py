@@ -226,45 +226,44 @@ def test_nodes_are_started_only_where_those_that_stand_cannot():
 
 
 @pytest.fixture
-def three_nodes(monkeypatch) -> Iterator[None]:
-    """Three raylets on this machine, which say that they are nodes with 2, 1 and 1 CPUs."""
+def two_nodes(monkeypatch) -> Iterator[None]:
+    """Two raylets on this machine, which say that they are nodes with 2 CPUs and 1 CPU."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     head = {"num_cpus": 2, "include_dashboard": False}
     nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-    for _ in range(2):
-        patiently(lambda: nodes.add_node(num_cpus=1))
+    patiently(lambda: nodes.add_node(num_cpus=1))
     patiently(lambda: ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR"))
     yield
     ray.shutdown()
     nodes.shutdown()
 
 
-def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch, capsys):
+def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(two_nodes, monkeypatch, capsys):
     import numpy as np
 
     from raysim.cluster.pool import RayPool
 
     monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)
     nodes = cluster.live_nodes()
-    assert sorted(node.cpus for node in nodes) == [1, 1, 2]
-    placement = place(np.arange(4), ResourcesSection(), nodes)
+    assert sorted(node.cpus for node in nodes) == [1, 2]
+    placement = place(np.arange(3), ResourcesSection(), nodes)
     group = room.reserve(placement, nodes)
     pool = RayPool(placement, "cpu", group=group)
     pool.wait(600)
     homes = ray.get([actor.__ray_call__.remote(_node) for actor in pool.actors])
-    assert sorted(homes.count(home) for home in set(homes)) == [1, 1, 2]
+    assert sorted(homes.count(home) for home in set(homes)) == [1, 2]
 
     monkeypatch.setattr(room, "RESERVE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, 1 CPU on as many nodes not free within 1 s"):
+    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU on as many nodes not free within 1 s"):
         room.reserve(placement, nodes)
-    alone = Placement((np.arange(4),), 1, 0, nodes=(0,))
+    alone = Placement((np.arange(3),), 1, 0, nodes=(0,))
     capsys.readouterr()
-    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free in all: 0 CPUs of 4 CPUs\)"):
+    with pytest.raises(ResourceError, match=r"1 CPU not free within 1 s \(free in all: 0 CPUs of 3 CPUs\)"):
         room.reserve(alone, nodes)
     assert capsys.readouterr().err == (
-        "raysim: waiting for 1 CPU: other work holds this Ray, and free are 0 CPUs of 4 CPUs\n"
+        "raysim: waiting for 1 CPU: other work holds this Ray, and free are 0 CPUs of 3 CPUs\n"
     )
     ray.kill(pool.actors[0])
     monkeypatch.setattr(room, "RESERVE_SECONDS", 600.0)

@@ -26,11 +26,12 @@ from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round
-from raysim.engine.messages.plan import Inquiry, ModelSpec, Work
+from raysim.engine.messages.plan import ModelSpec, Work
 from raysim.engine.run_state import RunState
 from raysim.engine.server.pool import Pool
+from raysim.engine.server.remote import RemoteHospitals
 from raysim.experiment.session import Session, open_session
-from raysim.strategies.base import HospitalRows, Strategy
+from raysim.strategies.base import Call, Context, Send, Statistic, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
@@ -238,11 +239,12 @@ def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expe
     assert not psutil.pid_exists(stopped[0]) or psutil.Process(stopped[0]).status() == psutil.STATUS_ZOMBIE
 
 
-class Endless:
-    kind = "endless"
+class Endless(Statistic):
+    name = "endless"
+    sent = Send((1,), how="each")
 
-    def answer(self, rows: HospitalRows) -> np.ndarray:
-        time.sleep(600 if len(rows.y) == 21 else 0)
+    def value(self, at: Context) -> np.ndarray:
+        time.sleep(600 if len(at.rows.y) == 21 else 0)
         return np.zeros(1)
 
 
@@ -251,9 +253,10 @@ def test_an_actor_that_always_hangs_is_an_error_that_names_its_hospitals(federat
     pool.restart_seconds = 3.0
     pool.wait(600)
     work = job(federation, Strategy()).work
-    said = r"resources.timeout: the actor of hospitals h\d, h\d, h\d did not answer within 1 s when asked for 'endless'"
+    said = r"resources.timeout: the actor of hospitals h\d, h\d, h\d did not answer within 1 s before round 1"
+    hospitals = RemoteHospitals(pool, work, None, None, None)
     with pytest.raises(ResourceError, match=said):
-        pool.ask(Inquiry(work, Endless(), 0))
+        hospitals.answers(Call(Endless(), {}, np.arange(len(federation.hospitals))), 0, "test")
 
     def ended() -> bool:
         # One of them would sleep on and hold its CPU, and one may be on its way up again just now.

@@ -16,18 +16,23 @@ from pathlib import Path
 import psutil
 
 from raysim.cluster.connection import connected
-from tests.commands import in_a_process
 from tests.source import ROOT
 
 
 def listen() -> None:
-    """Starts a Ray as commands do, and prints where its processes listen and whether they are in token mode."""
+    """Starts a Ray as verbose commands do; prints what a worker does, where processes listen and their token mode."""
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         del os.environ[name]
-    with connected(verbose=False):
+    printed = io.StringIO()
+    with connected(verbose=True):
         import ray
 
-        ray.get(ray.remote(lambda: None).remote())
+        with contextlib.redirect_stdout(printed):
+            ray.get(ray.remote(lambda: print("a worker's line")).remote())
+            end = time.monotonic() + 600
+            while "a worker's line" not in printed.getvalue() and time.monotonic() < end:
+                time.sleep(0.02)
+        print("printed", "a worker's line" in printed.getvalue())
         family = [psutil.Process(), *psutil.Process().children(recursive=True)]
         (folder,) = {Path(ray.init(ignore_reinit_error=True).address_info["session_dir"]).parents[1]}
         print("folder", folder, oct(folder.stat().st_mode)[-3:])
@@ -65,6 +70,7 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
     done = in_its_own(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["printed", "True"] in lines, "verbose commands print what workers print"
     listening = {(name, address) for kind, name, address in (line for line in lines if line[0] == "listens")}
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
     for name, text in listening:
@@ -78,23 +84,3 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
     assert not Path(folder[1]).exists(), "it is removed at the end"
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
-
-
-def shout() -> None:
-    """Starts a Ray as verbose commands do, and ends once what a worker prints is printed here."""
-    import ray
-
-    for name in [name for name in os.environ if name.startswith("RAY_")]:
-        del os.environ[name]
-    printed = io.StringIO()
-    with connected(verbose=True), contextlib.redirect_stdout(printed):
-        ray.get(ray.remote(lambda: print("a worker's line")).remote())
-        end = time.monotonic() + 600
-        while "a worker's line" not in printed.getvalue():
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
-
-def test_verbose_commands_print_what_workers_print(tmp_path: Path):
-    done = in_a_process(shout, [], tmp_path, {"HOME": str(tmp_path)})
-    assert done.code == 0, done.out + done.err

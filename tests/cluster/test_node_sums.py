@@ -116,7 +116,7 @@ class Seen:
     def __init__(self, pool: RayPool) -> None:
         self.pool, self.served = pool, pool.served
         self.sums: list[int] = []
-        self.ask, self.recall = pool.ask, pool.recall
+        self.recall = pool.recall
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         partials, remembered = self.pool.round(plan, memory)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 
 import pytest
 
 from raysim.cluster import ray_private
-from tests.source import ROOT, modules
+from tests.source import ROOT, TOGETHER, modules, nodes, walked
+
+pytestmark = TOGETHER
 
 BEHIND = "raysim/cluster/ray_private.py"
 
@@ -45,8 +46,7 @@ def test_a_ray_without_these_names_is_used_as_it_is(monkeypatch: pytest.MonkeyPa
 
 
 def test_at_most_five_names_are_private():
-    tree = ast.parse((ROOT / BEHIND).read_text())
-    arguments = {word.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords}
+    arguments = {word.arg for node in nodes(BEHIND) if isinstance(node, ast.Call) for word in node.keywords}
     assert {name for name in arguments if name and name.startswith("_")} == {"_py_driver_sys_path"}
     assert len(ray_private.NAMES) == 3
 
@@ -58,7 +58,7 @@ def test_versions_are_bounded_where_private_parts_are_used():
 
 
 def test_nothing_private_of_a_library_is_used_elsewhere():
-    trees = syntax()
+    trees = {path: nodes(path) for path in modules()}
     ours = {name for tree in trees.values() for name in _given(tree)}
     assert [f"{path}:{line} {name}" for path, tree in trees.items() for line, name in _private(tree, ours)] == []
     named = {path for path, tree in trees.items() if any(PRIVATE.search(text) for text in _texts(tree))}
@@ -79,21 +79,16 @@ def test_nothing_private_of_a_library_is_used_elsewhere():
     ],
 )
 def test_the_rule_knows_what_is_private(code, names):
-    assert [name for _, name in _private(ast.parse(code), {"_private"})] == names
+    assert [name for _, name in _private(walked(code), {"_private"})] == names
 
 
 @pytest.mark.parametrize("library", ["ray", "numpy", "mlflow"])
 def test_no_part_of_a_library_is_changed(library: str):
-    for name, tree in syntax().items():
-        stored = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and type(node.ctx) is ast.Store]
+    for name in modules():
+        tree = nodes(name)
+        stored = [node for node in tree if isinstance(node, ast.Attribute) and type(node.ctx) is ast.Store]
         imported = _imported_from(tree, library) if stored else set()
         assert [f"{name}:{node.lineno}" for node in stored if _base(node) in imported] == []
-
-
-@functools.cache
-def syntax() -> dict[str, ast.Module]:
-    """What each of our files holds; several tests read all of them."""
-    return {name: ast.parse((ROOT / name).read_text()) for name in modules()}
 
 
 def _base(node: ast.expr) -> str:
@@ -103,10 +98,10 @@ def _base(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _imported_from(tree: ast.Module, library: str) -> set[str]:
+def _imported_from(tree: Sequence[ast.AST], library: str) -> set[str]:
     """What a file calls the parts of a library that it imports."""
     names = set()
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Import | ast.ImportFrom):
             of = getattr(node, "module", None) or ""
             for alias in node.names:
@@ -115,14 +110,14 @@ def _imported_from(tree: ast.Module, library: str) -> set[str]:
     return names
 
 
-def _texts(tree: ast.Module) -> Iterator[str]:
+def _texts(tree: Sequence[ast.AST]) -> Iterator[str]:
     """The texts of a file."""
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return (node.value for node in tree if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-def _given(tree: ast.Module) -> Iterator[str]:
+def _given(tree: Sequence[ast.AST]) -> Iterator[str]:
     """Names that begin with an underscore and that this file gives to something."""
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -131,11 +126,11 @@ def _given(tree: ast.Module) -> Iterator[str]:
             yield node.id
 
 
-def _private(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[int, str]]:
+def _private(tree: Sequence[ast.AST], ours: Collection[str]) -> Iterator[tuple[int, str]]:
     """What begins with one underscore and is a library's: imported, of an imported module, or not one of ``ours``."""
-    imported = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imported = [alias for node in tree if isinstance(node, ast.Import) for alias in node.names]
     libraries = {alias.asname or alias.name.split(".")[0] for alias in imported}
-    for node in ast.walk(tree):
+    for node in tree:
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("raysim"):
             names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]

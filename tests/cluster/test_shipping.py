@@ -93,10 +93,9 @@ def test_a_part_of_nobody_is_empty(federate: MakeFederation):
     assert not part.totals.any()
 
 
-@pytest.mark.parametrize(("per_actor", "sizes"), [("auto", SIZES), (1, SIZES[:4])])
-def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation, per_actor, sizes):
-    federation = federate(sizes)
-    resources = ResourcesSection(data="shipped", hospitals_per_actor=per_actor)
+def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation):
+    federation = federate(SIZES)
+    resources = ResourcesSection(data="shipped", hospitals_per_actor=3)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         for strategy in (Chip(clusters=2), Centralized()):
             *_, outcome = session.run(job(federation, strategy))
@@ -130,7 +129,7 @@ def _blind(actor: object, folder: str, other: str) -> None:
 
 def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation):
     federation = federate(SIZES)
-    placement = place(federation.totals, ResourcesSection(hospitals_per_actor=2), [Node("here", 4)])
+    placement = place(federation.totals, ResourcesSection(hospitals_per_actor=3), [Node("here", 4)])
     pool = RayPool(placement, "cpu")
     with unreadable(pool, federation):
         shared, where = Sender(pool.served, "shared"), str(federation.folder)
@@ -157,21 +156,20 @@ def test_an_actor_that_is_lost_when_it_is_asked_is_sent_its_rows(federate: MakeF
     np.testing.assert_array_equal(ray.get(part).X, federation.X)
 
 
-@pytest.mark.parametrize("strategy", [Chip(clusters=2), Centralized()])
-def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(federate: MakeFederation, strategy):
-    federation = federate(SIZES)
-    alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
-    with open_session(
-        federation.totals, ResourcesSection(hospitals_per_actor=2), in_process=False, verbose=False
-    ) as session:
-        *_, read = session.run(job(federation, strategy))
-        for actor in session.pool.actors[:2]:  # type: ignore[attr-defined]
-            ray.get(actor.__ray_call__.remote(_forget))
-            ray.get(actor.__ray_call__.remote(_blind, str(federation.folder), str(federation.folder) + "-gone"))
-        *_, sent = session.run(job(federation, strategy))
-    for outcome in (read, sent):
-        assert isinstance(outcome, Outcome)
-        np.testing.assert_array_equal(outcome.models, alone.models)
+def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(federate: MakeFederation):
+    federation, strategies = federate(SIZES), (Chip(clusters=2), Centralized())
+    resources = ResourcesSection(hospitals_per_actor=3)
+    with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
+        read = [list(session.run(job(federation, strategy)))[-1] for strategy in strategies]
+        moved = session.pool.actors[0]  # type: ignore[attr-defined]
+        ray.get(moved.__ray_call__.remote(_forget))
+        ray.get(moved.__ray_call__.remote(_blind, str(federation.folder), str(federation.folder) + "-gone"))
+        sent = [list(session.run(job(federation, strategy)))[-1] for strategy in strategies]
+    for strategy, outcomes in zip(strategies, zip(read, sent, strict=True), strict=True):
+        alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
+        for outcome in outcomes:
+            assert isinstance(outcome, Outcome)
+            np.testing.assert_array_equal(outcome.models, alone.models)
 
 
 def _forget(actor: object) -> None:
@@ -181,7 +179,8 @@ def _forget(actor: object) -> None:
 def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
     federation = federate(SIZES)
     requests = {"h0": OwnActor(cpus=2, gpus=1), "h2": OwnActor(gpus=0.5)}
-    resources = ResourcesSection(per_hospital=requests, gpus_per_actor=0.25, cpus_per_actor=0.5, device="cpu")
+    shares = {"hospitals_per_actor": 4, "gpus_per_actor": 0.25, "cpus_per_actor": 0.5}
+    resources = ResourcesSection(per_hospital=requests, **shares, device="cpu")
     alone = play(federation, Chip(clusters=2), selection=InverseSqrt(0.5, 2))
     with open_session(
         federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals

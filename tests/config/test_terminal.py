@@ -196,7 +196,8 @@ def test_a_figure_that_is_undefined_is_said_to_be(monkeypatch):
 
 def test_the_time_left_is_that_of_all_rounds():
     assert time_left(60, 3, 9) == "about 2 min left"
-    assert time_left(20, 1, 200) == "about 1 h 06 min left"
+    assert time_left(60, 3, 600) == "about 3 h 19 min left"
+    assert (time_left(5, 1, 600), time_left(5, 12, 600)) == ("", "about 4 min left")  # actors have only just started
     assert time_left(10, 5, 9) == "about 8 s left"
     assert (time_left(1, 0, 9), time_left(1, 9, 9)) == ("", "")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raysim.core.background import BackgroundIterator
+from raysim.cluster.coordinator import BackgroundIterator
 from tests.waiting import until
 
 

@@ -6,12 +6,14 @@ import ast
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from raysim.core import registry
-from tests.source import ROOT, modules
+from tests.source import ROOT, TOGETHER, modules, nodes, walked
+
+pytestmark = TOGETHER
 
 ENTRIES = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
 
@@ -78,7 +80,7 @@ def test_the_machine_names_no_strategy():
     named = [
         f"{path}:{line} {name}"
         for path in MACHINE
-        for line, name in names(ast.parse((ROOT / path).read_text()))
+        for line, name in names(nodes(path))
         if path not in OTHER_MEANINGS.get(name, [])
     ]
     assert named == []
@@ -87,7 +89,7 @@ def test_the_machine_names_no_strategy():
 def test_no_other_meaning_is_listed_in_vain():
     for word, paths in OTHER_MEANINGS.items():
         for path in paths:
-            assert word in [name for _, name in names(ast.parse((ROOT / path).read_text()))], (word, path)
+            assert word in [name for _, name in names(nodes(path))], (word, path)
 
 
 def test_pages_name_no_strategy():
@@ -97,7 +99,7 @@ def test_pages_name_no_strategy():
 
 
 def test_the_machine_imports_no_strategy():
-    assert [f"{path}:{n} {it}" for path in MACHINE for n, it in imports((ROOT / path).read_text(), path)] == []
+    assert [f"{path}:{n} {it}" for path in MACHINE for n, it in imports(nodes(path), path)] == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_the_machine_imports_no_strategy():
     ],
 )
 def test_the_rule_knows_names(code, said):
-    assert [name for _, name in names(ast.parse(code))] == said
+    assert [name for _, name in names(walked(code))] == said
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_the_rule_knows_names(code, said):
     ],
 )
 def test_the_rule_knows_imports(code):
-    assert [*imports(code, "raysim/report/tables.py")] != []
+    assert [*imports(walked(code), "raysim/report/tables.py")] != []
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_the_rule_knows_imports(code):
     ],
 )
 def test_the_rule_allows_the_interface(code):
-    assert [*imports(code, "raysim/report/tables.py")] == []
+    assert [*imports(walked(code), "raysim/report/tables.py")] == []
 
 
 def plain(text: str) -> str:
@@ -167,10 +169,10 @@ ROOMS = {module.rpartition(".")[0] for module in MODULES}
 """The packages in which registered strategies and selections lie."""
 
 
-def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def names(tree: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """The names in texts of a module, with their lines. A text that stands alone documents something."""
-    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    documents = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
+    for node in tree:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
             if plain(node.value) in NAMES:
                 yield node.lineno, NAMES[plain(node.value)]
@@ -185,11 +187,11 @@ def inside(text: str) -> Iterator[str]:
         yield from sorted({NAMES[plain(part)] for part in parts if plain(part) in NAMES} - WORDS)
 
 
-def imports(code: str, path: str) -> Iterator[tuple[int, str]]:
+def imports(tree: Sequence[ast.AST], path: str) -> Iterator[tuple[int, str]]:
     """What a module imports, or spells out, of the strategies beside their interface, with its lines."""
     package = path.removesuffix(".py").split("/")
     package = ["raysim", *package] if package[0] == "tune" else package
-    for node in ast.walk(ast.parse(code)):
+    for node in tree:
         spelled: list[str] = []
         if isinstance(node, ast.Import):
             spelled = [alias.name for alias in node.names]

@@ -28,23 +28,27 @@ OTHERS = ("raysim/__init__.py", "ray/__init__.py", "numpy.py", "yaml.py", "typin
 """What stands in the way of everything where a working directory comes first."""
 
 MINE = '''
-"""A strategy of a user's, with a question and a state of its own, which travel to actors."""
+"""A strategy of a user's, with a program and a state of its own, which travel to actors."""
 from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
 
 import numpy as np
 
 import beside
-from raysim import Strategy, patient_encoder
-from raysim.strategies.base import FederationView, Floats, HospitalRows, State, Update
+from raysim import Call, Context, Program, Reply, Send, Strategy, patient_encoder
+from raysim.strategies.base import FederationView, Floats, State, Update
 
 
 @dataclass(frozen=True)
-class Rows:
-    kind: ClassVar[str] = "rows"
+class Rows(Program):
+    name = "rows"
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        return np.array([len(rows.y) * beside.ONE])
+    @property
+    def sends(self) -> Mapping[str, Send]:
+        return {"rows": Send(how="each")}
+
+    def run(self, at: Context) -> Reply:
+        return Reply({"rows": len(at.rows.y) * beside.ONE})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,7 +61,8 @@ class Mine(Strategy):
     rate: float = 1.0
 
     def setup(self, view: FederationView) -> Counted:
-        return Counted(models=view.initial[None, :].copy(), rows=np.concatenate(view.ask(Rows())))
+        answers = view.call(Call(Rows(), {}, view.everyone))
+        return Counted(models=view.initial[None, :].copy(), rows=answers.each["rows"])
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         assert isinstance(state, Counted) and (state.rows == view.sizes).all()

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from raysim.cluster.software import source_files
+from tests.source import ROOT, TOGETHER, modules, nodes
 
-ROOT = Path(__file__).parents[2]
+pytestmark = TOGETHER
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
 NEEDED = [re.split(r"[\[<>=!]", line)[0] for line in PROJECT["dependencies"]]
@@ -27,8 +28,8 @@ OPTIONAL = {
 def imported() -> set[str]:
     """The packages that raysim's modules import, wherever in them."""
     names: set[str] = set()
-    for path in source_files(ROOT / "raysim"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for name in modules():
+        for node in nodes(name):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -1,8 +1,8 @@
 """The documentation does what it says: its files are written and its commands run, in the order of each page.
 
 A fenced block with ``title=NAME`` is a file; ``console`` blocks are commands, a line each after ``$``. Commands run
-without Ray where they can, which gives the same results sooner. Comparisons have one seed, but for those of the first
-pages that a reader meets, which have two; runs have at most :data:`ROUNDS` rounds.
+without Ray where they can, which gives the same results sooner, and sweeps on one that stands. Comparisons have one
+seed, but for the first that a reader meets, which has two; runs have at most :data:`ROUNDS` rounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 from raysim.core import registry
 from raysim.core.installed import is_own, registered
 from tests.commands import in_a_process, raysim
-from tests.conftest import empty_store
+from tests.conftest import empty_store, standing_ray
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -32,27 +32,42 @@ NAMED = {
     "sources": "data.md",
 }  # where everything of a kind is listed
 ELSEWHERE = ("make", "mlflow", "pre-commit")  # other tests, or a browser, see to these
-TWO_SEEDS = ("first.yaml", "tutorial.yaml")  # what a second seed adds to a page
-ROUNDS = 5
+TWO_SEEDS = ("first.yaml",)  # what a second seed adds to a page
+ROUNDS = 3
 READERS_OWN = ("my.yaml",)  # files that only the reader has
 
 
+SWEEPS = ROOT / "docs" / "sweeps.md"
+
+
 @pytest.mark.documentation
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != SWEEPS], ids=lambda page: page.stem)
 def test_every_block_works(page: Path, tmp_path: Path) -> None:
+    try_page(page, tmp_path, {})
+
+
+@pytest.mark.documentation
+@pytest.mark.xdist_group("sweeps")
+@pytest.mark.usefixtures("ray_here")
+def test_every_block_about_sweeps_works(tmp_path: Path) -> None:
+    try_page(SWEEPS, tmp_path, standing_ray())
+
+
+def try_page(page: Path, folder: Path, environment: dict[str, str]) -> None:
+    """Write the files of a page into ``folder`` and run its commands there."""
     for language, title, text in BLOCK.findall(page.read_text()):
         if title:
-            (tmp_path / title).write_text(text)
+            (folder / title).write_text(text)
         if language == "yaml":
             yaml.safe_load(text)
         elif language == "python":
             compile(text, title or str(page), "exec")
         elif language == "console":
             for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
-                try_out(line, tmp_path)
+                try_out(line, folder, environment)
 
 
-def try_out(line: str, folder: Path) -> None:
+def try_out(line: str, folder: Path, environment: dict[str, str]) -> None:
     """Run a command of the documentation in ``folder``."""
     command = shlex.split(line)
     if command[0] in ELSEWHERE or set(READERS_OWN) & set(command):
@@ -77,9 +92,9 @@ def try_out(line: str, folder: Path) -> None:
         command += ["--set", "study.seeds=[0, 1]"]
     if command[1] == "sweep":  # with fewer processes, each of which first imports for seconds
         command += ["--set", "sweep.concurrent=1", "--set", "resources.hospitals_per_actor=20"]
-        command += ["--set", "sweep.trials=3", "--set", "seeds=[1]"]
+        command += ["--set", "sweep.trials=2", "--set", "seeds=[1]"]
     empty_store(folder)
-    done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
+    done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")} | environment)
     assert done.code == 0, f"{line}\n{done.out}{done.err}"
 
 

@@ -276,7 +276,7 @@ def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, 
 
 def test_harm_is_what_honest_hospitals_lose(federation):
     from raysim.engine.attack_figures import attack_figures
-    from raysim.storage.attack_tables import as_json, table
+    from raysim.storage.detail_tables import as_json, table
 
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
     job = attacked(federation, strategy, {"attack": "sign_flip", "factor": 9.0, "share": 0.1}, rounds=3)

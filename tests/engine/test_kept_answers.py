@@ -1,100 +1,33 @@
-"""Answers and clusters that are computed once for all runs of a seed."""
+"""What is computed once for all runs of a seed: statistics of rows in each process, and clusters at the server."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import ClassVar
 
 import numpy as np
-import pytest
 
-from raysim.engine.client.hospital_group import HospitalGroup
-from raysim.engine.messages.plan import Inquiry
-from raysim.strategies.base import Floats, HospitalRows
-from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.shared import clustering
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.engine.server.coordinator import Coordinator
+from raysim.strategies.hospital_clusters.clustered import Clustered
+from raysim.strategies.shared import clustering, signatures
 from raysim.strategies.shared.clustering import kmeans
 from tests.conftest import job_of
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Asks for a number of rows and something drawn."""
-
-    which: int
-    kind: ClassVar[str] = "drawn"
-
-    def answer(self, rows: HospitalRows) -> Floats:
-        asked.append(rows.hospital)
-        return np.array([float(len(rows.y)), rows.rng.random()])
-
-
-@dataclass
-class Unhashable:
-    """Two that look alike may not be alike."""
-
-    kind: ClassVar[str] = "drawn"
-
-    def answer(self, rows: HospitalRows) -> Floats:
-        return Drawn(1).answer(rows)
-
-
-asked: list[int] = []
-
-
-@pytest.fixture
-def inquiry(federate):
-    asked.clear()
+def test_signatures_are_computed_once_in_a_process(federate, monkeypatch):
+    computed, exact = [], signatures.exact_signature
+    monkeypatch.setattr(signatures, "exact_signature", lambda rows, classes: computed.append(1) or exact(rows, classes))
     federation = federate([6, 8, 7])
-    return Inquiry(job_of(federation, FedAvg()).work, Drawn(1), 0)
-
-
-def group() -> HospitalGroup:
-    return HospitalGroup(np.arange(3), pools=False, device="cpu")
-
-
-def alike(one: list[Floats], other: list[Floats]) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_what_everybody_answers_before_the_first_round_is_asked_once(inquiry):
-    hospitals = group()
-    first = hospitals.ask(inquiry)
-    assert asked == [0, 1, 2]
-    kept = [answer.copy() for answer in first]
-    first[0][:] = -1.0  # whoever is given an answer may change it
-    assert alike(hospitals.ask(replace(inquiry, question=Drawn(1))), kept)
-    assert asked == [0, 1, 2]
-    assert alike(group().ask(inquiry), kept)
-
-
-def test_all_else_is_asked_again(inquiry):
-    hospitals = group()
-    hospitals.ask(inquiry)
-    for other in (
-        replace(inquiry, question=Drawn(2)),
-        replace(inquiry, work=replace(inquiry.work, seed=inquiry.work.seed + 1)),
-        replace(inquiry, round=1),
-        replace(inquiry, ids=np.array([0, 1, 2])),
-        replace(inquiry, question=Unhashable()),
-    ):
-        asked.clear()
-        answers = hospitals.ask(other)
-        assert asked == [0, 1, 2]
-        assert alike(answers, group().ask(other))
-
-
-def test_only_a_few_questions_are_kept(inquiry):
-    hospitals = group()
-    for which in range(20):
-        hospitals.ask(replace(inquiry, question=Drawn(which)))
-    asked.clear()
-    hospitals.ask(replace(inquiry, question=Drawn(19)))
-    assert not asked
-    hospitals.ask(replace(inquiry, question=Drawn(0)))
-    assert asked == [0, 1, 2]
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+    outcomes = []
+    for rate in (0.1, 0.2):
+        *_, outcome = Coordinator(pool).run(job_of(federation, Clustered(clusters=2), learning_rate=rate, rounds=1))
+        outcomes.append(outcome)
+    assert len(computed) == 3
+    assert outcomes[0].cluster.tolist() == outcomes[1].cluster.tolist()
+    assert outcomes[0].ledger.entries[1][3].tolist() == outcomes[1].ledger.entries[1][3].tolist()
 
 
 def test_the_same_rows_are_clustered_once(monkeypatch):

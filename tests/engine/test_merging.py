@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import HospitalFailed
 from raysim.core.exact import ExactSum
-from raysim.engine.client import deltas, local_training
+from raysim.engine.client import local_training, sending
 from raysim.engine.messages.plan import PartialResult
 from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.last_steps import existing
@@ -127,11 +127,11 @@ def test_deltas_added_up_together_are_those_added_up_one_by_one(
 ):
     federation = federate([30, 8, 21, 0, 14, 9])
     together = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(deltas, "TOGETHER", 400)
+    monkeypatch.setattr(sending, "TOGETHER", 400)
     in_parts = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(deltas, "TOGETHER", 1)
+    monkeypatch.setattr(sending, "TOGETHER", 1)
     by_scalar = play(federation, strategy, rounds=3, batch_size=4)
-    monkeypatch.setattr(deltas, "TOGETHER", 5)
+    monkeypatch.setattr(sending, "TOGETHER", 5)
     in_pieces = play(federation, strategy, rounds=3, batch_size=4)
     monkeypatch.setattr(local_training.CohortTraining, "_is_plain", lambda *_: False)
     alone = play(federation, strategy, rounds=3, batch_size=4)

@@ -16,7 +16,7 @@ from raysim.engine.client import hospital_group as engine
 from raysim.engine.measuring.divisions import HELD, Groups
 from raysim.engine.server.coordinator import Coordinator
 from raysim.experiment.planning.plan import weigh
-from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload
+from raysim.strategies.base import LocalProblem, LocalTraining, RowGroups, State, Strategy, Unfit, Upload, group_sizes
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play, store
@@ -45,8 +45,8 @@ class TwoGroups(Strategy):
     keep: bool = False
 
     def setup(self, view):
-        sizes = np.stack(view.ask(Sizes(self.division(view, State(np.empty((0, 0)))))))
-        return Counted(np.repeat(view.initial[None], 3, axis=0), rows=sizes.astype(np.int64))
+        sizes = group_sizes(view, BySign(self.bound))
+        return Counted(np.repeat(view.initial[None], 3, axis=0), rows=sizes)
 
     def division(self, view, state):
         return BySign(self.bound, self.count)
@@ -73,15 +73,6 @@ class TwoGroups(Strategy):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counted(State):
     rows: np.ndarray
-
-
-@dataclass(frozen=True)
-class Sizes:
-    division: BySign
-    kind = "sizes"
-
-    def answer(self, rows):
-        return np.bincount(self.division.assign(rows.X, rows.observed, rows.hospital), minlength=2).astype(float)
 
 
 @pytest.fixture
@@ -162,7 +153,7 @@ def test_each_model_counts_each_way_and_a_hospital_sends_once(federation: Federa
     outcome = play(federation, TwoGroups(), rounds=2, selection=Uniform(0.6, 2))
     assert outcome.clusters_of_patients is not None
     size, groups = outcome.layout.size, np.count_nonzero(outcome.clusters_of_patients, axis=1)
-    messages = [sent for _, kind, _, sent in outcome.ledger.entries if kind == "sizes"]
+    messages = [sent for _, kind, _, sent in outcome.ledger.entries if kind == "group_sizes"]
     assert [sent.tolist() for sent in messages] == [[4 * 2] * len(SIZES)], "how many rows are in each group, once"
     for row in outcome.rounds:
         ((ids, sent),) = [(i, s) for t, kind, i, s in outcome.ledger.entries if (t, kind) == (row.round, "update")]

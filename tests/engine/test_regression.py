@@ -22,14 +22,14 @@ from raysim.data.heterogeneity import label_counts, label_spread
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.server.job_checks import check_job
 from raysim.metrics.labels import REGRESSION
-from raysim.strategies.base import FederationView, LocalProblem, MeanLoss, State, Strategy
+from raysim.strategies.base import FederationView, LocalProblem, State, Strategy, mean_losses
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.fedcls import FedCls
 from raysim.strategies.selections.haccs import Haccs
-from raysim.strategies.shared.signatures import Signature, signature_matrix
+from raysim.strategies.shared.signatures import signature_matrix, signatures
 from raysim.training import losses
 from raysim.tune.choice import choose, title
 from raysim.tune.journal import Finished
@@ -108,7 +108,7 @@ class Asks(Strategy):
 
     def setup(self, view: FederationView) -> State:
         assert view.classes == 0
-        self.received += [np.concatenate(view.ask(MeanLoss(), models=view.initial[None, :]))]
+        self.received += [mean_losses(view, view.initial[None, :], view.everyone)[:, 0]]
         return super().setup(view)
 
     def problem(self, view: FederationView, state: State, ids: np.ndarray) -> LocalProblem:
@@ -136,7 +136,7 @@ def test_the_losses_that_hospitals_tell_are_those_of_the_model(federation: Feder
 def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Federation) -> None:
     class Look(Strategy):
         def setup(self, view: FederationView) -> State:
-            self.answers = view.ask(Signature())
+            self.answers = signatures(view)
             return super().setup(view)
 
     strategy = Look()
@@ -145,7 +145,7 @@ def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Fed
     assert len(strategy.answers[0]) == 1 + 2 + 3 * 3
     np.testing.assert_allclose(strategy.answers[0][1:3], [y.mean(), y.std()], rtol=1e-12)
     assert np.isnan(strategy.answers[3]).all()
-    answers = [strategy.answers[h] for h, n in enumerate(SIZES) if n]
+    answers = strategy.answers[[h for h, n in enumerate(SIZES) if n]]
     assert signature_matrix(answers, 0).shape == (5, 12)
     assert signature_matrix(answers, 0, ["prevalence"]).shape == (5, 2)
     play(federation, Chip(clusters=2), rounds=2, model=LINEAR)

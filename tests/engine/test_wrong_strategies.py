@@ -15,7 +15,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import HospitalFailed, StrategyError
 from raysim.engine.job import Round
 from raysim.engine.server.coordinator import JobRun
-from raysim.strategies.base import FederationView, HospitalRows, State, Strategy
+from raysim.strategies.base import Context, FederationView, Send, State, Statistic, Strategy, statistics_of
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.commands import refusal
 from tests.conftest import MakeFederation, job_of, play
@@ -117,24 +117,30 @@ def test_an_error_of_its_own_code_keeps_its_traceback_and_says_where(federate: M
 
 
 @dataclass(frozen=True)
-class Fails:
-    """Cannot be answered."""
+class Fails(Statistic):
+    """Cannot be computed."""
 
-    kind = "fails"
+    name = "fails"
+    sent = Send((), how="each")
 
-    def answer(self, rows: HospitalRows) -> np.ndarray:
+    def value(self, at: Context) -> np.ndarray:
         raise RuntimeError("no disk")
 
 
 @dataclass(frozen=True)
 class AsksInVain(FedAvg):
     def setup(self, view: FederationView) -> State:
-        view.ask(Fails())
+        statistics_of(view, Fails())
         return super().setup(view)
 
 
+FAILS = (
+    "^hospital 'h0' failed while running strategy 'AsksInVain', before round 1, program 'fails': RuntimeError: no disk$"
+)
+
+
 def test_an_error_of_a_hospital_stays_that_hospitals(federate: MakeFederation):
-    with pytest.raises(HospitalFailed, match=r"^hospital 'h0' failed while answering 'fails': RuntimeError: no disk$"):
+    with pytest.raises(HospitalFailed, match=FAILS):
         play(federate([6, 5]), AsksInVain())
 
 

@@ -96,8 +96,9 @@ def held(folder: Path) -> list[dict[str, str]]:
     return [{"class": "mine.Held", "label": label, "hold": str(folder / "hold")} for label in ("one", "two")]
 
 
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code: int, whole: Path, tmp_path: Path):
+    """SIGTERM, which commands take as Ctrl-C but for the exit code, meets a run on Ray and a sweep in other tests."""
     hold = tmp_path / "hold"
     environment = configured(tmp_path, [*held(tmp_path), "fedavg"], "one")
     hold.touch()
@@ -106,10 +107,8 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
     until(lambda: len(list(runs.glob("*/seed-1/checkpoints/round-000004.*"))) == 2 or driver.ended())
     assert not driver.ended(), driver.wait()
     family = psutil.Process(driver.pid).children(recursive=True)
-    if how is signal.SIGINT:
-        os.killpg(driver.pid, how)  # as a terminal does: to the whole group
-    else:
-        os.kill(driver.pid, how)
+    end = os.killpg if how is signal.SIGINT else os.kill  # a terminal's signal goes to the whole group
+    end(driver.pid, how)
     done = driver.wait()
     assert done.code == code, done
     _, alive = psutil.wait_procs(family, timeout=600)

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-import ray
 import yaml
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
@@ -25,7 +24,7 @@ from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.commands import STRICT, raysim, said
-from tests.conftest import empty_store, play, shared_ray
+from tests.conftest import empty_store, play, shared_ray, standing_ray
 
 pytestmark = shared_ray("actors")
 
@@ -72,12 +71,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     resources = {"hospitals_per_actor": 6}
     tree = SMALL | {"strategies": strategies, "seeds": [1, 2], "resources": resources}
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
-    standing = {
-        "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(Path.home() / ".ray" / "auth_token"),  # the command has another home
-    }
-    command(folder, "compare", "c.yaml", "--out", "out", **standing)
+    command(folder, "compare", "c.yaml", "--out", "out", **standing_ray())
     return folder
 
 

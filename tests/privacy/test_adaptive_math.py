@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from raysim.privacy.adaptive import next_clip, update_multiplier
+from raysim.privacy.clip import next_clip, update_multiplier
 
 
 @pytest.mark.parametrize(("multiplier", "bits", "updates"), [(1, 1, 1.154700538), (2, 5, 2.041241452)])

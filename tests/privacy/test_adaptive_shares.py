@@ -16,7 +16,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
-from raysim.privacy.adaptive import next_clip, update_multiplier
+from raysim.privacy.clip import next_clip, update_multiplier
 from raysim.privacy.noise import normals
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode

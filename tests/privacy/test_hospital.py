@@ -25,7 +25,7 @@ from raysim.engine.privacy.release import Release, release_of
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
-from raysim.privacy.adaptive import update_multiplier
+from raysim.privacy.clip import update_multiplier
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.cfl import Cfl
 from raysim.strategies.hospital_clusters.clustered import Clustered

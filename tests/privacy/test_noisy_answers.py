@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,24 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.core.errors import ConfigError
-from raysim.data.contribution import drawn
+from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import HospitalGroup
 from raysim.engine.measuring.measurement import StatisticNoise
-from raysim.engine.messages.plan import Inquiry
-from raysim.engine.privacy.noisy_answers import noisy_answer, without_rows
+from raysim.engine.messages.plan import ProgramCall, RoundPlan
+from raysim.engine.privacy.noisy_answers import StatisticRelease
+from raysim.engine.privacy.noisy_statistics import statistic_noise
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, noisy_sum
-from raysim.strategies.base import GroupSizes, HospitalRows, MeanLoss, Size
+from raysim.strategies.base import Answers, Bound, Counts, GroupSizes, MeanLoss, Send, Size, Statistic, row_sums
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.cluster_models import nearest_centres
-from raysim.strategies.questions import one_of_each
-from raysim.strategies.selections.fedcls import LabelPresence
-from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles
-from raysim.strategies.shared.label_counts import LabelCounts
-from raysim.strategies.shared.signatures import Signature
+from raysim.strategies.row_statistics import means_of
+from raysim.strategies.selections.fedcls import FedCls, LabelPresence
+from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, FineCounts, quantiles_of
+from raysim.strategies.shared.label_counts import LabelCounts, label_counts
+from raysim.strategies.shared.signatures import Block, Signature
 from tests.conftest import job_of
-from tests.privacy.test_patient import of_patients
-from tests.strategies.hospital_clusters.test_clust_psi import hospital
+from tests.privacy.test_patient import of_patients, section
+from tests.strategies.contexts import At, hospital, sent, view_of
 
 # --- clipped sums
 
@@ -71,192 +71,196 @@ def test_noise_has_the_deviation_of_its_multiplier_times_the_bound(event: Event,
     assert drawn.mean() == pytest.approx(0.0, abs=5 * deviation / 200)
 
 
-# --- answers of hospitals
+# --- statistics of hospitals
+
+
+def noisy_statistics(
+    federation: Federation, program: Statistic, noise: StatisticNoise | None, **received
+) -> np.ndarray:
+    """What hospitals send of a program, with this noise."""
+    work, ids = job_of(federation, FedAvg()).work, np.arange(len(federation.hospitals))
+    steps = () if noise is None else (StatisticRelease(noise, work.seed, 0),)
+    call = ProgramCall(program, "a test's", 0, received, {}, {})
+    plan = RoundPlan(work, 0, np.zeros((0, 0)), ids, None, call, steps=steps)
+    (result, _) = HospitalGroup(ids, pools=False, device="cpu").round(plan, None)
+    return result.each[program.name]
 
 
 def test_a_count_with_noise_is_of_patients_each_counted_once(federate):
     """Forty hospitals of two patients with four rows each: rows of a patient add one together."""
     wide = of_patients(federate([8] * 40, [0] * 40), 4)
     noise = StatisticNoise("patient", 4, Mechanism(Laplace(1e-9), "seeded"))
-    group, work = HospitalGroup(np.arange(40), pools=False, device="cpu"), job_of(wide, FedAvg()).work
-    for question in (Size(), LabelCounts()):
-        answers = np.stack(group.ask(Inquiry(work, question, 0, noise=noise)))
-        assert answers.sum(axis=1) == pytest.approx(np.full(40, 2.0), abs=1e-6)
+    for program in (Size(noisy=True), LabelCounts(2, noisy=True)):
+        counts = noisy_statistics(wide, program, noise)
+        assert counts.sum(axis=(1, 2)) == pytest.approx(np.full(40, 2.0), abs=1e-6)
 
 
 def test_at_most_so_many_rows_of_a_patient_are_looked_at(federate):
     crowd = of_patients(federate([40]), 40)
-    group, work = HospitalGroup(np.arange(1), pools=False, device="cpu"), job_of(crowd, FedAvg()).work
     noise = StatisticNoise("patient", 3, Mechanism(Gaussian(1e-9), "seeded"))
-    loose = replace(LabelCounts())
-    object.__setattr__(loose, "bounds", lambda rows: (99.0, 99.0))
-    (counts,) = group.ask(Inquiry(work, loose, 0, noise=noise))
+
+    class Loose(LabelCounts):
+        @property
+        def sent(self) -> Send:
+            return row_sums(self.table, self.name, 99.0**2)
+
+    (counts,) = noisy_statistics(crowd, Loose(2, noisy=True), noise)
     assert counts.sum() == pytest.approx(3, abs=1e-6)
 
 
 def test_one_row_each_gives_the_exact_answer_but_for_the_noise(federate):
     federation = federate([9, 4, 0])
-    group, work = HospitalGroup(np.arange(3), pools=False, device="cpu"), job_of(federation, FedAvg()).work
     edges = np.array([[-0.5, 0.5], [0.0, 1.0], [-1.0, 0.0]])
-    for question in (Size(), LabelCounts(), FeatureCounts(edges)):
-        exact = np.stack(group.ask(Inquiry(work, question, 0)))
+    for program in (Size(), LabelCounts(2), FeatureCounts(3, 4)):
+        received = {"edges": edges} if isinstance(program, FeatureCounts) else {}
+        exact = noisy_statistics(federation, program, None, **received)
         for event in (Laplace(1e-12), Gaussian(1e-12)):
             noise = StatisticNoise("example", 1, Mechanism(event, "seeded"))
-            assert np.stack(group.ask(Inquiry(work, question, 0, noise=noise))) == pytest.approx(exact, abs=1e-8)
+            told = noisy_statistics(federation, replace(program, noisy=True), noise, **received)
+            assert told == pytest.approx(exact, abs=1e-8)
 
 
-# --- what answers are made of sums
+# --- what is made of sums
 
 
-def rows_of(n: int, columns: int, seed: int = 0, classes: int = 2) -> HospitalRows:
+def rows_of(n: int, columns: int, seed: int = 0, classes: int = 2) -> At:
     rng = np.random.default_rng(seed)
     observed = rng.random((n, columns)) < 0.8
     X = np.where(observed, rng.normal(size=(n, columns)), 0.0)
     y, losses = rng.integers(classes, size=n), rng.random((2, n))
-    return HospitalRows(X=X, y=y, observed=observed, classes=classes, losses=losses, rng=rng)
+    return At(X, y, observed, classes, losses, given={"edges": np.tile([-1.0, 0.0, 1.0], (columns, 1))})
 
 
-def edges_of(columns: int) -> np.ndarray:
-    return np.tile([-1.0, 0.0, 1.0], (columns, 1))
+GROUPS = nearest_centres(np.array([1, 3]), np.array([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0]]))
+BLOCKS: tuple[tuple[Block, ...], ...] = (
+    ("size", "prevalence"),
+    ("missingness",),
+    ("mean", "size"),
+    ("size", "prevalence", "missingness", "mean", "std"),
+)
 
 
-QUESTIONS: list[Any] = [
-    Size(),
-    LabelCounts(),
-    LabelPresence(),
-    MeanLoss(),
-    FeatureCounts(edges_of(4)),
-    Signature(),
-    Signature(("size", "prevalence")),
-    Signature(("missingness",)),
-    Signature(("mean", "size")),
-    GroupSizes(nearest_centres(np.array([1, 3]), np.array([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0]]))),
-]
+def counting(classes: int) -> list[Counts]:
+    return [
+        Size(noisy=True),
+        LabelCounts(classes, noisy=True),
+        LabelPresence(classes, noisy=True),
+        FeatureCounts(4, 5, noisy=True),
+        FineCounts(4),
+        GroupSizes(GROUPS, noisy=True),
+    ]
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("question", QUESTIONS, ids=repr)
-def test_sums_without_noise_give_the_answer(question, classes):
+def test_sums_without_noise_are_the_exact_counts(classes):
     rows = rows_of(50, 4, classes=classes)
-    exact = question.answer(rows)
-    summed = question.from_sums(question.added(rows).sum(axis=0), without_rows(rows))
+    for program in counting(classes):
+        if isinstance(program, (FineCounts, LabelPresence)):
+            continue
+        exact = sent(LabelCounts(classes) if isinstance(program, LabelCounts) else replace(program, noisy=False), rows)
+        assert sent(program, rows).sum(axis=0).tolist() == exact.tolist()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("blocks", BLOCKS)
+def test_sums_without_noise_give_the_signature(blocks, classes):
+    rows = rows_of(50, 4, classes=classes)
+    exact, program = sent(Signature(classes, 4), rows), Signature(classes, 4, blocks, noisy=True)
+    summed = program.from_sums(sent(program, rows).sum(axis=0))
     assert summed.shape == exact.shape
-    there = ~np.isnan(summed)  # what the blocks of a signature do not need is not asked
+    there = ~np.isnan(summed)  # what the blocks do not need is not asked
     assert summed[there] == pytest.approx(exact[there], abs=1e-7)
-    assert there.sum() >= 1 + (len(exact) - 1) * (question in (Signature(), Size()) or not hasattr(question, "blocks"))
+    assert there.sum() == classes + 4 * {0: 0, 1: 1, 2: 2, 3: 3}[program.powers]
 
 
 def test_mean_losses_by_hand():
     """A row adds its loss in units of 8, at most 1 and as much where there is none; means are of one row at least."""
     rows = replace(hospital([3]), losses=np.array([[4.0, 16.0, np.nan], [0.0, 8.0, 2.0]]))
-    assert MeanLoss().added(rows).tolist() == [[0.5, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.25, 1.0]]
-    assert MeanLoss().bounds(rows) == (3.0, pytest.approx(math.sqrt(3)))
-    for sums, means in (([0.75, 0.3, 1.5], [4.0, 1.6]), ([0.5, -1.0, 0.25], [4.0, 0.0]), ([3.0, 1.0, 2.0], [8.0, 4.0])):
-        assert MeanLoss().from_sums(np.array(sums), rows) == pytest.approx(means)
-
-
-def test_rows_are_ones_in_the_columns_of_their_numbers():
-    assert one_of_each(np.array([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
+    program = MeanLoss(2, noisy=True)
+    assert sent(program, rows).tolist() == [[0.5, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.25, 1.0]]
+    assert program.sent.bound == Bound("row", pytest.approx(math.sqrt(3)), 3.0)
+    sums = np.array([[0.75, 0.3, 1.5], [0.5, -1.0, 0.25], [3.0, 1.0, 2.0]])
+    assert means_of(sums) == pytest.approx(np.array([[4.0, 1.6], [4.0, 0.0], [8.0, 4.0]]))
 
 
 def test_values_beyond_the_outermost_fixed_bins_are_counted_in_these():
     X = np.array([[-99.0], [-5.0], [4.999], [5.0], [99.0], [0.0]])
     rows = hospital([6], X, np.array([[True]] * 5 + [[False]]))
-    told = FeatureQuantiles(10).added(rows)
+    told = sent(FineCounts(1), rows)[:, 0]
     assert told.sum(axis=1).tolist() == [1.0] * 6
     assert told.argmax(axis=1).tolist() == [0, 0, 63, 63, 63, 64]
 
 
 def test_quantiles_out_of_fixed_bins_are_near_the_exact_ones():
     rows = rows_of(4000, 3)
-    question = FeatureQuantiles(10)
-    exact = question.answer(rows)
-    summed = question.from_sums(question.added(rows).sum(axis=0), without_rows(rows))
-    assert summed[:30] == pytest.approx(exact[:30], abs=0.08)  # a bin is 0.16 wide
-    assert (summed[30:] == exact[30:]).all()
-    none = question.from_sums(np.full(3 * 65, -1.0), without_rows(rows))
-    assert np.isnan(none[:30]).all()
-    assert (none[30:] == 0).all()
+    exact = sent(FeatureQuantiles(3, 10), rows)
+    summed = quantiles_of(sent(FineCounts(3), rows).sum(axis=0), 10)
+    assert summed[:10] == pytest.approx(exact[:10], abs=0.08)  # a bin is 0.16 wide
+    assert (summed[10] == exact[10]).all()
+    none = quantiles_of(np.full((3, 65), -1.0), 10)
+    assert np.isnan(none[:10]).all()
+    assert (none[10] == 0).all()
 
 
-@pytest.mark.parametrize("question", [*QUESTIONS, FeatureQuantiles(5)], ids=repr)
-def test_answers_out_of_noise_alone_are_answers(question):
-    rows = rows_of(0, 4)
+def test_what_is_made_of_noise_alone_is_a_statistic():
     for seed in range(20):
-        noise = 50 * np.random.default_rng(seed).normal(size=question.added(rows).shape[1])
-        answer = question.from_sums(noise, without_rows(rows))
-        assert answer.shape == question.answer(rows).shape
-        assert not np.isinf(answer).any()
-        if isinstance(question, Signature):
+        noise = 50 * np.random.default_rng(seed).normal(size=(4, 65))
+        quantiles = quantiles_of(noise, 5)
+        assert quantiles.shape == (6, 4)
+        assert not np.isinf(quantiles).any()
+        for blocks in BLOCKS:
+            program = Signature(2, 4, blocks, noisy=True)
+            answer = program.from_sums(noise.ravel()[: program.sent.shape[0]])
+            assert answer.shape == (2 + 12,)
+            assert not np.isinf(answer).any()
             assert (answer[1] >= 0) & (answer[1] <= 1)
             assert answer[0] >= 0
+        assert ((means_of(noise) >= 0) & (means_of(noise) <= 8)).all()
 
 
 @given(
     n=st.integers(1, 12),
-    columns=st.integers(1, 5),
     classes=st.integers(2, 4),
     scale=st.sampled_from([0.1, 1.0, 30.0, 1e6]),
     seed=st.integers(0, 2**16),
 )
-def test_a_row_adds_no_more_than_its_question_says(n, columns, classes, scale, seed):
-    rows = rows_of(n, columns, seed, classes)
+def test_a_row_adds_no_more_than_its_program_declares(n, classes, scale, seed):
+    rows = rows_of(n, 4, seed, classes)
     rows = replace(rows, X=rows.X * scale, losses=rows.losses * scale)
-    for question in (*QUESTIONS, FeatureQuantiles(5), FeatureCounts(edges_of(columns))):
-        if isinstance(question, FeatureCounts) and len(question.edges) != columns:
-            continue
-        if isinstance(question, GroupSizes) and columns < 4:  # its centres are of the columns 1 and 3
-            continue
-        added = question.added(rows)
-        absolute, euclidean = question.bounds(without_rows(rows))
-        assert np.abs(added).sum(axis=1).max() <= absolute * (1 + 1e-12)
-        assert np.linalg.norm(added, axis=1).max() <= euclidean * (1 + 1e-12)
+    signatures = [Signature(classes, 4, blocks, noisy=True) for blocks in BLOCKS]
+    for program in (*counting(classes), *signatures, MeanLoss(2, noisy=True)):
+        added, bound = sent(program, rows), program.sent.bound
+        assert added.shape == (n, *program.sent.shape)
+        flat = added.reshape(n, -1)
+        assert np.abs(flat).sum(axis=1).max() <= bound.l1 * (1 + 1e-12)
+        assert np.linalg.norm(flat, axis=1).max() <= bound.l2 * (1 + 1e-12)
 
 
 def test_a_real_label_has_no_signature_with_noise():
-    rows = replace(rows_of(5, 2), classes=0)
-    with pytest.raises(ConfigError, match=r"privacy.statistics.signature: .*a number"):
-        noisy_answer(
-            Signature(),
-            rows,
-            drawn(np.arange(5), np.arange(5), 1),
-            StatisticNoise("example", 1, Mechanism(Laplace(1.0), "seeded")),
-            0,
-            0,
-            0,
-        )
+    with pytest.raises(ConfigError, match=r"privacy.statistics.signature: .*no sum over rows"):
+        statistic_noise(section(statistics={"signature": {"epsilon": 1.0}}), Signature(0, 2, noisy=True))
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        (Size(), (1.0, 1.0)),
-        (LabelCounts(), (1.0, 1.0)),
-        (LabelPresence(), (1.0, 1.0)),
-        (GroupSizes(nearest_centres(np.array([1]), np.zeros((1, 1)))), (1.0, 1.0)),
-    ],
-    ids=repr,
-)
-def test_a_row_that_is_counted_once_is_bounded_by_one(question, expected):
-    assert question.bounds(without_rows(rows_of(5, 4))) == expected
+def test_a_row_that_is_counted_once_is_bounded_by_one():
+    for program in (Size(True), LabelCounts(3, True), LabelPresence(3, True), GroupSizes(GROUPS, True)):
+        assert program.sent.bound == Bound("row", 1.0, 1.0)
 
 
-def test_a_hospital_without_rows_has_the_widths_of_one_with_rows():
-    rows = replace(rows_of(5, 4, classes=3), losses=np.ones((2, 5)), outputs=[np.ones(5), np.ones((5, 3))])
-    nobody = without_rows(rows)
-    assert (nobody.X.shape, nobody.y.shape, nobody.observed.shape) == ((0, 4), (0,), (0, 4))
-    assert (nobody.losses.shape, [output.shape for output in nobody.outputs]) == ((2, 0), [(0,), (0, 3)])
-    assert nobody.classes == 3
-
-
-def test_a_class_is_there_where_its_noisy_count_is_half_or_more():
-    nobody = without_rows(rows_of(5, 4))
-    assert LabelPresence().from_sums(np.array([0.49, 0.5, -3.0, 7.0]), nobody).tolist() == [0, 1, 0, 1]
-    assert LabelCounts().from_sums(np.array([0.49, -0.5]), nobody).tolist() == [0.49, 0]
+def test_statistics_from_noisy_sums_are_of_what_can_be():
+    """A class is there where its noisy count is half or more, and counts are not negative."""
+    view = view_of([hospital([1, 1, 1, 1])])
+    counts = np.array([[[0.49, 0.5, -3.0, 7.0]]])
+    drawn = replace(
+        view,
+        call=lambda call: Answers({}, {call.program.name: counts}, call.ids, np.array([1])),
+        noisy=lambda kind: True,
+    )
+    assert label_counts(drawn, None).tolist() == [[0.49, 0.5, 0.0, 7.0]]
+    assert FedCls().setup(drawn)["clusters"].tolist() == [0]
 
 
 def test_counts_with_a_noise_of_their_own_are_those_and_the_draw():
-    rows = replace(rows_of(50, 2, classes=3), rng=np.random.default_rng(4))
+    rows = replace(rows_of(50, 2, classes=3), stream=np.random.default_rng(4))
     drawn_noise = np.random.default_rng(4).laplace(scale=1 / 0.2, size=3)
     counts = np.bincount(rows.y, minlength=3)
-    assert LabelCounts(0.2).answer(rows).tolist() == np.maximum(counts + drawn_noise, 0.0).tolist()
+    assert sent(LabelCounts(3, privacy_epsilon=0.2), rows).tolist() == [(counts + drawn_noise).tolist()]

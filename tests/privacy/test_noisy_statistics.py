@@ -16,7 +16,6 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.privacy.noisy_statistics import first_noise
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.privacy import accountant, quick
@@ -24,10 +23,11 @@ from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Mechanism
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
+from raysim.strategies.base import Send, Statistic, statistics_of
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.shared.label_counts import LabelCounts, LabelSums
+from raysim.strategies.shared.label_counts import label_counts
 from tests.conftest import MakeFederation, job_of, run
 from tests.privacy.divergences import by_divergences
 from tests.privacy.test_patient import of_patients, private, section
@@ -54,7 +54,7 @@ def test_each_time_that_a_kind_is_told_in_a_round_it_gets_noise_of_its_own(feder
 
     class Twice(FedAvg):
         def setup(self, view):
-            asked.extend(np.stack(view.ask(LabelCounts())) for _ in range(2))
+            asked.extend(label_counts(view, None) for _ in range(2))
             return super().setup(view)
 
     told_twice = noisy(federation, Twice(), statistics={"label_counts": {"epsilon": 0.5}}, noise_multiplier=9.0)
@@ -192,11 +192,6 @@ def test_shares_of_normal_noise_hold_it_all():
     assert shares.event == Gaussian(6.0 / 3**0.5)
     assert Mechanism(Gaussian(6.0), "seeded").in_shares(2).event == Gaussian(6.0)
     assert Mechanism(Laplace(6.0), "seeded").in_shares(7).event == Laplace(6.0)
-    guaranteed = section(statistics={"label_counts": {"noise_multiplier": 6.0}})
-    told_alone, summed = (first_noise(guaranteed, 7, question) for question in (LabelCounts(), LabelSums()))
-    assert told_alone is not None
-    assert summed is not None
-    assert (told_alone.mechanism.event, summed.mechanism.event) == (Gaussian(6.0), shares.event)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])
@@ -276,15 +271,16 @@ def test_normal_noise_that_leaves_nothing_for_training_is_refused(federation):
 
 
 def test_answers_that_are_no_sums_are_refused(federation):
-    class Largest:
-        kind = "largest"
+    class Largest(Statistic):
+        name = "largest"
+        sent = Send((3,), "largest", how="each")
 
-        def answer(self, rows):
-            return rows.X.max(axis=0)
+        def value(self, at):
+            return at.rows.X.max(axis=0)
 
     class Curious(FedAvg):
         def setup(self, view):
-            view.ask(Largest())
+            statistics_of(view, Largest())
             return super().setup(view)
 
     with pytest.raises(ConfigError, match=r"privacy.statistics.largest: .*no sum over rows"):

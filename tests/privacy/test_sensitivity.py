@@ -84,6 +84,8 @@ class History:
             return values[0] if self.seen is None else self.seen.told[key][0]
 
         def spied(plan: Any, kept: Any) -> Any:
+            if not len(plan.models):  # a call at once; see answers
+                return play(plan, kept)
             self.kept.append(kept)
             if self.seen is not None and sent_is_kept(plan):
                 kept = self.seen.kept[len(self.kept) - 1]
@@ -100,9 +102,9 @@ class History:
 
         ask = RemoteHospitals.answers
 
-        def answers(hospitals: Any, question: Any, *rest: Any) -> Any:
-            answered = ask(hospitals, question, *rest)
-            if noise_on(job.privacy, question.kind) is None:
+        def answers(hospitals: Any, call: Any, *rest: Any) -> Any:
+            answered = ask(hospitals, call, *rest)
+            if noise_on(job.privacy, call.program.name) is None:
                 self.exact.append(answered)
                 return answered if self.seen is None else self.seen.exact[len(self.exact) - 1]
             return answered

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
+from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.choice import choose
@@ -28,7 +29,7 @@ from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibrat
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import Harm
 from raysim.statistics.differences.paired import Limits, Paired
-from raysim.statistics.intervals import hanley_mcneil, score_interval
+from raysim.statistics.intervals import score_interval
 from raysim.statistics.patient_groups.within import PairGap, WithinGap
 from raysim.statistics.several import Bound
 

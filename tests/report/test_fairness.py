@@ -12,7 +12,7 @@ from raysim.report.judgement import fairness
 from raysim.statistics.patient_groups.composition import Composition
 from raysim.statistics.patient_groups.risks import GroupRisk
 from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
-from raysim.storage.fairness_tables import fairness_table, risks_table
+from raysim.storage.detail_tables import fairness_table, risks_table
 
 MINUS = "\N{MINUS SIGN}"
 

@@ -66,7 +66,7 @@ def test_signatures_are_those_that_left_the_hospitals_and_shown_only_where_they_
     ran: Result, federate: MakeFederation, tmp_path: Path
 ) -> None:
     kinds = {kind for _, kind, *_ in ran.outcome.ledger.entries}
-    assert Signature.kind in kinds
+    assert Signature.name in kinds
     other: Outcome = play(ran.federation, FedAvg(), rounds=1)
     other.cluster = np.array([1, 1, 2, 2])
     untold = Result("fedavg", False, 0, ran.federation, other, tmp_path)

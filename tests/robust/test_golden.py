@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raysim.robust import breakdown, centres, coordinates, preaggregation, selecting
+from raysim.robust import aggregation, breakdown, centres, selecting
 from raysim.robust.aggregation import Aggregation
 from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import squared_distances, uniform
@@ -16,9 +16,9 @@ def close(got, want):
 
 
 def test_median_and_trimmed_mean():
-    close(coordinates.median(ROWS).update, [1, 2])
-    close(coordinates.trimmed_mean(ROWS, 1).update, [1, 2.04])
-    close(coordinates.trimmed_mean(ROWS, 2).update, [1, 2.0333333333333333])
+    close(centres.median(ROWS).update, [1, 2])
+    close(centres.trimmed_mean(ROWS, 1).update, [1, 2.04])
+    close(centres.trimmed_mean(ROWS, 2).update, [1, 2.0333333333333333])
 
 
 def test_distances_of_nearly_equal_updates_far_from_the_origin_are_exact():
@@ -42,9 +42,9 @@ def test_krum_and_what_is_made_of_it():
 def test_a_weighted_median_does_not_depend_on_the_unit_of_weights():
     """The first two values weigh as much as the third: the middle lies between the second and the third."""
     values, weights = np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 2.0, 3.0])
-    assert coordinates.median(values, weights).update.tolist() == [3.0]
-    assert coordinates.median(values, weights + np.array([0, 0.01, 0])).update.tolist() == [2.0]
-    assert coordinates.median(values, 1e-9 * (weights + np.array([0, 0.01, 0]))).update.tolist() == [2.0]
+    assert centres.median(values, weights).update.tolist() == [3.0]
+    assert centres.median(values, weights + np.array([0, 0.01, 0])).update.tolist() == [2.0]
+    assert centres.median(values, 1e-9 * (weights + np.array([0, 0.01, 0]))).update.tolist() == [2.0]
 
 
 def test_a_geometric_median_without_passes_is_the_weighted_mean():
@@ -104,12 +104,12 @@ def test_fltrust_where_nobody_is_trusted_changes_nothing():
 
 
 def test_mixing_with_neighbours_and_buckets():
-    mixed = preaggregation.mixed(preaggregation.nearest_neighbours(ROWS, 1), ROWS)
+    mixed = aggregation.mixed(aggregation.nearest_neighbours(ROWS, 1), ROWS)
     close(mixed, [[1.05, 2]] * 6 + [[0.0166666666666667, 3.2]])
     for rule in ("median", "trimmed_mean"):
         close(Aggregation(rule, assumed=1 / 7, before="nnm").aggregate(ROWS).update, [1.05, 2])
-    means = preaggregation.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
-    close(coordinates.median(preaggregation.mixed(means, ROWS)).update, [0.925, 2.075])
+    means = aggregation.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
+    close(centres.median(aggregation.mixed(means, ROWS)).update, [0.925, 2.075])
     bucketed = Aggregation("median", assumed=1 / 7, before="bucketing")
     shuffled = bucketed.aggregate(ROWS, order=np.array([3, 0, 6, 1, 5, 2, 4]))
     assert (shuffled.update != bucketed.aggregate(ROWS).update).any()
@@ -117,7 +117,7 @@ def test_mixing_with_neighbours_and_buckets():
 
 def test_of_two_updates_one_of_which_is_wrong_each_has_no_neighbour_but_itself():
     for f in (1, 2):
-        assert preaggregation.nearest_neighbours(ROWS[:2], f).tolist() == [[1, 0], [0, 1]]
+        assert aggregation.nearest_neighbours(ROWS[:2], f).tolist() == [[1, 0], [0, 1]]
 
 
 def test_three_updates_are_enough_for_bulyan_to_choose():
@@ -154,7 +154,7 @@ def test_only_rules_that_choose_reject():
 
 def test_values_that_are_trimmed_take_no_digit_of_the_others():
     for values in ([-1e30, 1.0, 1.0, 1.0, 1e30], [1.0, 1e30, 1.0, -1e30, 1.0]):
-        assert coordinates.trimmed_mean(np.array(values)[:, None], 1, np.ones(5)).update.tolist() == [1.0]
+        assert centres.trimmed_mean(np.array(values)[:, None], 1, np.ones(5)).update.tolist() == [1.0]
 
 
 def test_one_update_at_least_is_kept_and_no_more_than_there_are():
@@ -167,11 +167,11 @@ def test_one_update_at_least_is_kept_and_no_more_than_there_are():
 
 def test_weights_are_mass():
     values = np.array([[0.0], [1.0], [10.0]])
-    assert coordinates.median(values, np.array([1.0, 1.0, 3.0])).update == 10
-    assert coordinates.median(values, np.array([1.0, 1.0, 2.0])).update == 5.5
+    assert centres.median(values, np.array([1.0, 1.0, 3.0])).update == 10
+    assert centres.median(values, np.array([1.0, 1.0, 2.0])).update == 5.5
     # A third of a mass of 3 is cut at either end: a half of the first and of the second hospital's stays.
     two = np.array([[0.0], [3.0], [10.0]])
-    assert coordinates.trimmed_mean(two, 1, np.array([1.5, 0.75, 0.75])).update == pytest.approx(1.5)
+    assert centres.trimmed_mean(two, 1, np.array([1.5, 0.75, 0.75])).update == pytest.approx(1.5)
 
 
 def test_what_each_rule_bears():
@@ -205,9 +205,9 @@ def test_how_many_hospitals_each_rule_needs_for_how_many_wrong_ones():
 
 def test_a_share_is_the_count_that_is_meant():
     assert [Aggregation("median", assumed=share).count(10) for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
-    assert preaggregation.bucket_size(7, 1) == 3
-    assert preaggregation.bucket_size(7, 0) == 1
-    assert [preaggregation.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
+    assert aggregation.bucket_size(7, 1) == 3
+    assert aggregation.bucket_size(7, 0) == 1
+    assert [aggregation.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
 
 
 def test_how_is_as_documented_unless_it_is_said():
@@ -218,7 +218,7 @@ def test_how_is_as_documented_unless_it_is_said():
 
 def test_too_few_updates_for_a_formula():
     with pytest.raises(ValueError, match="leave none of 2"):
-        coordinates.trimmed_mean(ROWS[:2], 1)
+        centres.trimmed_mean(ROWS[:2], 1)
     with pytest.raises(ValueError, match="fewer than the 7"):
         selecting.bulyan(ROWS[:6], 1)
     # In a small cluster a rule does what it can.
@@ -233,7 +233,7 @@ def test_too_few_updates_for_a_formula():
     [("bulyan", lambda f: 4 * f + 3), ("trimmed_mean", lambda f: 2 * f + 1), ("krum", lambda f: f + 1)],
 )
 def test_in_a_small_cluster_as_many_are_assumed_wrong_as_the_formula_bears(name, least):
-    rules = {"bulyan": selecting.bulyan, "trimmed_mean": coordinates.trimmed_mean, "krum": selecting.krum}
+    rules = {"bulyan": selecting.bulyan, "trimmed_mean": centres.trimmed_mean, "krum": selecting.krum}
     rows = np.random.default_rng(0).normal(size=(15, 3))
     for m in range(1, 16):
         for share in (0.2, 0.5):

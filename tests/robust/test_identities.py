@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raysim.robust import centres, coordinates, selecting
+from raysim.robust import centres, selecting
 from raysim.robust.aggregation import Aggregation
 from raysim.robust.breakdown import NEEDS
 from raysim.robust.rule import middle
@@ -25,7 +25,7 @@ def updates(draw, least=1):
 def test_without_wrong_ones_it_is_the_mean(rows):
     mean = rows.mean(axis=0)
     same = [
-        coordinates.trimmed_mean(rows, 0),
+        centres.trimmed_mean(rows, 0),
         selecting.multi_krum(rows, 0),
         centres.norm_bound(rows, np.inf),
         centres.centred_clipping(rows, np.zeros(rows.shape[1]), np.inf),
@@ -110,7 +110,7 @@ def test_a_weight_of_two_is_that_of_two_hospitals(rows):
     weights = np.ones(len(rows))
     weights[0] = 2.0
     doubled = np.concatenate([rows[:1], rows])
-    for rule in (coordinates.median, centres.geometric_median):
+    for rule in (centres.median, centres.geometric_median):
         np.testing.assert_allclose(rule(rows, weights).update, rule(doubled).update, rtol=0, atol=1e-7)
 
 

@@ -27,7 +27,13 @@ from raysim.statistics.clinical.curves import (
 )
 from raysim.statistics.clinical.equity import _binomial, _groups, clinical_equity
 from raysim.statistics.clinical.operating_points import operating_points
-from raysim.statistics.clinical.thresholds import Counts, net_benefit, net_benefits, threshold_at_sensitivity
+from raysim.statistics.clinical.thresholds import (
+    Counts,
+    gained,
+    net_benefit,
+    net_benefits,
+    threshold_at_sensitivity,
+)
 from raysim.statistics.intervals import clopper_pearson, wilson
 
 Y = np.array([1] * 5 + [0] * 7)
@@ -495,3 +501,22 @@ def test_groups_are_of_hospitals_with_rows_whose_predictions_are_all_numbers():
     assert (first.rows.tolist(), first.events.tolist()) == ([1, 1], [0, 1])
     assert first.logit == pytest.approx([-1.0, 0.5], abs=0.01)
     assert (last.rows.tolist(), last.events.tolist()) == ([1], [0])
+
+
+@pytest.mark.parametrize("at", [0.05, 0.2, 0.6])
+def test_the_gain_in_net_benefit_is_that_of_rows(at: float) -> None:
+    """A row's benefit less that of the default, which is to act on everyone or on nobody."""
+    rng = np.random.default_rng(0)
+    defaults, counts, expected = set(), [], []
+    for share in (0.02, 0.1, 0.4, 0.7):
+        y = rng.random(60) < share
+        called = rng.random(60) < np.where(y, 0.7, 0.3)
+        benefit = np.where(y, 1.0, -at / (1 - at))
+        everyone = benefit.mean() > 0
+        defaults.add(bool(everyone))
+        each = benefit * called - benefit * everyone
+        counts.append([(called & y).sum(), (called & ~y).sum(), y.sum(), len(y)])
+        expected.append((each.mean(), each.var(ddof=1) / len(each)))
+    assert defaults == {True, False}
+    np.testing.assert_allclose(np.transpose(gained(*np.array(counts).T, at)), expected, atol=1e-12)
+    assert np.isnan(gained(*np.array([[0], [0], [1], [1]]), at)).all()

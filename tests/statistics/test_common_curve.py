@@ -7,9 +7,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, pair_sums
 from raysim.statistics.discrimination.common_curve import _mean, binormal_components, binormal_event_sd, common_curve
-from raysim.statistics.intervals import hanley_mcneil
 from tests.statistics.federations import scored, sums
 
 EVENTS = [4, 1, 7, 2, 12, 3, 5, 30]

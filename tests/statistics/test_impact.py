@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
+from raysim.core.levels import Z
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, events_p
 from raysim.statistics.clinical.calibration import calibration, raw
 from raysim.statistics.discrimination.auroc import pair_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import observed_over_expected
-from raysim.statistics.levels import Z
-from raysim.statistics.meta_analysis.further_hospital import BEYOND, pooled
+from raysim.statistics.meta_analysis.between_hospitals import BEYOND, pooled
 from raysim.statistics.several import bound, holm
 
 RATIOS = {

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import binom
 
+from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.intervals import (
     auroc_interval,
     clopper_pearson,
     few_rows_interval,
-    hanley_mcneil,
     logit_interval,
     newcombe,
     observed_over_expected,

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.special import expit, ndtri
 
+from raysim.core.levels import Z
 from raysim.metrics.equity import equity
 from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
@@ -24,7 +25,6 @@ from raysim.statistics.chance.noise_floor import (
 from raysim.statistics.chance.ranks import Ranks
 from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, federations, shares
 from raysim.statistics.discrimination.common_curve import common_curve
-from raysim.statistics.levels import Z
 from tests.statistics.federations import sums
 
 EVENTS = np.array([1, 2, 6, 30, 5, 9, 3, 12, 40, 7, 15, 8])

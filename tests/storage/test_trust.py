@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from raysim.core import importing
 from raysim.core.errors import ConfigError
-from raysim.process import importing
 from tests.storage.test_resume import SMALL, go_on, start, stopped
 
 MINE = '''

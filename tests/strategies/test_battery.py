@@ -90,23 +90,11 @@ def played_of(outcome: Outcome, strategy: Strategy) -> int:
     return outcome.played
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_placement_changes_nothing(strategy, federate: MakeFederation, precision):
+@pytest.mark.parametrize(("precision", "actors"), [("float32", 7), ("float64", 2)])
+def test_placement_changes_nothing(strategy, federate: MakeFederation, precision, actors):
     federation = federate(UNEVEN, features=4)
     settings = {"selection": Uniform(0.6, 2), "epochs": 2, "precision": precision}
-    alone = play(federation, strategy, actors=1, **settings)
-    for actors in (2, 7):
-        same(alone, play(federation, strategy, actors=actors, **settings))
-
-
-def test_its_training_loss_is_taken_in_every_round_and_before(strategy, federate: MakeFederation):
-    outcome = play(federate(UNEVEN, features=4), strategy, rounds=3)
-    if not any(row.round for row in outcome.rounds):
-        return  # it has no rounds
-    curve = outcome.loss_curve
-    assert sorted(curve) == list(range(played_of(outcome, strategy) + 1))
-    assert np.isfinite(list(curve.values())).all()
-    assert (outcome.convergence is None) == outcome.ended
+    same(*(play(federation, strategy, actors=each, **settings) for each in (1, actors)))
 
 
 def test_the_seed_decides_everything_and_matters(strategy, federate: MakeFederation):
@@ -161,8 +149,16 @@ def test_a_hospital_of_one_class_and_one_of_one_row_train_like_any_other(
     assert all(np.isfinite(theta).all() for theta in outcome.kept.values())
 
 
-def test_it_serves_models_that_exist(strategy, federate: MakeFederation):
-    outcome = play(federate(UNEVEN), strategy, rounds=1)
+def test_rounds_are_counted_with_their_losses_and_traffic_and_models_that_exist_are_served(
+    strategy, federate: MakeFederation
+):
+    outcome = play(federate(UNEVEN, features=4), strategy, rounds=3, selection=Uniform(0.5, 2))
+    played = played_of(outcome, strategy)
+    assert [row.round for row in outcome.rounds] == list(range(1, played + 1))
+    if played:
+        assert sorted(outcome.loss_curve) == list(range(played + 1)), "the loss is taken in every round and before"
+        assert np.isfinite(list(outcome.loss_curve.values())).all()
+        assert (outcome.convergence is None) == outcome.ended
     assert outcome.serve
     for model, rows in outcome.serve.items():
         assert len(rows) == len(UNEVEN), model
@@ -170,12 +166,6 @@ def test_it_serves_models_that_exist(strategy, federate: MakeFederation):
         if rows.ndim == 2:
             assert outcome.clusters_of_patients is not None
             assert rows.shape == outcome.clusters_of_patients.shape, "a model for each group of patients"
-
-
-def test_rounds_are_counted_with_their_traffic(strategy, federate: MakeFederation):
-    federation = federate(UNEVEN)
-    outcome = play(federation, strategy, rounds=3, selection=Uniform(0.5, 2))
-    assert [row.round for row in outcome.rounds] == list(range(1, played_of(outcome, strategy) + 1))
     size = outcome.layout.size - (0 if outcome.private is None else int(outcome.private.sum()))
     for row in outcome.rounds:
         sent = [(kind, b) for t, kind, _, b in outcome.ledger.entries if t == row.round and kind not in TOLD]

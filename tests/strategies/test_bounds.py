@@ -16,7 +16,7 @@ from raysim.strategies.shared.label_counts import check_classes, check_epsilon
 from raysim.strategies.shared.personalization import Personalization
 from raysim.strategies.shared.proximal import global_proximal
 from raysim.strategies.shared.weights import group_weights, hospital_weights
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 
 class Bounds(NamedTuple):

@@ -32,7 +32,7 @@ from raysim.strategies.checks.problem import check_personal
 from raysim.strategies.checks.values import check_rows, shown
 from raysim.strategies.one_model.scaffold import CorrectedTraining
 from tests.engine.probing import Beside
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, START, VIEW, problem
 
 
@@ -161,7 +161,12 @@ class Picks(Selection):
 def view(selection: Selection, **parts: Any) -> Any:
     rng = np.random.default_rng(0)
     plain = SimpleNamespace(
-        available=None, sizes=VIEW.sizes, selection=selection, memory=None, rng=lambda *key: rng, ask=None
+        available=None,
+        sizes=VIEW.sizes,
+        selection=selection,
+        memory=None,
+        rng=lambda *key: rng,
+        noisy=lambda kind: False,
     )
     return SimpleNamespace(**vars(plain) | parts)
 
@@ -195,10 +200,10 @@ def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
             draws.append(draw)
             return draw.candidates
 
-    def ask(question: Any, *, models: Any, ids: Any) -> list[Any]:
-        return [10 * models[0, :1] + i for i in ids]
+    def call(call: Any) -> Any:
+        return SimpleNamespace(each={"loss": 10 * call.received["models"][0, :1] + call.ids[:, None]})
 
-    listening = view(Listens(), ask=ask)
+    listening = view(Listens(), call=call)
     assert choose(listening, state, IDS, "sample", 1, start=start).tolist() == [0, 2, 3]
     choose(listening, state, IDS, "sample", 1)
     assert [draw.losses(IDS).tolist() for draw in draws] == [[0, 72, 3], [0, 2, 3]]
@@ -264,14 +269,16 @@ def test_all_that_an_author_needs_is_in_the_package():
         "Proximal",
         "RowGroups",
     }
-    needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}
+    needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Division"}
     needed |= {"Program", "Send", "Keep", "Bound", "Call", "Reply", "Context", "Answers"}
     assert needed | {"OWN", "MIXTURE", "LAST", "POOLED"} <= set(raysim.__all__)
 
 
 def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so():
     left_out = {field.name: field.default for field in fields(base.FederationView) if field.default is not MISSING}
+    assert not left_out.pop("noisy")("size")
     assert left_out == {
+        "columns": 0,
         "measured": frozenset(),
         "available": None,
         "staleness": None,
@@ -291,11 +298,10 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
     }
 
 
-def test_a_label_has_two_classes_and_rows_are_of_the_first_hospital_unless_they_say_so():
+def test_a_label_has_two_classes_and_no_patients_are_known_unless_they_say_so():
     assert base.Training({}, "sgd").classes == 2
-    rows = hospital([1, 1])
-    plain = base.HospitalRows(rows.X, rows.y, rows.observed, rows.classes, rows.losses, rows.rng)
-    assert (plain.hospital, plain.outputs, plain.patients()) == (0, (), {})
+    rows = hospital([1, 1]).rows
+    assert (rows.weights, rows.patients()) == (None, {})
 
 
 def test_a_federation_is_there_and_hides_nothing_unless_it_says_so():

@@ -18,7 +18,7 @@ from raysim.strategies.coalitions.solver.cliques import PATTERNS
 from raysim.strategies.coalitions.solver.solve import find_coalitions
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}
@@ -143,7 +143,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "coalitions.solver.programs": {"VIOLATED": 1e-6, "PROVE": {"mip_rel_gap": 0.0}, "RISEN": 1e-6, "CUTS": 200},
     "coalitions.solver.search": {"STARTS": 50, "KICKS": 400, "LEAST": 1e-10},
     "coalitions.solver.solve": {"ENUMERATED": 20, "PROGRAMMED": 40, "TOLERANCE": 1e-6},
-    "fairness.patient_groups": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},
+    "fairness.fairfed": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},
     "patient_clusters.cluster_models": {"FEWEST": 3, "MOST": 8},
     "patient_clusters.gaussian_mixtures": {
         "REGULARISATION": 1e-6,

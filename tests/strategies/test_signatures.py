@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim.strategies.base import OWN, HospitalRows
+from raysim.strategies.base import OWN
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.shared.clustering import members
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix, standardise
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import At, hospital, sent, view_of
 
 ROOT = np.sqrt(1.5)
 """What three numbers at equal distances are standardised to: -ROOT, 0, ROOT."""
@@ -21,7 +21,7 @@ LOW, HIGH = 1 / np.sqrt(2), np.sqrt(2)
 """What two equal numbers and a third are standardised to: LOW twice, and HIGH on the other side."""
 
 
-def three() -> list[HospitalRows]:
+def three() -> list[At]:
     """Hospitals of 1, 2 and 4 rows with 1, 1 and 0 of the second class, and columns ``a`` and ``b``.
 
     The first never recorded ``b``. What was not recorded is 99, and after the two columns stands a flag.
@@ -39,8 +39,8 @@ def three() -> list[HospitalRows]:
     return rows
 
 
-def answers() -> list[np.ndarray]:
-    return [Signature().answer(rows) for rows in three()]
+def answers() -> np.ndarray:
+    return np.stack([sent(Signature(2, 2), rows) for rows in three()])
 
 
 def test_signatures_by_hand():
@@ -52,7 +52,7 @@ def test_signatures_by_hand():
 
 
 def test_prevalence_is_of_every_class_but_the_first():
-    assert Signature().answer(hospital([1, 2, 5]))[:3] == pytest.approx([np.log(8), 2 / 8, 5 / 8])
+    assert sent(Signature(3, 1), hospital([1, 2, 5]))[:3] == pytest.approx([np.log(8), 2 / 8, 5 / 8])
 
 
 EXPECTED = {
@@ -86,7 +86,7 @@ def test_scaled_blocks_weigh_the_same():
     expected = np.hstack([np.array(EXPECTED[block]) / np.sqrt(length) for block, length in lengths.items()])
     assert signature_matrix(answers(), 2, block_scale=True) == pytest.approx(expected, abs=1e-12)
     shares = np.array([[0.0, 0.5], [0.2, 0.1], [0.4, 0.3]])
-    scaled = [np.concatenate([answer[:1], share, answer[2:]]) for answer, share in zip(answers(), shares, strict=True)]
+    scaled = np.hstack([answers()[:, :1], shares, answers()[:, 2:]])
     classes = np.array([[-ROOT, ROOT], [0, -ROOT], [ROOT, 0]])
     assert signature_matrix(scaled, 3, ["prevalence"]) == pytest.approx(classes, abs=1e-12)
     assert signature_matrix(scaled, 3, ["prevalence"], block_scale=True) == pytest.approx(classes / HIGH, abs=1e-12)
@@ -94,7 +94,7 @@ def test_scaled_blocks_weigh_the_same():
 
 
 def test_what_nobody_recorded_tells_no_hospitals_apart():
-    without_features = [np.array([np.log(n), 0.5, 1, np.nan, np.nan]) for n in (2, 3)]
+    without_features = np.array([[np.log(n), 0.5, 1, np.nan, np.nan] for n in (2, 3)])
     assert signature_matrix(without_features, 2) == pytest.approx(np.array([[-1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]))
 
 
@@ -165,22 +165,20 @@ def test_blocks_of_three_classes_are_cut_where_they_begin() -> None:
 
 def test_a_real_label_has_a_mean_and_a_deviation_in_place_of_prevalence():
     rows = replace(hospital([2, 2]), y=np.array([1.0, 3.0, 3.0, 5.0]), classes=0)
-    answer = Signature().answer(rows)
+    answer = sent(Signature(0, 1), rows)
     assert answer == pytest.approx([np.log(4), 3, np.sqrt(2), 0, 0, 0])
     nobody = replace(hospital([0, 0]), y=np.zeros(0), classes=0)
-    assert np.isnan(Signature().answer(nobody)).tolist() == [True] * 6
+    assert np.isnan(sent(Signature(0, 1), nobody)).tolist() == [True] * 6
 
 
 def test_a_mean_needs_counts_and_sums_and_a_deviation_squares():
     for block, powers in (("missingness", 1), ("mean", 2), ("std", 3), ("size", 0)):
-        assert Signature((block,))._powers == powers
+        assert Signature(2, 1, (block,)).powers == powers
 
 
 def test_values_that_are_not_finite_are_no_values_that_were_never_observed():
     X = np.array([[0.5, 1.0], [np.nan, 2.0]])
-    rows = HospitalRows(
-        X, np.array([0, 1]), np.array([[True, True], [False, True]]), 2, np.empty((0, 2)), np.random.default_rng(0)
-    )
-    assert np.isfinite(Signature().answer(rows)).all()
+    rows = At(X, np.array([0, 1]), np.array([[True, True], [False, True]]))
+    assert np.isfinite(sent(Signature(2, 2), rows)).all()
     with pytest.raises(ValueError, match="its rows hold values that are not finite"):
-        Signature().answer(replace(rows, observed=np.ones((2, 2), dtype=bool)))
+        sent(Signature(2, 2), replace(rows, observed=np.ones((2, 2), dtype=bool)))

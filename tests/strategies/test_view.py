@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raysim.strategies.base import Draw, FederationView, Ids, Invalid, Selection, State, choose
+from raysim.strategies.base import Answers, Draw, FederationView, Ids, Invalid, Selection, State, choose
 
 
 class Recording(Selection):
@@ -40,7 +40,7 @@ def view(sizes: list[int]) -> FederationView:
         selection=Recording(),
         memory=None,
         rng=lambda purpose, *key: np.random.default_rng(0),
-        ask=lambda question, **how: [],
+        call=lambda call: Answers({}, {}, call.ids, np.array([0])),
     )
 
 

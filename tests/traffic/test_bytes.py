@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +12,10 @@ from raysim.strategies.base import (
     MIXTURE,
     OWN,
     POOLED,
+    Call,
     LocalProblem,
     LocalTraining,
+    MeanLoss,
     Objective,
     Proximal,
     RowGroups,
@@ -26,7 +26,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import Bytes, Ledger, downlink, named_rows, record_training
 from tests.engine.probing import Beside
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 IDS = np.array([1, 4, 7])
 PLAIN = LocalProblem(start=np.array([0, 2, 0]), upload=Upload(np.ones(3)))
@@ -140,13 +140,13 @@ def test_who_tells_validation_losses_receives_each_model_once_and_a_mixture_s_mo
 
 
 def test_who_was_asked_about_a_model_is_not_sent_it_again():
-    """Two scalars travel with the question, five are a model; rows 0 and 2 of the models are shown."""
+    """Two scalars travel with the program, five are a model; rows 0 and 2 of the models are shown."""
     view, state = view_of([hospital([1, 1])] * 3), State(np.arange(15.0).reshape(3, 5))
     exchange = Traffic(Ledger(), Mixing(), view, 5, losses=False)
     exchange.begin(1)
-    question: Any = SimpleNamespace(kind="loss", scalars=2)
-    received, sent = exchange.asked(question, np.array([0, 1]), np.array([1, 3]), state.models[[0, 2]])
-    assert (received.tolist(), sent.tolist(), exchange.down, exchange.up) == ([48, 48], [4, 12], 96, 16)
+    call = Call(MeanLoss(2), {"models": state.models[[0, 2]], "more": np.zeros(2)}, np.array([0, 1]))
+    received, sent = exchange.answered(call)
+    assert (received.tolist(), sent.tolist(), exchange.down, exchange.up) == ([48, 48], [8, 8], 96, 16)
     ids = np.array([0, 1, 2])
     for start, down, held in (([0, 1, 2], [0, 20, 20], [1, 0, 0]), ([MIXTURE, 2, MIXTURE], [40, 0, 40], [0, 1, 0])):
         problem = LocalProblem(start=np.array(start), upload=Upload(np.ones(3)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.reading import resolve
 from raysim.config.sections.system import SystemSection
+from raysim.core.errors import StrategyError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Round
 from raysim.engine.run_state import RunState
@@ -23,7 +24,18 @@ from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.timing import reached
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.storage.encoding import decode, encode
-from raysim.strategies.base import OWN, Draw, HospitalRows, Selection, State, Strategy, choose
+from raysim.strategies.base import (
+    OWN,
+    Context,
+    Draw,
+    Selection,
+    Send,
+    State,
+    Statistic,
+    Strategy,
+    choose,
+    statistics_of,
+)
 from raysim.strategies.coalitions.cs_rcfl import CsRcfl
 from raysim.strategies.fairness.afl import AgnosticFL
 from raysim.strategies.fairness.fairfed import FairFed
@@ -42,7 +54,7 @@ from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.traffic.ledger import TOLD, Bytes, Ledger
 from tests.conftest import MakeFederation, empty_store, job_of, play, store, with_patients
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 SIZES = [3, 2, 0, 3, 1]
 N, T, D = 5, 4, 4
@@ -90,26 +102,26 @@ def test_clust_psi_sends_the_edges_of_bins_to_everybody(federation):
 
 
 def test_fedgmc_sends_columns_and_the_mixture(federation):
-    """Of one component: D means and a triangle with its diagonal, and its weight."""
+    """Of one component: D means and a triangle with its diagonal, and its weight. Hospitals send a table of four."""
     component, clusters = 1 + D + D * (D + 1) // 2, 2
     outcome = play(federation, FedGmc(clusters=clusters), rounds=1)
     left = int(outcome.facts["patient_clusters"])
     fewer = N * left if left < clusters else 0
     assert outcome.setup.down == 4 * (T * D + N * (D + clusters * component) + fewer)
-    assert outcome.setup.up == 4 * (N + T * D + T * component + N * clusters)
+    assert outcome.setup.up == 4 * (N + T * D + T * 4 * component + N * clusters)
 
 
 def test_cbfl_and_kfed_send_columns_and_centres(federation):
     assert setup(federation, Cbfl(clusters=1)) == Bytes(4 * (T * D + N * 2 * D), 4 * (N + T * D + T * D + N))
-    rows = sum(SIZES)
-    assert setup(federation, KFed(clusters=1)) == Bytes(4 * (T * D + N * 2 * D), 4 * (N + T * D + rows * D + N))
+    sent = 4 * (N + T * D + T * 4 * D + N)  # a table of four centres, however few there are
+    assert setup(federation, KFed(clusters=1)) == Bytes(4 * (T * D + N * 2 * D), sent)
 
 
 def test_who_inherits_receives_the_clusters_of_their_centres_alone(federation):
     """A hospital without training rows has no centres, and receives columns and the server's two."""
     outcome = play(federation, KFed(clusters=2, inherit=True), rounds=1)
     assert outcome.facts["patient_clusters"] == 2
-    assert outcome.setup == Bytes(4 * (T * D + sum(SIZES) + D + 2 * D), 4 * (N + T * D + sum(SIZES) * D + 2 * N))
+    assert outcome.setup == Bytes(4 * (T * D + sum(SIZES) + D + 2 * D), 4 * (N + T * D + T * 4 * D + 2 * N))
 
 
 def test_hospitals_are_told_which_clusters_are_left(tmp_path):
@@ -163,50 +175,52 @@ def test_fedsoft_uses_the_selection_if_it_is_told_to(federation):
     assert haccs.setup.up == some.setup.up + 4 * (2 * N + T)
 
 
-# --- Questions -------------------------------------------------------------------------------------------------------
+# --- Calls at once ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Who:
-    """Asks a hospital who it is, and brings it numbers."""
+class Who(Statistic):
+    """Which hospital it is, to which numbers are sent."""
 
-    scalars: Any = 0
-    kind: ClassVar[str] = "who"
+    carries: Any = 0
+    name = "who"
+    sent = Send((2,), how="each", kind=name)
 
-    def answer(self, rows: HospitalRows) -> np.ndarray:
-        return np.array([rows.hospital, len(rows.y)], dtype=np.float64)
+    def value(self, at: Context) -> np.ndarray:
+        return np.array([at.hospital, len(at.rows.y)], dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Asking(Strategy):
-    """Asks a question of hospitals ``ids`` in each round, and writes down the ``answers``."""
+    """Sends a program to hospitals ``ids`` in each round, and writes down the ``answers``."""
 
-    question: Any
+    program: Any
     ids: tuple[int, ...] | None = None
     answers: list[Any] = field(default_factory=list)
 
     def select(self, view, state, round):
         ids = None if self.ids is None else np.array(self.ids)
-        self.answers.append([answer.tolist() for answer in view.ask(self.question, ids=ids)])
+        self.answers.append(statistics_of(view, self.program, ids).tolist())
         return super().select(view, state, round)
 
 
 @pytest.mark.parametrize("actors", [1, 3, 5])
-def test_answers_come_in_the_order_of_asking(actors, federation):
-    asking = Asking(Who(), (3, 0, 4))
+def test_answers_come_in_the_order_of_hospitals(actors, federation):
+    asking = Asking(Who(), (0, 3, 4))
     play(federation, asking, rounds=1, actors=actors)
-    assert asking.answers == [[[3, 3], [0, 3], [4, 1]]]
+    assert asking.answers == [[[0, 3], [3, 3], [4, 1]]]
     everyone = Asking(Who())
     play(federation, everyone, rounds=1, actors=actors)
     assert everyone.answers == [[[h, n] for h, n in enumerate(SIZES)]]
 
 
 def test_a_hospital_that_there_is_not_is_an_error_of_the_strategy(federation):
-    with pytest.raises(KeyError):
-        play(federation, Asking(Who(), (0, 9)), rounds=1)
+    for wrong in ((0, 9), (3, 0)):
+        with pytest.raises(StrategyError, match=r"^strategy 'Asking': "):
+            play(federation, Asking(Who(), wrong), rounds=1)
 
 
-def test_what_a_question_brings_counts_each_time_for_those_who_are_asked(federation):
+def test_what_a_program_carries_counts_each_time_for_those_who_are_asked(federation):
     plain, same, other = (
         play(federation, Asking(Who(scalars), (0, 3)), rounds=2) for scalars in (0, 6, np.array([10, 1, 1, 20, 1]))
     )

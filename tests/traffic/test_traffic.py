@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_server import JobServer
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
-from raysim.strategies.base import FederationView, Floats, HospitalRows, State
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
@@ -38,10 +36,10 @@ def test_candidates_tell_losses_under_the_model_that_they_would_start_from(strat
     asked = []
     measure = JobServer.measure
 
-    def listen(self, question, *, models=None, ids=None):
-        if question.kind == "loss":
-            asked.append((self.view.round, models, ids))
-        return measure(self, question, models=models, ids=ids)
+    def listen(self, call):
+        if call.program.name == "loss":
+            asked.append((self.view.round, call.received["models"], call.ids))
+        return measure(self, call)
 
     monkeypatch.setattr(JobServer, "measure", listen)
     selection = PowerOfChoice(candidates=4, fraction=0.34, minimum=1)
@@ -106,27 +104,3 @@ def test_models_of_patient_clusters_come_beside_the_one_that_is_asked_about(fede
     assert [row.bytes_down // size for row in outcome.rounds] == [
         6 + models - (hospitals if t == 0 else 0) for t, (hospitals, models) in enumerate(trained)
     ]
-
-
-@dataclass(frozen=True)
-class AsTheyLike:
-    """A question to which hospital ``h`` answers with ``2 - h`` numbers."""
-
-    kind: ClassVar[str] = "as they like"
-
-    def answer(self, rows: HospitalRows) -> Floats:
-        return np.ones(2 - rows.hospital)
-
-
-@dataclass(frozen=True)
-class Asks(FedAvg):
-    def setup(self, view: FederationView) -> State:
-        view.ask(AsTheyLike())
-        return super().setup(view)
-
-
-def test_answers_are_entered_where_one_hospital_has_none(federate):
-    outcome = play(federate([20, 20, 20]), Asks(), rounds=1)
-    entered = [(ids.tolist(), sent.tolist()) for _, kind, ids, sent in outcome.ledger.entries if kind == "as they like"]
-    assert entered == [([0, 1, 2], [8, 4, 0])]
-    assert outcome.setup.up - play(federate([20, 20, 20]), FedAvg(), rounds=1).setup.up == 12

@@ -7,8 +7,8 @@ import optuna
 import pytest
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-from raysim.tune.page import fanova
-from raysim.tune.page.fanova import shares
+from raysim.tune.page import importance
+from raysim.tune.page.importance import shares
 
 BOX = np.array([[0.0, 1.0], [0.0, 4.0]])
 
@@ -29,11 +29,11 @@ def test_a_tree_on_a_grid_by_hand():
     # Half of the box is 0, the rest 1 and 5, a quarter of it each.
     leaves = np.array([[[0, 0.5], [0, 4]], [[0.5, 1], [0, 2]], [[0.5, 1], [2, 4]]], dtype=float)
     values = np.array([0.0, 1.0, 5.0])
-    assert fanova._marginal(values, leaves, BOX, [0]) == 1.5**2  # 0 and 3
-    assert fanova._marginal(values, leaves, BOX, [1]) == 1.0  # 0.5 and 2.5
-    assert fanova._marginal(values, leaves, BOX, [0, 1]) == (2 * 1.5**2 + 0.5**2 + 3.5**2) / 4  # all of it
+    assert importance._marginal(values, leaves, BOX, [0]) == 1.5**2  # 0 and 3
+    assert importance._marginal(values, leaves, BOX, [1]) == 1.0  # 0.5 and 2.5
+    assert importance._marginal(values, leaves, BOX, [0, 1]) == (2 * 1.5**2 + 0.5**2 + 3.5**2) / 4  # all of it
     uneven = np.array([[[0, 0.5], [0, 4]], [[0.5, 1], [0, 3]], [[0.5, 1], [3, 4]]], dtype=float)
-    assert fanova._marginal(np.array([0.0, 0.0, 8.0]), uneven, BOX, [1]) == 3.0  # 0, and 4 on a quarter
+    assert importance._marginal(np.array([0.0, 0.0, 8.0]), uneven, BOX, [1]) == 3.0  # 0, and 4 on a quarter
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from raysim.tune.journal import Finished
-from raysim.tune.running.proposals import Proposals
+from raysim.tune.running.driver import Proposals
 from raysim.tune.search import make_source, objectives
 from raysim.tune.settings import Sweep
 from raysim.tune.spaces import Space, parse

@@ -20,6 +20,7 @@ from rich.console import Console
 from raysim.api import running
 from raysim.api.sweep_result import SweepResult
 from raysim.cli import main as cli
+from raysim.cli.commands import run_one
 from raysim.config import reading
 from raysim.core.errors import RaysimError, ResourceError
 from raysim.experiment import session
@@ -127,13 +128,17 @@ def test_json_is_the_summary(ended, monkeypatch, capsys):
     assert printed["recommended"] == json.loads((ended[0] / "summary.json").read_text())["recommended"]
 
 
-def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, tmp_path):
-    from raysim.cli.commands import run_one
+@pytest.fixture(scope="module")
+def alone(ended, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of the configuration that the sweep recommends."""
+    recommended, out = reading.resolve(ended[0] / "recommended.yaml"), tmp_path_factory.mktemp("alone") / "run"
+    run_one(recommended, Console(file=io.StringIO()), out, in_process=True, verbose=False)
+    return out
 
+
+def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, alone):
     out, *_ = ended
-    recommended = reading.resolve(out / "recommended.yaml")
-    run_one(recommended, Console(file=io.StringIO()), tmp_path / "run", in_process=True, verbose=False)
-    run = json.loads((tmp_path / "run" / "summary.json").read_text())
+    run = json.loads((alone / "summary.json").read_text())
     kept = json.loads((out / "recommended" / "seed-3" / "summary.json").read_text())
     for name in ("auroc", "worst_decile", "size_bias", "gini"):
         assert run[name] == pytest.approx(kept[name], abs=1e-6)
@@ -142,14 +147,8 @@ def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that
     assert reported == pytest.approx((run["auroc"] + other["auroc"]) / 2, abs=1e-6)
 
 
-def test_runs_on_test_rows_have_the_files_of_any_run(ended, tmp_path):
-    from raysim.cli.commands import run_one
-
+def test_runs_on_test_rows_have_the_files_of_any_run(ended, alone):
     out, *_ = ended
-    alone = tmp_path / "run"
-    run_one(
-        reading.resolve(out / "recommended.yaml"), Console(file=io.StringIO()), alone, in_process=True, verbose=False
-    )
     to_go_on = {"resume.json", "checkpoints"}
     for seed in (3, 4):
         kept = out / "recommended" / f"seed-{seed}"

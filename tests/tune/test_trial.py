@@ -13,10 +13,10 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.sections.resources import ResourcesSection
+from raysim.core import importing
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.server.coordinator import JobRun
-from raysim.process import importing
 from raysim.strategies.base import Strategy
 from raysim.training.base import Optimizer
 from raysim.tune.plan import make_plan

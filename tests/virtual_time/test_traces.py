@@ -15,8 +15,8 @@ from raysim.data.federation import Federation
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.virtual_time.availability import Trace, read_trace
 from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.hospitals import Trace, read_trace
 from raysim.virtual_time.scheduling import WAITS, ClockedScheduler
 from tests.conftest import MakeFederation, play
 from tests.virtual_time.unreliable import SIZES, moments, seconds, system, trace

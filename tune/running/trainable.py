@@ -9,8 +9,8 @@ from typing import Any
 from ray.tune import Trainable
 
 from raysim.core import host
+from raysim.core.importing import search_only
 from raysim.engine.job import Round
-from raysim.process.importing import search_only
 from raysim.storage.encoding import decode, encode
 from raysim.tune.plan import SweepPlan
 from raysim.tune.running.heartbeat import Pulse

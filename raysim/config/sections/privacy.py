@@ -47,7 +47,7 @@ MODES = {
 
 class AdaptiveClip(Section):
     """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round; see
-    :mod:`raysim.privacy.adaptive`."""
+    :mod:`raysim.privacy.clip`."""
 
     quantile: float = default("privacy.adaptive.quantile", gt=0, lt=1)
     rate: FiniteFloat = default("privacy.adaptive.rate", ge=0)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from raysim.core.words import counted
 from raysim.data.checks.inspected import columns_at, in_order
+from raysim.data.checks.separation import FEWEST, Cells, Separation, separation
 from raysim.data.checks.suspects import LEVELS, Leaks, Suspect
 from raysim.data.raw_columns import RawColumns
-from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, separation
 
 Ints = NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""A federation of test rows, made of some rows of another federation."""
+"""Federations made of some rows of another federation: test rows alone, or the rows of one hospital."""
 
 from __future__ import annotations
 
@@ -35,6 +35,37 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
             "features": [],
             "classes": list(federation.classes),
             "attributes": federation.attributes,
+            "notes": [],
+            "preprocessing_scalars": 0,
+            "fingerprint": federation.fingerprint,
+        },
+    )
+    return Federation.open(folder)
+
+
+def newcomer(
+    federation: Federation, hospital: int, train: NDArray[np.int64], test: NDArray[np.int64], folder: Path
+) -> Federation:
+    """Store one hospital in ``folder``, which must exist, with its rows ``train`` and ``test`` as those parts; return
+    it.
+
+    Both are positions in ``federation``, whose features stay as they are.
+    """
+    rows = np.concatenate([train, test])
+    write(
+        folder,
+        X=federation.X[rows],
+        y=federation.y[rows],
+        observed=federation.observed[rows],
+        bounds=np.array([[0, len(train), len(train), len(rows)]], dtype=np.int64),
+        patients={},
+        source_rows=federation.source_rows[rows],
+        preprocessing=federation.preprocessing,
+        meta={
+            "hospitals": [federation.hospitals[hospital]],
+            "features": list(federation.features),
+            "classes": list(federation.classes),
+            "attributes": {},
             "notes": [],
             "preprocessing_scalars": 0,
             "fingerprint": federation.fingerprint,

@@ -7,7 +7,6 @@ rule's aggregate. Without a rule, the sums equal those of hospitals' processes t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from raysim.engine.attacks.own_attacks import FeatureScale, OwnAttack
 from raysim.engine.attacks.robust_rule import RobustRule, Tally, check_ruled
 from raysim.engine.messages.update_sums import by_sum, heaviest, uploading
 from raysim.engine.pipeline.step import Step
-from raysim.strategies.base import POOLED, Call, Floats, Ids, LocalProblem, Mask, Update
+from raysim.strategies.base import POOLED, Answers, Call, Floats, Ids, LocalProblem, Mask, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
@@ -120,18 +119,15 @@ class Byzantine(Step):
                 sums = self._robust_rule.sums(round, update.ids, deltas, bad, groups, weight)
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
-    def lying(self, answers: Sequence[Floats], ids: Ids, target: Ids) -> list[Floats]:
-        """Return the ``answers`` of hospitals ``ids``; bad hospitals answer the mean of the honest hospitals in
-        ``target``."""
-        of_target = np.isin(ids, target)
-        honest = [answer for answer, counts in zip(answers, of_target, strict=True) if counts]
-        if not honest or any(answer.shape != honest[0].shape for answer in honest):
-            return list(answers)
-        lie = np.mean(honest, axis=0)
-        return [
-            lie.astype(answer.dtype) if bad and answer.shape == lie.shape else answer
-            for answer, bad in zip(answers, np.isin(ids, self.bad), strict=True)
-        ]
+    def lying(self, answers: Answers, target: Ids) -> Answers:
+        """Return the ``answers`` in which bad hospitals send the mean of the honest hospitals in ``target``."""
+        honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
+        if not honest.any():
+            return answers
+        each = {name: sent.copy() for name, sent in answers.each.items()}
+        for sent in each.values():
+            sent[bad] = sent[honest].mean(axis=0)
+        return replace(answers, each=each)
 
     def facts(self) -> dict[str, float]:
         """Return figures on bad updates; NaN where undefined."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from raysim.core import importing
 from raysim.core.errors import HospitalFailed, RaysimError, ResourceError
 from raysim.data.federation import Federation
-from raysim.process import exits
 from raysim.strategies.base import POOLED
 from raysim.training.base import DeviceFull
 
@@ -26,10 +26,10 @@ class named:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, SystemExit) and exits.of_plugin(error):
+        if isinstance(error, SystemExit) and importing.ended_by_plugin(error):
             raise HospitalFailed(
-                f"hospital '{self._name}' failed while {self._doing}: what it ran {exits.said(error)}; raise an error "
-                "instead"
+                f"hospital '{self._name}' failed while {self._doing}: what it ran {importing.exit_call(error)}; "
+                "raise an error instead"
             ) from None
         if isinstance(error, Exception) and of_full_memory(error):
             raise ResourceError(

@@ -1,4 +1,4 @@
-"""The hospitals that one process runs: they train, evaluate and answer questions on their own rows.
+"""The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
 A :class:`HospitalGroup` is pure: it stores only mapped data and compiled models, which can be loaded again. A call that
 is repeated after a crash gives the same result, and several runs can share the group. Hospitals' memory between rounds
@@ -10,28 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ResourceError
-from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.client import programs
-from raysim.engine.client.answer_cache import AnswerCache
 from raysim.engine.client.evaluating import Evaluating
-from raysim.engine.client.failure_context import named, of_full_memory
-from raysim.engine.client.initial_model import with_private
+from raysim.engine.client.failure_context import of_full_memory
 from raysim.engine.client.local_training import CohortTraining
 from raysim.engine.client.program_context import MadeOfRows
 from raysim.engine.measuring.divisions import Groups
-from raysim.engine.measuring.losses import weighted_losses
-from raysim.engine.messages.memory import MODEL, HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import PartialResult, RoundPlan, Work
 from raysim.engine.privacy.contributions import Contributions
-from raysim.engine.privacy.noisy_answers import noisy_answer
-from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
+from raysim.strategies.base import POOLED, Ids
 from raysim.training.base import Model
 
 CHUNK_BYTES = 30 * 2**20
@@ -62,7 +56,7 @@ class HospitalGroup:
         self._serves[served] = True
         self._models: dict[str, Model] = {}
         self._made = MadeOfRows()
-        self._groups, self._contributions, self._answers = Groups(), Contributions(), AnswerCache()
+        self._groups, self._contributions = Groups(), Contributions()
         self._federation = lru_cache(maxsize=16)(open)
         arguments = (served, self._federation, self.model, self._groups, self._contributions)
         self._evaluating = Evaluating(*arguments)
@@ -96,49 +90,6 @@ class HospitalGroup:
                 kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
         result.seconds = time.perf_counter() - began
         return result, {} if plan.only_reads else kept
-
-    def ask(self, inquiry: Inquiry, kept: HospitalStates | None = None) -> list[Floats]:
-        """Return the answers of this process's hospitals that are asked, in the order of ``served``.
-
-        In the models of the inquiry, a hospital's private parameters are taken from its memory ``kept``, if it has any.
-        """
-        return self._answers.to(inquiry, partial(self._answer, inquiry, kept))
-
-    def _answer(self, inquiry: Inquiry, kept: HospitalStates | None) -> list[Floats]:
-        work, question, ids = inquiry.work, inquiry.question, inquiry.ids
-        federation = self._federation(work.federation, False)
-        answers = []
-        for hospital in (self.served if ids is None else self.served[np.isin(self.served, ids)]).tolist():
-            rows = federation.rows(hospital, "train")
-            X, y, observed = federation.X[rows], federation.y[rows], federation.observed[rows]
-            noise, contribution = inquiry.noise, None
-            if noise is not None:
-                contribution = self._contributions.of(federation, hospital, noise.unit, noise.rows, work.seed)
-                X, y, observed = X[contribution.rows], y[contribution.rows], observed[contribution.rows]
-            with named(federation, hospital, f"answering '{question.kind}'"):
-                losses, outputs = np.empty((0, len(y))), []
-                if inquiry.models is not None:
-                    model, previous = self.model(work), (kept or {}).get(hospital, {}).get(MODEL)
-                    models = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
-                    outputs = [model.logits(theta, X) for theta in models]
-                    losses = np.stack([weighted_losses(model, work.class_weights, output, y) for output in outputs])
-                seen = HospitalRows(
-                    X=X,
-                    y=y,
-                    observed=observed,
-                    classes=len(federation.classes),
-                    losses=losses,
-                    rng=stream(work.seed, question.kind, inquiry.round, hospital),
-                    outputs=outputs,
-                    patients=partial(_patients, federation, rows, None if contribution is None else contribution.rows),
-                    hospital=hospital,
-                )
-                if noise is None or contribution is None:
-                    answers.append(question.answer(seen))
-                else:
-                    key = (inquiry.round, hospital, *([noise.turn] if noise.turn else []))
-                    answers.append(noisy_answer(question, seen, contribution, noise, work.seed, *key))
-        return answers
 
     def model(self, work: Work) -> Model:
         """Return the model of a run, built once."""
@@ -176,9 +127,3 @@ class HospitalGroup:
             mine |= ids == POOLED
         entries: list[int] = np.flatnonzero(mine).tolist()
         return entries
-
-
-def _patients(federation: Federation, rows: slice, contributed: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
-    """Return the patients' attributes of a hospital's ``rows``; with ``contributed``, only of these rows."""
-    theirs = {name: values[rows] for name, values in federation.patients.items()}
-    return theirs if contributed is None else {name: values[contributed] for name, values in theirs.items()}

@@ -14,15 +14,20 @@ from raysim.core.errors import StrategyError
 from raysim.core.streams import stream
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation, pooled_rows
+from raysim.engine.client.initial_model import with_private
 from raysim.engine.client.program_model import HospitalModel
 from raysim.engine.messages.memory import KEPT, MODEL, HospitalStates
 from raysim.engine.messages.plan import ProgramCall, RoundPlan
 from raysim.engine.privacy.contributions import Contributions
+from raysim.engine.privacy.noisy_answers import StatisticRelease
 from raysim.engine.privacy.program_release import ProgramRelease
 from raysim.strategies.base import POOLED, Invalid, Rows
 from raysim.strategies.checks.calls import check_memory
 from raysim.training.base import Model
 from raysim.training.class_weights import row_weights
+
+MODELS = "models"
+"""The name of received arrays that are models of the server."""
 
 MADE_BYTES = 2**30
 """Size in bytes of a process's cache of what programs have computed from rows."""
@@ -42,7 +47,8 @@ class ProgramRun:
         self.plan, self.call, self.model, self.made = plan, call, model, made
         self.received = {name: _read_only(value) for name, value in call.received.items()}
         self.open = lru_cache(maxsize=2)(open)
-        self.release = next((step for step in plan.steps if isinstance(step, ProgramRelease)), None)
+        releases = (step for step in plan.steps if isinstance(step, ProgramRelease | StatisticRelease))
+        self.release = next(releases, None)
 
     @cached_property
     def kept_names(self) -> list[tuple[str, str]]:
@@ -142,9 +148,12 @@ class HospitalContext:
         """The run's model on these rows."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
-    def rng(self, purpose: str, *key: int) -> np.random.Generator:
+    def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
         """See :class:`raysim.strategies.programs.Context`."""
         seed, program = self._run.plan.work.seed, self._run.call.program.name
+        if not purpose:
+            turn = [self.turn] if self.turn else []
+            return stream(seed, program, self.round, self.hospital, *turn, *key)
         return stream(seed, f"{program}: {purpose}", self.round, self.turn, self.hospital, *key)
 
     def cache(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
@@ -182,8 +191,15 @@ class MadeOfRows:
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
     """Return the program's view at each of the plan's entries ``mine``."""
+    # This runs at every hospital in every call, so everything that hospitals share is made once.
+    private = here.plan.private if MODELS in here.received else None
     hospitals = here.plan.ids.tolist()
-    return [HospitalContext(here, j, hospitals[j], kept) for j in mine]
+    contexts = [HospitalContext(here, j, hospitals[j], kept) for j in mine]
+    for context in contexts if private is not None else ():
+        model = kept.get(context.hospital, {}).get(MODEL)
+        models = [with_private(theta, private, model) for theta in here.received[MODELS]]
+        context.received = {**context.received, MODELS: _read_only(np.array(models))}
+    return contexts
 
 
 def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:

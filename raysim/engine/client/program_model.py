@@ -38,12 +38,14 @@ class HospitalModel:
         """See :class:`raysim.strategies.programs.LocalModel`, here and below."""
         return self._model.logits(self._sized(theta), self._rows.X if rows is None else self._rows.X[rows])
 
-    def loss(self, theta: Floats, rows: Ids | None = None) -> float:
+    def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:
         y, weights = self._labels(rows)
-        if not len(y):
-            return 0.0
         losses = self._model.row_losses(self.outputs(theta, rows), y)
-        return float((losses if weights is None else losses * weights).mean())
+        return losses if weights is None else losses * weights
+
+    def loss(self, theta: Floats, rows: Ids | None = None) -> float:
+        losses = self.losses(theta, rows)
+        return float(losses.mean()) if len(losses) else 0.0
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         optimizer = replace(self._optimizer, name="sgd", batch_size=0)

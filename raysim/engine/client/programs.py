@@ -68,7 +68,7 @@ def run(
                 step.forward_sums(leaving)
             sums += leaving.units
             for name, values in each.items():
-                values.append(np.asarray(reply.sent[name], np.float64))
+                values.append(layout.single(leaving.reply, name))
             if reply.memory:
                 later[hospital] = later.get(hospital, {}) | remembered(reply.memory, program, plan.models.dtype)
     result.ids, result.sums = plan.ids[mine], sums

@@ -67,6 +67,7 @@ class Evaluation:
         noise: FigureNoise | None = None,
         sizes: Ids | None = None,
         tests_groups: bool = False,
+        all_rows: Ids | None = None,
     ) -> None:
         """Set up the evaluation of a job.
 
@@ -75,8 +76,9 @@ class Evaluation:
         - ``sizes [N]``: the numbers of training rows that hospitals have released with noise; None: exact numbers are
           public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.
+        - ``all_rows [N]``: the hospitals' numbers of rows, if the federation has only some of these rows.
         """
-        self._noise, self._sizes = noise, sizes
+        self._noise, self._sizes, self._all_rows = noise, sizes, all_rows
         grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
         self.gathered, self.rearranging = Gathered(grouping=grouping), None
         if tests_groups and grouping is not None:
@@ -172,7 +174,9 @@ class Evaluation:
         ledger_round = row.round if ledger_round is None else ledger_round
         for model in measured[0].figures:
             figures[model] = np.concatenate([each.figures[model] for each in measured])[self._order]
-            stays = noisy_stays(self._federation, self._sizes, figures[model])
+            stays = self._all_rows
+            if stays is None:
+                stays = noisy_stays(self._federation, self._sizes, figures[model])
             row.metrics[model] = self._task.summarise(figures[model], stays)
             self.gathered.untrained[model] = np.concatenate([each.untrained[model] for each in measured])[self._order]
             if self._noise is not None:

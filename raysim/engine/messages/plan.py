@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
-from raysim.engine.measuring.measurement import NOTHING, Measured, Measurement, StatisticNoise
-from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Program, Question
+from raysim.engine.measuring.measurement import NOTHING, Measured, Measurement
+from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Program
 from raysim.training.base import Model, Optimizer
 from raysim.training.class_weights import ClassWeights
 from raysim.training.models import build_model
@@ -139,26 +139,6 @@ class RoundPlan:
             return self.call.remembers
         lasting = self.private is not None or any(step.remembers for step in self.steps)
         return self.problem is not None and (lasting or self.problem.keeps)
-
-
-@dataclass(frozen=True, eq=False)
-class Inquiry:
-    """A question to hospitals; every actor answers for its own hospitals."""
-
-    work: Work
-    """The settings shared by all rounds."""
-    question: Question
-    """The question itself."""
-    round: int
-    """The round in which the question is asked; 0: before the first."""
-    models: NDArray[Any] | None = None
-    """The models sent with the question, ``[M, P]``; None: no models."""
-    ids: Ids | None = None
-    """The hospitals asked; None: all."""
-    private: Mask | None = None
-    """The parameters ``[P]`` of these models that each hospital replaces by its own private ones."""
-    noise: StatisticNoise | None = None
-    """The noise added to the answers; None: exact answers."""
 
 
 @dataclass(eq=False)

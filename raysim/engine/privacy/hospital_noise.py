@@ -23,7 +23,7 @@ from raysim.engine.pipeline.shares import sure_to_be_left
 from raysim.engine.privacy.calibration import bit_noise, largest_clip
 from raysim.engine.privacy.guard import Guard
 from raysim.engine.privacy.release import FixedWeights, Release, check_sent, fixed_weights
-from raysim.privacy.adaptive import next_clip, update_multiplier
+from raysim.privacy.clip import next_clip, update_multiplier
 from raysim.privacy.noise import grid_units, normals, with_rounding
 from raysim.strategies.base import FederationView, Floats, LocalProblem, Mask, State, Strategy
 from raysim.virtual_time.scheduling import ScheduledCohort

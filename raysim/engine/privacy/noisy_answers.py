@@ -2,52 +2,58 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import ConfigError
-from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.measuring.measurement import FigureNoise, StatisticNoise
 from raysim.engine.measuring.scoring import PartRows
+from raysim.engine.messages.steps import HospitalStep, LeavingSums
 from raysim.engine.privacy.contributions import Contributions
 from raysim.privacy.noisy_sums import Bounds, noisy_sum
-from raysim.strategies.base import Floats, HospitalRows, Question, Summed
+from raysim.strategies.base import Floats
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import RowUnit
 
 
-def noisy_answer(
-    question: Question, rows: HospitalRows, contribution: Contribution, noise: StatisticNoise, seed: int, *key: int
-) -> Floats:
-    """Return the answer to ``question`` from a noisy sum over the units of ``rows``; ``contribution``: the rows that
-    count."""
-    if not isinstance(question, Summed):
-        raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
-    nobody = without_rows(rows)
-    try:
-        bounds = Bounds(*question.bounds(nobody))
-    except ValueError as error:
-        raise ConfigError(f"privacy.statistics.{question.kind}: {error}") from None
-    sums = noisy_sum(
-        question.added(rows), contribution.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key
-    )
-    return question.from_sums(sums, nobody)
+@dataclass(frozen=True)
+class StatisticRelease(HospitalStep):
+    """The hospital's half of a noisy statistic: noise on the sums over its rows that it sends by themselves."""
 
+    noise: StatisticNoise
+    """The noise on the sums."""
+    seed: int
+    """The seed of the run."""
+    round: int
+    """The number of the round."""
 
-def without_rows(rows: HospitalRows) -> HospitalRows:
-    """Return the same hospital without rows."""
-    return replace(
-        rows,
-        X=rows.X[:0],
-        y=rows.y[:0],
-        observed=rows.observed[:0],
-        losses=rows.losses[:, :0],
-        outputs=[output[:0] for output in rows.outputs],
-        patients=dict,
-    )
+    @property
+    def unit(self) -> RowUnit:
+        """The protected unit."""
+        return self.noise.unit
+
+    @property
+    def most_rows(self) -> int:
+        """The largest number of rows used of a unit."""
+        return self.noise.rows
+
+    def forward_sums(self, leaving: LeavingSums) -> None:
+        sent, turn = dict(leaving.reply.sent), [self.noise.turn] if self.noise.turn else []
+        for name, send in leaving.layout.each.items():
+            if send.bound is None or send.bound.l1 is None:
+                raise ValueError(f"'{name}' is no bounded sum over rows")
+            rows, bounds = np.asarray(sent[name], np.float64), Bounds(send.bound.l1, send.bound.l2)
+            how, key = self.noise.mechanism, (self.round, leaving.hospital, *turn)
+            flat = rows.reshape(len(rows), math.prod(send.shape))
+            total = noisy_sum(flat, leaving.people(), how, bounds, self.seed, f"dp {send.kind}", *key)
+            sent[name] = total.reshape(send.shape)
+        leaving.reply = replace(leaving.reply, sent=sent)
 
 
 def noisy_figures(

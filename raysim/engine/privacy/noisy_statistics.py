@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,44 +15,37 @@ from raysim.engine.measuring.measurement import FigureNoise, StatisticNoise
 from raysim.metrics.summed import Classes, Errors, TwoClasses
 from raysim.privacy.events import Single
 from raysim.privacy.noisy_sums import total_of
-from raysim.strategies.base import Floats, Ids, Question, Size, Summed
-from raysim.strategies.shared.label_counts import LabelCounts, LabelSums
+from raysim.strategies.base import Floats, Ids, Program, Size, Statistic
+from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import MEASURED, Ledger
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
 
-Asked = Callable[[Question], Sequence[Floats]]
-"""A function that asks all hospitals a question, before the first round."""
+Asked = Callable[[Statistic, bool], Floats]
+"""A function that returns all hospitals' statistics ``[N, ...]`` before the first round. If only the sum of these is
+opened (its last argument), each hospital adds a share of the noise."""
 
 
-def statistic_noise(section: PrivacySection | None, question: Question) -> StatisticNoise | None:
-    """Return the noise on answers to a question; None: exact. Raises ``ConfigError`` if the answers are not sums."""
-    noise = noise_on(section, question.kind)
+def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
+    """Return the noise on what hospitals send ``each`` to a program; None: exact.
+
+    Raises ``ConfigError`` unless all that it sends are sums over rows with a bound.
+    """
+    noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
+    kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))
     if noise is None or section is None:
         return None
-    if not isinstance(question, Summed):
+    if any(send.bound is None or send.bound.l1 is None or send.kind != kind for send in program.sends.values()):
         raise ConfigError(
-            f"privacy.statistics.{question.kind}: what hospitals send is no sum over rows, and noise would not hide a "
+            f"privacy.statistics.{kind}: what hospitals send is no sum over rows, and noise would not hide a "
             f"{section.unit} in it; take it out"
         )
-    if getattr(question, "privacy_epsilon", None) is not None:
+    if getattr(program, "privacy_epsilon", None) is not None:
         raise ConfigError(
-            f"privacy.statistics.{question.kind}: strategy.privacy_epsilon adds noise to the same answers; keep one of "
-            "the two"
+            f"privacy.statistics.{kind}: strategy.privacy_epsilon adds noise to the same answers; keep one of the two"
         )
     return noise
-
-
-def first_noise(section: PrivacySection | None, hospitals: int, question: Question) -> StatisticNoise | None:
-    """Return the noise on answers before the first round.
-
-    Each of ``hospitals`` adds only a share of the noise if only the sum of answers is opened.
-    """
-    noise = statistic_noise(section, question)
-    if noise is None or not isinstance(question, LabelSums):
-        return noise
-    return replace(noise, mechanism=noise.mechanism.in_shares(hospitals))
 
 
 def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
@@ -105,8 +98,8 @@ class FirstAnswers:
     """The number of rows of each class at all hospitals together, ``[C]``; None: not asked, or exact."""
 
     @staticmethod
-    def of(job: Job, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """Request the noisy sizes and label counts by calling ``ask``.
+    def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
+        """Request the noisy sizes and counts of the ``classes`` by calling ``ask``.
 
         A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
 
@@ -116,12 +109,14 @@ class FirstAnswers:
         if earlier is not None and section is not None and section.noise == "system":
             return FirstAnswers(earlier.get("sizes"), earlier.get("labels"))
         if section is not None and section.sizes == "noisy":
-            sizes = np.maximum(np.rint(np.concatenate(ask(Size()))), 1.0).astype(np.int64)
-        if job.work.class_weights == "balanced" and noise_on(section, LabelCounts.kind) is not None:
+            sizes = np.maximum(np.rint(ask(Size(noisy=True), False).ravel()), 1.0).astype(np.int64)
+        if job.work.class_weights == "balanced" and noise_on(section, LabelCounts.name) is not None:
+            program = LabelCounts(classes, noisy=True)
             if job.secure is None:
-                counts = np.stack(ask(LabelCounts())).sum(axis=0)
+                counts = np.maximum(ask(program, False)[:, 0], 0.0).sum(axis=0)
             else:
-                counts = total_of(ask(LabelSums()), job.secure.of_setup(OF_LABELS), job.work.seed)
+                sent = list(ask(program, True)[:, 0])
+                counts = total_of(sent, job.secure.of_setup(OF_LABELS), job.work.seed)
             labels = np.maximum(np.rint(counts), 1.0)
         return FirstAnswers(sizes, labels)
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from raysim.core import importing
 from raysim.core.errors import ConfigError, RaysimError, StrategyError
-from raysim.process import exits
 from raysim.strategies.base import (
     Asynchrony,
     Calls,
@@ -196,9 +196,9 @@ class CheckedStrategy(Strategy):
         except RaysimError:
             raise
         except SystemExit as error:
-            if not exits.of_plugin(error):
+            if not importing.ended_by_plugin(error):
                 raise
-            raise StrategyError(f"{where}: {method} {exits.said(error)}; raise an error instead") from None
+            raise StrategyError(f"{where}: {method} {importing.exit_call(error)}; raise an error instead") from None
         except Exception as error:
             # The strategy's author needs the traceback.
             error.add_note(f"{where}: raised by {method}")

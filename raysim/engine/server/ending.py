@@ -19,7 +19,7 @@ from raysim.engine.privacy.privacy_ledger import statement
 from raysim.engine.server.job_server import JobServer
 from raysim.engine.server.last_steps import PRIOR_SCALARS, existing, headline
 from raysim.engine.server.remote import RemoteState
-from raysim.strategies.base import OWN, Floats, GroupSizes, Ids, Mask
+from raysim.strategies.base import OWN, Floats, Ids, Mask, group_sizes
 from raysim.strategies.shared.personalization import RECALIBRATED, Recalibration, fine_tune
 from raysim.traffic.ledger import PREDICTIONS
 from raysim.virtual_time.clock import NOBODY
@@ -142,7 +142,7 @@ class Ending:
             bad=server.pipeline.bad,
             clusters_of_patients=None
             if division is None
-            else np.stack(server.measure(GroupSizes(division))).astype(np.int64),
+            else group_sizes(replace(server.view, call=server.measure), division),
             privacy=statement(self._job, server.federation, server.traffic.ledger, server.guarantee),
             noisy_sizes=server.first.sizes,
             seen=server.pipeline.seen,

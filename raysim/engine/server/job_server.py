@@ -1,10 +1,8 @@
-"""The server of one job: its parts, its models, its questions to hospitals and its messages to them."""
+"""The server of one job: its parts, its models, its calls to hospitals and its messages to them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,16 +18,16 @@ from raysim.engine.measuring.untrained import same
 from raysim.engine.messages.plan import ProgramCall, RoundPlan, Work
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.privacy.calibration import guarantee_of
-from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
+from raysim.engine.privacy.noisy_statistics import FirstAnswers, figure_noise, noise_on
 from raysim.engine.privacy.program_release import noise_of
 from raysim.engine.run_state import RunState
 from raysim.engine.server.checked_strategy import MOST_CALLS, CheckedStrategy
 from raysim.engine.server.last_steps import with_fine_tuned
 from raysim.engine.server.pool import Pool
-from raysim.engine.server.program_calls import ProgramCalls
+from raysim.engine.server.program_calls import ProgramCalls, check_immediate
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.update_pipeline import UpdatePipeline
-from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Question, State, Strategy
+from raysim.strategies.base import Answers, Call, FederationView, Floats, Ids, LocalProblem, State, Statistic, Strategy
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import Ledger
@@ -52,10 +50,18 @@ class JobServer:
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self.federation = federation = Federation.open(job.work.federation)
-        first_noises = partial(first_noise, job.privacy, len(federation.hospitals))
-        before = RemoteHospitals(pool, job.work, None, None, first_noises)
         earlier = None if since is None or since.reception is None else since.reception["first"]
-        self.first = FirstAnswers.of(job, lambda question: before.answers(question, 0, None, None), earlier)
+        # Balanced class weights follow from these answers.
+        before = RemoteHospitals(pool, replace(job.work, class_weights="none"), None, None, job.privacy)
+        self.everyone = np.arange(len(federation.hospitals))
+
+        def ask(program: Statistic, shared: bool) -> Floats:
+            shares = len(self.everyone) if shared else 0
+            answers = before.answers(Call(program, {}, self.everyone), 0, job.name, shares)
+            statistics: Floats = answers.each[program.name]
+            return statistics
+
+        self.first = FirstAnswers.of(job, len(federation.classes), ask, earlier)
         work, self.strategy = weighted(job.work, federation, self.first), CheckedStrategy(job.strategy, job.name)
         self._balanced = work is not job.work
         self.job = job = replace(job, work=work)
@@ -78,7 +84,9 @@ class JobServer:
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
-            ask=self.ask,
+            call=self.call,
+            columns=federation.observed.shape[1],
+            noisy=lambda kind: noise_on(job.privacy, kind) is not None,
             parameters=model.layout.slices,
             measured=model.layout.measured,
             hides=hides(job),
@@ -87,10 +95,8 @@ class JobServer:
             ranges=self.federation.limits,
             least_members=1 if job.secure is None else job.secure.least_members,
         )
-        self.everyone = np.arange(len(view.sizes))
         self.private = self.strategy.private(view)
-        kept, noise = None if since is None else since.kept, partial(statistic_noise, job.privacy)
-        self.hospitals = RemoteHospitals(pool, work, self.private, kept, noise)
+        self.hospitals = RemoteHospitals(pool, work, self.private, None if since is None else since.kept, job.privacy)
         size, uses_losses = self.layout.size, self.strategy.uses_selection() and job.selection.uses_losses
         self.travels = size - (0 if self.private is None else int(self.private.sum()))
         self.pipeline = UpdatePipeline(job, self.strategy, federation, size, self.private, self.first, self.guarantee)
@@ -124,7 +130,7 @@ class JobServer:
             noisy = bool(self.federation.preprocessing_noise)
             self._register_sum(PREPROCESSING, self.federation.preprocessing_scalars, noisy)
         if self._balanced:
-            self._register_sum(LabelCounts.kind, len(self.federation.classes), self.first.labels is not None)
+            self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
         """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` sum uses secure aggregation, if
@@ -146,20 +152,19 @@ class JobServer:
         return with_fine_tuned(self.strategy_serves(), self.job)
 
     def strategy_serves(self) -> dict[str, Ids]:
-        """Return the strategy's models by name. Questions it asks hospitals for this are not counted as traffic."""
-        return self.strategy.serve(replace(self.view, ask=self.measure), self.state)
+        """Return the strategy's models by name. Its calls to hospitals for this are not counted as traffic."""
+        return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
-    def ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """Return the answers of hospitals ``ids`` (None: all), and count their bytes and time."""
-        asked = self.everyone if ids is None else ids
-        answers = self.pipeline.answers(self.measure(question, models=models, ids=ids), asked)
-        sizes = np.array([answer.size for answer in answers])
-        self.scheduler.questions_answered(asked, *self.traffic.asked(question, asked, sizes, models))
+    def call(self, call: Call) -> Answers:
+        """Return the answers to a call that the strategy or the selection sends at once; count its bytes and time."""
+        answers = self.pipeline.answers(self.measure(call))
+        self.scheduler.questions_answered(call.ids, *self.traffic.answered(call))
         return answers
 
-    def measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """Return the answers of hospitals ``ids`` (None: all), without counting bytes or time."""
-        return self.hospitals.answers(question, self.view.round, models, ids)
+    def measure(self, call: Call) -> Answers:
+        """Return the answers to a call like :meth:`call`, without counting bytes or time."""
+        check_immediate(call, self.view.sizes, self.job.name)
+        return self.hospitals.answers(call, self.view.round, self.job.name)
 
     def plan(
         self,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from raysim.engine.messages.memory import HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
-from raysim.strategies.base import Floats, Ids
+from raysim.engine.messages.plan import PartialResult, RoundPlan
+from raysim.strategies.base import Ids
 
 StateReferences = Sequence[Any]
 """The memory of each process's hospitals: a value, or an object reference to where it was made."""
@@ -20,10 +20,6 @@ class Pool(Protocol):
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         """Run a plan everywhere; return the partial results and the hospitals' new memory."""
-        ...
-
-    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        """Return the answers of each process; hospitals' private parameters are read from ``memory``."""
         ...
 
     def recall(self, memory: StateReferences) -> HospitalStates:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raysim.adversaries.who import ON_ROWS
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, StrategyError
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import PartialResult, ProgramCall
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.privacy.program_release import WAYS
 from raysim.engine.server.update_pipeline import UpdatePipeline
-from raysim.strategies.base import POOLED, Answers, Call, Ids, LocalProblem
+from raysim.strategies.base import POOLED, Answers, Call, Ids, Invalid, LocalProblem
+from raysim.strategies.checks.calls import check_call
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import UPDATE
 
@@ -80,6 +81,19 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         )
 
 
+def check_immediate(call: Call, sizes: Ids, job: str) -> None:
+    """Raise :class:`StrategyError` for a call that ``job``'s strategy or selection cannot send at once."""
+    try:
+        check_call(call, sizes)
+        for name, send in call.program.sends.items():
+            if send.how != "each":
+                raise Invalid(f"program '{call.program.name}': {name}: only a round's calls have sums; send it each")
+        if call.program.remembers:
+            raise Invalid(f"program '{call.program.name}': only a round's calls store anything; leave keeps out")
+    except Invalid as error:
+        raise StrategyError(f"strategy '{job}': {error}") from None
+
+
 class ProgramCalls:
     """The client program calls of a ``job``'s strategy; hospitals have ``sizes [N]`` training rows."""
 
@@ -134,20 +148,11 @@ class ProgramCalls:
         for partial in partials:
             if partial.sums is not None:
                 total += partial.sums
-        answered = [partial for partial in partials if partial.ids is not None]
-        homes = [partial.ids for partial in answered if partial.ids is not None]
-        ids = np.concatenate([np.zeros(0, np.int64), *homes])
-        order = np.argsort(ids, kind="stable")
+        ids, each = layout.collected(partials)
         total = self._pipeline.heard(total)
-        self._count(call, planned, layout, ids[order])
+        self._count(call, planned, layout, ids)
         sums, counts = layout.values(total)
-        each = {
-            name: np.concatenate(
-                [np.zeros((0, *send.shape)), *[partial.each[name] for partial in answered if name in partial.each]]
-            )[order]
-            for name, send in layout.each.items()
-        }
-        return Answers(sums, each, ids[order], counts)
+        return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
         """Count the bytes that each hospital received, and that the hospitals ``answered`` sent. Pooled rows exchange

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.measuring.measurement import StatisticNoise
+from raysim.engine.client.program_context import MODELS
 from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.memory import MODEL, HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
+from raysim.engine.messages.program_sums import SumLayout
+from raysim.engine.privacy.noisy_answers import StatisticRelease
+from raysim.engine.privacy.noisy_statistics import statistic_noise
 from raysim.engine.run_state import RunState
 from raysim.engine.server.pool import Pool, StateReferences
-from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question, State
+from raysim.strategies.base import POOLED, Answers, Call, Mask, State
 from raysim.virtual_time.clock import Clock
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
 
 
 class RemoteHospitals:
     """All hospitals of a job with their memory, which travels with each message or stays where it was made.
 
-    ``private [P]``: the parameters that never leave a hospital. ``noise`` gives the noise on answers to a question.
+    ``private [P]``: the parameters that never leave a hospital. ``section`` has the noise on statistics.
     """
 
     remembered: StateReferences | None
@@ -35,12 +40,11 @@ class RemoteHospitals:
         work: Work,
         private: Mask | None,
         states: HospitalStates | None,
-        noise: Callable[[Question], StatisticNoise | None],
+        section: PrivacySection | None,
     ) -> None:
-        self._noise = noise
+        self._section = section
         self._turns: Counter[tuple[str, int]] = Counter()
         self._pool, self._work, self._private = pool, work, private
-        self._homes = np.concatenate(pool.served)
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
@@ -50,23 +54,40 @@ class RemoteHospitals:
             self.remembered = memory
         return partials
 
-    def answers(self, question: Question, round: int, models: Floats | None, ids: Ids | None) -> Sequence[Floats]:
-        """Return the answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
-        sent = None if models is None else models.astype(self._work.precision)
-        memory = None if sent is None or self._private is None else self.remembered
-        inquiry = Inquiry(self._work, question, round, sent, ids, self._private, self._noise_on(question, round))
-        answers = [answer for of_process in self._pool.ask(inquiry, memory) for answer in of_process]
-        asked = np.arange(len(self._homes)) if ids is None else ids
-        by_hospital = dict(zip(self._homes[np.isin(self._homes, asked)].tolist(), answers, strict=True))
-        return [by_hospital[hospital] for hospital in asked.tolist()]
+    def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
+        """Return the answers to a call outside of the calls that the rounds of ``job``'s strategy yield.
 
-    def _noise_on(self, question: Question, round: int) -> StatisticNoise | None:
-        noise = self._noise(question)
-        if noise is None:
-            return None
-        turn = self._turns[question.kind, round]
-        self._turns[question.kind, round] += 1
-        return replace(noise, turn=turn)
+        If each hospital adds only a share of the noise, ``shares`` is the number of hospitals.
+        """
+        program, precision = call.program, self._work.precision
+        turn, noise = self._turns[program.name, round], statistic_noise(self._section, program)
+        if noise is not None and shares:
+            noise = replace(noise, mechanism=noise.mechanism.in_shares(shares))
+        self._turns[program.name, round] += 1
+        received = {name: np.asarray(value) for name, value in call.received.items()}
+        if MODELS in received:
+            received[MODELS] = received[MODELS].astype(precision)
+        where = f"round {round}" if round else "before round 1"
+        planned = ProgramCall(
+            program,
+            f"strategy '{job}', {where}, program '{program.name}'",
+            turn,
+            received,
+            {name: np.asarray(value) for name, value in call.each_of.items()},
+            {},
+        )
+        plan = RoundPlan(
+            self._work,
+            round,
+            np.zeros((0, 0), precision),
+            call.ids,
+            None,
+            planned,
+            private=self._private,
+            steps=() if noise is None else (StatisticRelease(replace(noise, turn=turn), self._work.seed, round),),
+        )
+        ids, each = SumLayout(program).collected(self.play(plan))
+        return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
         """Fetch the hospitals' memory, of now or of an earlier state."""

@@ -20,7 +20,7 @@ from raysim.config.sections.privacy import UPDATES
 from raysim.engine.messages.memory import FIRST, KEPT, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.run_state import History, RunState
 from raysim.engine.server.job_server import JobServer
-from raysim.strategies.base import POOLED, Floats, Ids, Question, Strategy
+from raysim.strategies.base import POOLED, Answers, Call, Ids, Strategy
 from raysim.strategies.checks.answers import check_state
 from raysim.traffic.ledger import UPDATE, Ledger
 from raysim.virtual_time.clock import NOBODY
@@ -60,22 +60,20 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
     due = [NOBODY if stored is None else stored]
     if since.memory is None and type(server.job.strategy).select is Strategy.select:
         with suppress(_Asked):
-            view = replace(server.view, round=round, ask=_unasked)
+            view = replace(server.view, round=round, call=_unasked)
             due.append(server.strategy.select(view, since.state, round))
     return due
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Return the ledger of the set-up, made again: hospitals answer the same questions, without counting as traffic."""
+    """Return the ledger of the set-up, made again: hospitals answer the same calls, without counting as traffic."""
 
-    def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        asked = server.everyone if ids is None else ids
-        answers = server.pipeline.answers(server.measure(question, models=models, ids=ids), asked)
-        server.traffic.asked(question, asked, np.array([answer.size for answer in answers]), models)
-        return answers
+    def call(call: Call) -> Answers:
+        server.traffic.answered(call)
+        return server.pipeline.answers(server.measure(call))
 
     server.register()
-    view = replace(server.view, ask=ask)
+    view = replace(server.view, call=call)
     if server.strategy.uses_selection():
         view = replace(view, memory=server.job.selection.setup(view))
     server.pipeline.setup(server.strategy, view, server.measure)
@@ -84,10 +82,10 @@ def _setup_again(server: JobServer) -> Ledger:
 
 
 class _Asked(Exception):
-    """Raised if a selection asks hospitals where no question is possible."""
+    """Raised if a selection calls hospitals where no call is possible."""
 
 
-def _unasked(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+def _unasked(call: Call) -> Answers:
     raise _Asked
 
 

@@ -24,7 +24,19 @@ from raysim.engine.pipeline.step import Step
 from raysim.engine.privacy.bounding import Bounds
 from raysim.engine.privacy.noisy_statistics import FirstAnswers
 from raysim.engine.server.merging import summed, update_bits, update_of
-from raysim.strategies.base import Ask, Call, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
+from raysim.strategies.base import (
+    Answers,
+    Call,
+    Caller,
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Mask,
+    State,
+    Strategy,
+    Update,
+)
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
@@ -137,24 +149,24 @@ class UpdatePipeline:
         """The hospitals that attack, ascending."""
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
-    def setup(self, strategy: Strategy, view: FederationView, measure: Ask) -> State:
+    def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
         """Return the strategy's state before the first round.
 
         Bad hospitals that lie to enter a cluster first learn the honest clusters by ``measure``.
         """
         if self._byzantine is not None and self._byzantine.lies:
-            self._entered = self._target(strategy.setup(replace(view, ask=measure)), view.trainable)
+            self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
         state = strategy.setup(view)
         self._entered = None
         if self.secure is not None:
             self.secure.check_clusters(state, view.trainable)
         return state
 
-    def answers(self, answers: Sequence[Floats], ids: Ids) -> Sequence[Floats]:
-        """Return the answers of hospitals ``ids``, with those of lying hospitals replaced by lies."""
+    def answers(self, answers: Answers) -> Answers:
+        """Return the answers to a call that was sent at once, with those of lying hospitals replaced by lies."""
         if self._byzantine is None or self._entered is None:
             return answers
-        return self._byzantine.lying(answers, ids, self._entered)
+        return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """Return the cohort with the problem as the strategy learns from it."""

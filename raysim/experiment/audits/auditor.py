@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.audit import inversion, one_run
+from raysim.audit.inversion import rows_read
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
-from raysim.audit.row_sums import rows_read
 from raysim.core.streams import stream
 from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
 from raysim.data.federation import Federation

@@ -15,6 +15,8 @@ import numpy as np
 from raysim.core.errors import RaysimError
 from raysim.engine.job import Job
 from raysim.strategies.base import (
+    Answers,
+    Call,
     FederationView,
     Floats,
     Ids,
@@ -23,7 +25,6 @@ from raysim.strategies.base import (
     Mask,
     Objective,
     Proximal,
-    Question,
     Selection,
     State,
     Strategy,
@@ -140,13 +141,11 @@ class SideBySide(Strategy):
         for j in range(self.count):
             mine = slice(j * hospitals, (j + 1) * hospitals)
 
-            def ask(
-                question: Question, *, models: Floats | None = None, ids: Ids | None = None, first: int = mine.start
-            ) -> Sequence[Floats]:
-                asked = np.arange(hospitals) if ids is None else ids
-                return view.ask(question, models=models, ids=asked + first)
+            def call(call: Call, first: int = mine.start) -> Answers:
+                answers = view.call(replace(call, ids=call.ids + first))
+                return replace(answers, ids=answers.ids - first)
 
-            yield replace(view, names=view.names[mine], sizes=view.sizes[mine], ask=ask)
+            yield replace(view, names=view.names[mine], sizes=view.sizes[mine], call=call)
 
     def _parts(self, view: FederationView, state: State) -> Iterator[tuple[FederationView, State]]:
         for part, part_state in zip(self._views(view), own_state(state, SideBySideState).each, strict=True):

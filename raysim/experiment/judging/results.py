@@ -48,12 +48,15 @@ def results_of(
     for seed, rows in predictions.frame.groupby("seed", sort=True):
         federation = _federation(rows, predictions, hospitals, rows_in / f"seed-{seed}")
         order = {identity: k for k, identity in enumerate(federation.source_rows.tolist())}
+        all_rows = _all_rows(rows, hospitals)
         for model in predictions.models:
             theirs = rows[rows["model"] == model]
             if theirs.empty:
                 continue
             served = dict(_margins(theirs, order))
-            outcome = outcome_of(federation, served, section, int(str(seed)), tests_groups=seed == first)
+            outcome = outcome_of(
+                federation, served, section, int(str(seed)), tests_groups=seed == first, all_rows=all_rows
+            )
             if model in predictions.decisions:
                 only_ranks(outcome, federation)
             role = predictions.roles.get(model, "")
@@ -72,6 +75,14 @@ def results_of(
                 )
             )
     return sorted(results, key=lambda each: predictions.models.index(each.label))
+
+
+def _all_rows(rows: pd.DataFrame, hospitals: tuple[str, ...]) -> NDArray[np.int64] | None:
+    """Return each hospital's number of rows, if the predictions have it."""
+    if "all_rows" not in rows or rows["all_rows"].isna().any():
+        return None
+    known: NDArray[np.int64] = rows.groupby("hospital")["all_rows"].first().reindex(list(hospitals)).to_numpy()
+    return None if np.isnan(known.astype(float)).any() else known.astype(np.int64)
 
 
 def _margins(rows: pd.DataFrame, order: Mapping[int, int]) -> Iterator[tuple[str, NDArray[np.floating[Any]]]]:
@@ -129,10 +140,16 @@ def outcome_of(
     seed: int,
     *,
     tests_groups: bool,
+    all_rows: NDArray[np.int64] | None = None,
 ) -> Outcome:
-    """Make the outcome of a run whose models make these predictions."""
+    """Make the outcome of a run whose models make these predictions.
+
+    ``all_rows [N]`` are the hospitals' numbers of rows, if these are more than the judged ones.
+    """
     everyone, ledger = np.arange(len(federation.hospitals)), Ledger()
-    evaluation = Evaluation(federation, section, everyone, 0, _Nothing(ledger), tests_groups=tests_groups)
+    evaluation = Evaluation(
+        federation, section, everyone, 0, _Nothing(ledger), tests_groups=tests_groups, all_rows=all_rows
+    )
     serve = {name: np.zeros_like(everyone) for name in served}
     rows, result, asked = PartRows.of(federation, everyone.tolist(), "test"), Measured(), evaluation.at_the_end(serve)
     for name, margins in served.items():
@@ -153,6 +170,7 @@ def outcome_of(
         layout=Layout((), ()),
         ledger=ledger,
         seconds=float("nan"),
+        all_rows=all_rows,
     )
 
 

@@ -2,9 +2,9 @@
 
 A row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
 ``label`` (two values), ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Optional columns are
-``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` of the hospital, ``bytes`` that the model
-moved, ``role`` (:data:`ROLES`), ``learner`` (the family of the model, the simplest first), and ``group_*``. A
-comparison's own table has ``strategy``; its ``model`` is then the model used.
+``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` and ``all_rows`` of the hospital, ``bytes``
+that the model moved, ``role`` (:data:`ROLES`), ``learner`` (the family of the model, the simplest first), and
+``group_*``. A comparison's own table has ``strategy``; its ``model`` is then the model used.
 
 Every failed check is reported in one line: the first row concerned, counted from 1 below the header, and what to do.
 """
@@ -27,7 +27,7 @@ from raysim.engine.measuring.subgroups import MOST_GROUPS
 
 REQUIRED = ("hospital", "label", "model", "seed", "probability")
 
-NUMBERS = ("train_rows", "bytes")
+NUMBERS = ("train_rows", "all_rows", "bytes")
 """Optional numeric columns."""
 
 GROUP = "group_"

@@ -31,7 +31,7 @@ from raysim.data.federation import Federation
 from raysim.engine.client.hospital_group import CHUNK_BYTES
 from raysim.engine.job import Job
 from raysim.engine.messages.memory import HospitalStates
-from raysim.engine.messages.plan import Inquiry, PartialResult, RoundPlan
+from raysim.engine.messages.plan import PartialResult, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.coordinator import JobRun
@@ -42,7 +42,8 @@ from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
 from raysim.experiment.session import place_live
 from raysim.experiment.unseen.folds import cost, folds_of
-from raysim.strategies.base import POOLED, Floats, Ids
+from raysim.experiment.unseen.playing import hosts
+from raysim.strategies.base import POOLED, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
 """Resident memory of an actor without hospitals, and the additional memory of torch; measured with Ray 2.60."""
@@ -134,7 +135,9 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
         machines = (replace(machines[0], memory=float(of_this_machine())),)
     section, left_out = config.evaluation.unseen, ""
     if section is not None:
-        left_out = cost(folds_of(section, federation, seed), len(planned), len(over_seeds(config).seeds or (seed,)))
+        left_out = cost(
+            folds_of(section, federation, seed), len(hosts(planned)), len(over_seeds(config).seeds or (seed,))
+        )
     return Plan(config, federation, placement, machines, traffic, left_out)
 
 
@@ -213,7 +216,7 @@ class _Measured(Exception):
 
 
 class _DryRunPool:
-    """A pool whose hospitals answer questions and calls but do not train.
+    """A pool whose hospitals answer calls but do not train.
 
     Plans are stored, and the results of training are invented.
     """
@@ -224,7 +227,8 @@ class _DryRunPool:
         self._placement = placement
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        self.plans.append(plan)
+        if len(plan.models):  # a call in between brings no models of the server
+            self.plans.append(plan)
         if plan.measured.serve:
             raise _Measured
         if plan.call is not None and plan.problem is None:  # the next message depends on the sums
@@ -234,10 +238,6 @@ class _DryRunPool:
         for partial in partials[1:]:
             partial.units = None  # the values do not matter, and adding them up would take time
         return partials, empty
-
-    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
-        # No hospital has trained, so none has its own parameters.
-        return self._hospitals.ask(inquiry)
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         return {}

@@ -10,9 +10,9 @@ import pandas as pd
 from raysim.config.schema import Config
 from raysim.engine.job import Result
 from raysim.experiment.unseen import tables
-from raysim.experiment.unseen.folds import LeftOut
 from raysim.experiment.unseen.measured import Unseen, measured
 from raysim.experiment.unseen.measured import on_rows_of as measured_on_rows_of
+from raysim.experiment.unseen.rows import Judged
 from raysim.storage.manifest import Manifest
 
 HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_difference.csv"
@@ -27,21 +27,20 @@ class Found:
     differences: pd.DataFrame
 
 
-def write(out: Manifest, config: Config, results: Sequence[Result], left_out: Sequence[LeftOut]) -> Found | None:
+def write(out: Manifest, config: Config, results: Sequence[Result], left_out: Sequence[Judged]) -> Found | None:
     """Write the three files; return their frames, or None if no hospital was left out."""
-    section = config.evaluation.unseen
-    if section is None or not left_out:
+    if not left_out:
         return None
-    clinical = config.evaluation.clinical
-    unseen = measured(left_out, section, clinical)
-    hospitals = tables.by_hospital(unseen, results[0].federation.task, clinical)
+    clinical, federation = config.evaluation.clinical, results[0].federation
+    unseen = measured(left_out, federation.task, clinical, federation)
+    hospitals = tables.by_hospital(unseen, federation.task, clinical)
 
     def on_rows_of(score: str, each: Unseen) -> Unseen:
-        return measured_on_rows_of(score, each, left_out, section, clinical)
+        return measured_on_rows_of(score, each, left_out, federation.task, clinical)
 
     found = Found(
         hospitals,
-        tables.summary(unseen, hospitals),
+        tables.summary(unseen, hospitals, clinical),
         tables.differences(unseen, results, left_out, config.reference, on_rows_of),
     )
     out.csv(HOSPITALS, found.hospitals)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.config.schema import Config
 from raysim.config.sections.evaluation import UnseenSection
@@ -123,6 +124,7 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
         held = [tuple(names[i] for i in np.sort(part)) for part in np.array_split(shuffled, folds) if len(part)]
     else:
         held = [(fold,) if isinstance(fold, str) else tuple(fold) for fold in folds]
+    present = _with_class(federation)
     for left_out in held:
         for name in left_out:
             if name not in names:
@@ -133,4 +135,19 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
                 f"evaluation.unseen.folds: {counted(rest, 'hospital')} would take part without "
                 f"{', '.join(left_out)}; {FEWEST} are needed"
             )
+        taught = present[~np.isin(federation.hospitals, left_out)].any(axis=0)
+        if taught.sum() == 1:
+            raise ConfigError(
+                f"evaluation.unseen.folds: all training rows without {', '.join(left_out)} have the label "
+                f"'{federation.classes[taught.argmax()]}'; leave fewer hospitals out"
+            )
     return [Fold(number, left_out) for number, left_out in enumerate(held, start=1)]
+
+
+def _with_class(federation: Federation) -> NDArray[np.bool_]:
+    """Return whether each hospital has training rows of each class, ``[H, C]``."""
+    present = np.zeros((len(federation.hospitals), len(federation.classes)), np.bool_)
+    if federation.classes:
+        for h in range(len(present)):
+            present[h, federation.y[federation.rows(h, "train")]] = True
+    return present

@@ -1,23 +1,38 @@
 """How a joining hospital uses its first labelled rows, other than to recalibrate the model used for it.
 
-It fine-tunes the model, as participants do. Or it chooses the cluster whose model has the lowest mean loss on these
-rows; among equal clusters, it chooses the one with more training rows. The labelled rows are never used for testing.
+A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
+the model, as participants do, or it chooses the cluster whose model has the lowest mean loss on these rows; among equal
+clusters, it chooses the one with more training rows. The labelled rows are never used for testing.
 """
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config import plugins
+from raysim.core import host
 from raysim.core.streams import stream
+from raysim.data.derived.excerpt import newcomer
 from raysim.data.split import number
+from raysim.engine.job import Outcome
 from raysim.engine.messages.plan import ModelSpec
+from raysim.experiment.jobs import make_job
+from raysim.experiment.session import InProcess
 from raysim.experiment.unseen.folds import LeftOut
-from raysim.strategies.shared.personalization import RECALIBRATED, Personalization
+from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Personalization
 from raysim.training.base import Model, Optimizer, Task
+
+RIDGE = 1.0
+"""The ridge on the weights of a head that a joining hospital fits to its rows."""
+
+SAME = 1e-9
+"""Smallest standard deviation, as a share of the mean, of an output of the body that varies."""
 
 
 class Joined(NamedTuple):
@@ -26,6 +41,116 @@ class Joined(NamedTuple):
     margins: NDArray[Any]
     """The model's outputs for all rows of the hospital, ``[n]`` or ``[n, C]``."""
     served_by: str
+
+
+def joined(run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str) -> Joined | None:
+    """Return the model ``served`` of hospital ``h`` after its labelled ``rows`` have joined.
+
+    The strategy decides if hospitals train alone or have heads of their own, else ``how``: ``fine_tune``, ``cluster``,
+    or ``recalibrate``. Returns None if no model is defined, and for a model that is only recalibrated.
+    """
+    if run.result.alone:
+        return trained_alone(run, served, h, rows)
+    if run.result.outcome.private is not None:
+        return with_head(run, served, h, rows)
+    return {"fine_tune": fine_tuned, "cluster": in_cluster}[how](run, served, h, rows) if how != "recalibrate" else None
+
+
+def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
+    """Train the strategy for hospital ``h`` on the rows ``joined`` among its test rows, as for a participant.
+
+    There are no validation rows, so training does not stop early. Returns None for rows of one class, and if the
+    strategy has no model ``served`` there.
+    """
+    config, federation, seed = run.config, run.result.federation, run.result.seed
+    rows = np.arange(len(federation.y))[federation.rows(h, "test")]
+    if not _told_apart(federation.y[rows][joined]):
+        return None
+    rest = np.setdiff1d(np.arange(len(rows)), joined)
+    with tempfile.TemporaryDirectory() as scratch:
+        alone = newcomer(federation, h, rows[joined], rows[rest], Path(scratch))
+        strategy = plugins.build_strategy(config.strategy, model=config.model)
+        job = make_job(config, strategy, plugins.build_selection(config.selection), alone.folder, seed)
+        job = replace(job, stop=None, last=LastSteps(), secure=None, compression=None, aggregation=None)
+        with host.threads(1):
+            *_, outcome = InProcess(alone.totals, config.resources).run(job)
+    if not isinstance(outcome, Outcome) or served not in outcome.predictions:
+        return None
+    margins = np.empty_like(outcome.predictions[served])
+    margins[np.concatenate([joined, rest])] = outcome.predictions[served]
+    return Joined(margins, f"{served}, trained on its rows")
+
+
+def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
+    """Fit the head of hospital ``h`` to the rows ``joined`` among its test rows, with the shared body unchanged.
+
+    The body's outputs are standardised over these rows, and the head's weights on them have a ridge of :data:`RIDGE`.
+    Returns None for rows of one class, for more than two classes, and if the model's output is no linear function of
+    the head, as when a head has several layers.
+    """
+    row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
+    model, X, y = _bound(run, h, "float64")
+    if row is None or private is None or not _told_apart(y[joined]) or len(classes) > 2:
+        return None
+    body = np.where(private, 0.0, run.result.outcome.models[row])
+    constant, outputs = _outputs_of_body(model, body, np.flatnonzero(private), X)
+    if outputs is None:
+        return None
+    mean, scale = outputs[joined].mean(axis=0), outputs[joined].std(axis=0)
+    varies = scale > SAME * np.maximum(1.0, np.abs(mean))
+    z = (outputs[:, varies] - mean[varies]) / scale[varies]
+    columns = np.column_stack([np.ones(len(z)), z])
+    link = "log" if getattr(model, "link", "identity") == "log" else "identity"
+    beta = _fitted(columns[joined], constant[joined], y[joined].astype(np.float64), "logit" if classes else link)
+    return Joined(constant + columns @ beta, f"{served}, with its own head")
+
+
+def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -> NDArray[Any]:
+    """Return the coefficients ``[p]`` of ``X [n, p]``, whose first column is the intercept, under a ridge of
+    :data:`RIDGE` on the others.
+
+    The loss of a row is ``c(eta) - y eta`` with the cumulant ``c`` of the canonical ``link``.
+    """
+    from scipy.optimize import minimize  # imported late to start runs faster
+    from scipy.special import expit
+
+    def loss(beta: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+        eta, shrunken = offset + X @ beta, np.append(0.0, RIDGE * beta[1:])
+        if link == "logit":
+            cumulant, mean = np.logaddexp(0, eta), expit(eta)
+        else:
+            cumulant, mean = (np.exp(eta),) * 2 if link == "log" else (eta**2 / 2, eta)
+        return float((cumulant - y * eta).sum() + beta @ shrunken / 2), X.T @ (mean - y) + shrunken
+
+    found: NDArray[Any] = minimize(loss, np.zeros(X.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-8}).x
+    return found
+
+
+def _outputs_of_body(
+    model: Model, body: NDArray[Any], head: NDArray[np.int64], X: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the model's outputs for ``X [n, F]`` with a head of zeros, ``[n]``, and what each parameter of the
+    ``head [q]`` multiplies, each once, ``[n, d]``; None if the output is not linear in the head."""
+    constant = model.logits(body, X)
+
+    def beyond(places: NDArray[np.int64] | np.int64, values: NDArray[Any] | float) -> NDArray[Any]:
+        theta = body.copy()
+        theta[places] = values
+        return np.asarray(model.logits(theta, X) - constant)
+
+    outputs = np.column_stack([beyond(place, 1.0) for place in head])
+    trial = stream(0, "a head").standard_normal(len(head))
+    if not np.allclose(beyond(head, trial), outputs @ trial, rtol=1e-6, atol=1e-6):
+        return constant, None
+    # With an output for each of two classes, an output of the body counts twice, once with the other sign.
+    signs = np.sign(outputs[np.abs(outputs).argmax(axis=0), np.arange(len(head))])
+    _, once = np.unique(np.round(outputs * signs, 9), axis=1, return_index=True)
+    return constant, outputs[:, np.sort(once)]
+
+
+def _told_apart(y: NDArray[Any]) -> bool:
+    """Whether labels are of more than one class or value."""
+    return bool(len(y) and (y != y[0]).any())
 
 
 def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
@@ -80,9 +205,10 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
     return int(serve[h])
 
 
-def _bound(run: LeftOut, h: int) -> tuple[Model, NDArray[np.float32], NDArray[Any]]:
-    """Return the model family, and all rows of hospital ``h`` with their labels."""
+def _bound(run: LeftOut, h: int, precision: str = "") -> tuple[Model, NDArray[Any], NDArray[Any]]:
+    """Return the model family, in the ``precision`` of training unless another is given, and all rows of hospital
+    ``h`` with their labels."""
     federation = run.result.federation
     rows = federation.rows(h, "test")
-    model = ModelSpec.of(run.config.model).bind(federation, "cpu", run.config.training.precision)
+    model = ModelSpec.of(run.config.model).bind(federation, "cpu", precision or run.config.training.precision)
     return model, federation.X[rows], federation.y[rows]

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.evaluation import ClinicalSection, UnseenSection
-from raysim.core.streams import stream
+from raysim.config.sections.evaluation import ClinicalSection
 from raysim.data.federation import Federation
-from raysim.data.split import number
-from raysim.engine.measuring.recalibrating import estimated
-from raysim.experiment.scores import MODEL, margins_of
-from raysim.experiment.unseen.folds import LeftOut
-from raysim.experiment.unseen.joining import fine_tuned, in_cluster
+from raysim.experiment.scores import MODEL, is_probability, margins_of
+from raysim.experiment.unseen.rows import Joins, Judged, JudgedRows
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.metrics.measures import RANKS
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.panel import Sketched
 from raysim.statistics.clinical.calibration import Groups
-from raysim.statistics.clinical.recalibration import fit, rows_of
 from raysim.statistics.discrimination.auroc import PairSums, pair_sums, placements
 from raysim.statistics.discrimination.sketches import sketches
 from raysim.strategies.base import Floats
-
-NOBODY = "nobody"
-"""The ``served_by`` of a hospital for which no model can be used without labelled rows."""
-
-_JOINING = {"fine_tune": fine_tuned, "cluster": in_cluster}
-
-Joins = int | Literal["all"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +34,7 @@ class Unseen:
     fold: NDArray[np.int64]
     """The fold in which each hospital was left out, ``[H]``."""
     served_by: tuple[str, ...]
-    """The model used for each hospital: the model, a cluster's model, or :data:`NOBODY`."""
+    """The model used for each hospital: the model, a cluster's model, or ``nobody``."""
     figures: Floats
     """The figures, as for a run, ``[H, len(task.figures)]``; NaN without a usable model, or with too few rows
     to join."""
@@ -63,79 +50,47 @@ class Unseen:
     """The offsets of each hospital's judged rows, ``[H + 1]``."""
 
 
-@dataclass(frozen=True, eq=False)
-class JudgedRows:
-    """The judged rows of one hospital under one model."""
+def measured(
+    left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
+) -> list[Unseen]:
+    """Evaluate every strategy, model used and seed for every number of labelled rows, and every existing score once.
 
-    margins: NDArray[Any]
-    ranked: NDArray[Any]
-    y: NDArray[Any]
-    patients: NDArray[np.int64]
-    place: int
-    """The hospital's id."""
-    name: str
-    fold: int
-    served_by: str
-
-
-def measured(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> list[Unseen]:
-    """Evaluate every strategy, model used and seed for every number of labelled rows, and every existing score once."""
-    groups: dict[tuple[str, str, int], list[LeftOut]] = {}
+    ``federation`` has the rows of all hospitals, from which the scale of a score is known.
+    """
+    groups: dict[tuple[str, str, int, Joins], list[JudgedRows]] = {}
     for each in left_out:
-        for model in each.result.outcome.predictions:
-            groups.setdefault((each.result.label, model, each.result.seed), []).append(each)
-    models = [
-        _unseen(of, model, k, section, clinical) for (_, model, _), of in groups.items() for k in section.onboarding
-    ]
-    return [*models, *_scores(left_out, section, clinical)]
+        for (model, k), rows in each.rows.items():
+            groups.setdefault((each.strategy, model, each.seed, k), []).extend(rows)
+    models = [of_rows(*key, rows, task, clinical) for key, rows in groups.items()]
+    return [*models, *_scores(left_out, task, clinical, federation)]
 
 
 def on_rows_of(
-    score: str, each: Unseen, left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None
+    score: str, each: Unseen, left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None
 ) -> Unseen:
     """Evaluate ``each`` only on the rows that have a value of an existing score."""
-    of = [run for run in left_out if (run.result.label, run.result.seed) == (each.strategy, each.seed)]
-    return _unseen(of, each.model, each.k, section, clinical, score)
+    runs = [run for run in left_out if (run.strategy, run.seed) == (each.strategy, each.seed)]
+    rows = [of.those(np.isfinite(of.scores[score])) for run in runs for of in run.rows[each.model, each.k]]
+    return of_rows(each.strategy, each.model, each.seed, each.k, rows, task, clinical)
 
 
-def _scores(left_out: Sequence[LeftOut], section: UnseenSection, clinical: ClinicalSection | None) -> Iterator[Unseen]:
+def _scores(
+    left_out: Sequence[Judged], task: TaskKind, clinical: ClinicalSection | None, federation: Federation
+) -> Iterator[Unseen]:
     """Evaluate each existing score with each seed, on the rows that have a value."""
-    runs: dict[int, dict[int, LeftOut]] = {}
+    runs: dict[int, dict[int, Judged]] = {}
     for each in left_out:
-        runs.setdefault(each.result.seed, {}).setdefault(each.fold.number, each)
+        runs.setdefault(each.seed, {}).setdefault(each.fold.number, each)
     for seed, of in runs.items():
-        first = next(iter(of.values())).result.federation
-        for name in first.scores:
-            rows = [row for run in of.values() for row in _rows_of_score(run, name, section)]
-            probability = margins_of(first, name)[1]
-            found = of_rows(name, MODEL, seed, section.onboarding[0], rows, first.task, clinical, risks=probability)
-            yield found
-
-
-def _rows_of_score(run: LeftOut, score: str, section: UnseenSection) -> Iterator[JudgedRows]:
-    federation = run.result.federation
-    for name in run.fold.held:
-        h = federation.hospitals.index(name)
-        rows = federation.rows(h, "test")
-        order, joins = _joining(federation, h, run.result.seed, section)
-        judged = np.sort(order[max(joins.values()) :])
-        margins = margins_of(federation, score)[0][rows]
-        judged = judged[~np.isnan(margins[judged])]
-        said, people = margins[judged], federation.identities[rows][judged]
-        yield JudgedRows(said, said, federation.y[rows][judged], people, h, name, run.fold.number, score)
-
-
-def _unseen(
-    of: Sequence[LeftOut],
-    model: str,
-    k: Joins,
-    section: UnseenSection,
-    clinical: ClinicalSection | None,
-    within: str | None = None,
-) -> Unseen:
-    first = of[0].result
-    rows = [each for run in of for each in _rows(run, model, k, section, within)]
-    return of_rows(first.label, model, first.seed, k, rows, first.federation.task, clinical)
+        for name in federation.scores:
+            probability, rows = is_probability(federation, name), []
+            k = next(iter(next(iter(of.values())).rows))[1]
+            for run in of.values():
+                for judged in next(iter(run.rows.values())):
+                    known = judged.those(np.isfinite(judged.scores[name]))
+                    said = margins_of(known.scores[name], probability)
+                    rows.append(replace(known, margins=said, ranked=said, served_by=name))
+            yield of_rows(name, MODEL, seed, k, rows, task, clinical, risks=probability)
 
 
 def of_rows(
@@ -187,69 +142,3 @@ def of_rows(
         scored,
         offsets,
     )
-
-
-def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection, within: str | None) -> Iterator[JudgedRows]:
-    federation, outcome = run.result.federation, run.result.outcome
-    prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
-    untrained = outcome.untrained.get(model)
-    for name in run.fold.held:
-        h = federation.hospitals.index(name)
-        rows = federation.rows(h, "test")
-        order, joins = _joining(federation, h, run.result.seed, section)
-        last = max(joins.values())
-        judged = np.sort(order[last:])
-        if within is not None:
-            judged = judged[np.isfinite(federation.scores[within][rows][judged])]
-        margins, y = outcome.predictions[model][rows], federation.y[rows]
-        changed: str | None = None
-        ranked, out = margins[judged], margins[judged].astype(np.float64) if k != 0 else margins[judged]
-        if k not in joins:
-            out = np.full_like(out, np.nan, dtype=np.float64)
-        elif k != 0 and section.joining != "recalibrate":
-            after = _JOINING[section.joining](run, model, h, order[: joins[k]])
-            said = np.full_like(margins, np.nan) if after is None else after.margins
-            out = ranked = said[judged]
-            changed = NOBODY if after is None else after.served_by
-        elif k != 0 and prior is not None:
-            joined = order[: joins[k]]
-            shifts = fit(rows_of(margins[joined], y[joined], [0, len(joined)]), "eb", prior)
-            out = shifts.intercept[0] + shifts.slope[0] * out
-        nobody = np.isnan(margins).any() or (untrained is not None and bool(untrained[h]))
-        if nobody:
-            out, ranked = np.full_like(out, np.nan), np.full_like(ranked, np.nan)
-        cluster = None if outcome.cluster is None else int(outcome.cluster[h])
-        served = model if not cluster else f"{model} {cluster - 1}"
-        yield JudgedRows(
-            out,
-            ranked if k in joins else np.full_like(ranked, np.nan),
-            y[judged],
-            federation.identities[rows][judged],
-            h,
-            name,
-            run.fold.number,
-            NOBODY if nobody else changed or served,
-        )
-
-
-def _joining(
-    federation: Federation, h: int, seed: int, section: UnseenSection
-) -> tuple[NDArray[np.int64], dict[Joins, int]]:
-    """Return the order in which a hospital's rows would join, and the number of rows at each possible step.
-
-    All rows of a patient join together.
-    """
-    people = federation.identities[federation.rows(h, "test")]
-    present, turn = np.unique(people, return_inverse=True)
-    shuffled = stream(seed, "rows that join", number(federation.hospitals[h])).permutation(len(present))
-    order = np.argsort(shuffled[turn], kind="stable")
-    most = int((1 - section.held) * len(people) + 1e-9)
-    joins: dict[Joins, int] = {}
-    for k in section.onboarding:
-        rows = most if k == "all" else k
-        if rows <= most:
-            # A patient whose rows would be divided is left out.
-            while rows and rows < len(people) and people[order[rows - 1]] == people[order[rows]]:
-                rows -= 1
-            joins[k] = rows
-    return order, joins or {0: 0}

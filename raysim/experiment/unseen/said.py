@@ -8,23 +8,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.words import counted
 from raysim.experiment.unseen.files import Found
-from raysim.experiment.unseen.measured import NOBODY
-from raysim.experiment.unseen.tables import AUROC, RATIO
+from raysim.experiment.unseen.rows import NOBODY
+from raysim.experiment.unseen.tables import AUROC, GAINED, RATIO
 from raysim.report import svg
 from raysim.report.judgement.card import Line
-from raysim.report.judgement.facts.wording import json_number
+from raysim.report.judgement.facts.wording import figure, json_number, percent
 from raysim.report.naming import Key, interval, number, with_interval
 from raysim.report.svg import Figure, Style
+from raysim.statistics.differences.paired import Limits
+
+ENDS = {"": "estimate", "_low": "low", "_high": "high"}
+"""Suffixes of a figure's names in the answer, and its columns."""
 
 MOST = 40
 """Largest number of hospitals in a plot; with more hospitals, those with the most rows are plotted."""
 
 
-def lines(found: Found) -> dict[Key, Line]:
+def lines(found: Found, clinical: ClinicalSection | None) -> dict[Key, Line]:
     """Return the line of a card, by strategy and model used."""
-    said = {}
+    said, act_at = {}, np.nan if clinical is None else clinical.act_at
     for key, of in found.summary.groupby(["strategy", "model"], sort=False):
         strategy, model = map(str, key)
         first = of[of["k"].astype(str) == str(of["k"].iloc[0])].set_index("figure")
@@ -32,7 +37,7 @@ def lines(found: Found) -> dict[Key, Line]:
         figures = {str(figure): {str(name): float(x) for name, x in row.items()} for figure, row in numbers.iterrows()}
         nobody = found.hospitals[(found.hospitals["strategy"] == strategy) & (found.hospitals["model"] == model)]
         unserved = nobody.loc[nobody["served_by"] == NOBODY, "hospital"].nunique()
-        said[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model))
+        said[strategy, model] = _line(figures, unserved, _taking_part(found.differences, strategy, model), act_at)
     return said
 
 
@@ -48,7 +53,7 @@ def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
     return f"; at the next one {interval(pooled['next_low'], pooled['next_high'], digits)}"
 
 
-def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str) -> Line:
+def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str, act_at: float) -> Line:
     if AUROC not in figures or not np.isfinite(figures[AUROC]["estimate"]):
         text = f"It cannot serve a hospital that takes no part without labelled rows ({counted(unserved, 'hospital')})."
         if not unserved:
@@ -65,6 +70,15 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
         within = interval(ratio["next_low"], ratio["next_high"], 2)
         text += f" The next hospital may have {within} times the events expected."
         numbers |= {f"observed_over_expected_{end}": json_number(ratio[f"next_{end}"]) for end in ("low", "high")}
+    gain = figures.get(f"{GAINED}_{act_at:g}", {"estimate": np.nan})
+    if np.isfinite(gain["estimate"]):
+        benefit, low, high = (100 * gain[end] for end in ("estimate", "low", "high"))
+        gains = figure(benefit, Limits(low, high), 1, sign=True)
+        text += (
+            f" Acting at {percent(act_at)} gains {gains} true alarms net per 100 patients there, against the better of "
+            "acting on everyone and on nobody."
+        )
+        numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
     return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, "recalibrate at a new hospital")
 
 
@@ -77,86 +91,130 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
     if of.empty or not np.isfinite(of["low"].iloc[0]):
         return ""
     each = of.iloc[0]
-    within = interval(each["low"], each["high"], 3, sign=True)
-    return f" Taking part changes a hospital's AUROC by {number(each['difference'], 3, sign=True)} ({within})."
+    changes = figure(each["difference"], Limits(each["low"], each["high"]), sign=True)
+    return f" Taking part changes a hospital's AUROC by {changes}."
 
 
-def drawn(found: Found, key: Key, name: str) -> Sequence[Figure]:
-    """Plot the left-out hospitals under the model ``key`` as a forest; ``name`` is the model's readable name."""
+def drawn(found: Found, ways: Mapping[Key, str]) -> Sequence[Figure]:
+    """Plot the left-out hospitals under the first of ``ways`` as a forest, and what rows of a newcomer buy under all.
+
+    ``ways`` are models used with their readable names: the one that is taken, and training alone.
+    """
     table = found.hospitals
     if AUROC not in table:
         return []
-    of = table[(table["strategy"] == key[0]) & (table["model"] == key[1]) & (table["k"] == table["k"].iloc[0])]
-    of = of[of["seed"] == of["seed"].min()]
+    key, name = next(iter(ways.items()))
+    of = _of(table, key)
+    of = of[(of["k"] == table["k"].iloc[0]) & (of["seed"] == of["seed"].min())]
     if of.empty:
         return []
     caption = (
         f"{name} at each hospital when it was left out of training, with 95 % intervals over its patients (seed "
-        f"{of['seed'].iloc[0]})."
+        f"{of['seed'].iloc[0]}). Below them the mean with its interval, and where the next hospital may lie."
     )
-    return [*forests(of, "Hospitals that took no part", caption), *_joining(table, key, name)]
+    pooled = _of(found.summary, key)
+    pooled = pooled[pooled["k"] == pooled["k"].iloc[0]]
+    return [*forests(of, pooled, "Hospitals that took no part", caption), *_joining(table, ways)]
 
 
-def _joining(table: pd.DataFrame, key: Key, name: str) -> Sequence[Figure]:
+def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
+    return table[(table["strategy"] == key[0]) & (table["model"] == key[1])]
+
+
+def _joining(table: pd.DataFrame, ways: Mapping[Key, str]) -> Sequence[Figure]:
     """Plot the gain from labelled rows of a joining hospital: means over the hospitals that have rows for every
     step."""
-    of = table[(table["strategy"] == key[0]) & (table["model"] == key[1])]
-    steps = list(dict.fromkeys(of["k"].astype(str)))
-    of = of.assign(
-        step=of["k"].astype(str), off=np.abs(np.log(of[RATIO].where(of[RATIO] > 0))) if RATIO in of else np.nan
+    steps = list(dict.fromkeys(table["k"].astype(str)))
+    table = table.assign(
+        step=table["k"].astype(str),
+        off=np.abs(np.log(table[RATIO].where(table[RATIO] > 0))) if RATIO in table else np.nan,
     )
     charts: list[svg.Chart] = []
-    hospitals = 0
+    hospitals, looks = 0, {name: Style(i, "circle") for i, name in enumerate(ways.values())}
     for column, heading in (("log_loss", "log loss"), ("off", "risks are off by, |ln O/E|")):
-        wide = of.pivot_table(index="hospital", columns="step", values=column).reindex(columns=steps).dropna()
-        if len(steps) < 2 or wide.empty:
+        means, complete = _means(table, ways, column, steps)
+        if len(steps) < 2 or not complete:
             continue
-        means, hospitals = wide.mean().to_numpy(), max(hospitals, len(wide))
+        hospitals = max(hospitals, complete)
         chart = svg.Chart(
             svg.names("labelled rows that joined", steps),
-            svg.linear(heading, means, count=4),
+            svg.linear(heading, np.concatenate([each.to_numpy() for each in means.values()]), count=4),
             name=f"joining-{column.replace('_', '-')}",
-            description="; ".join(f"{step} rows: {number(each, 3)}" for step, each in zip(steps, means, strict=True)),
+            description=". ".join(
+                f"{name}: " + "; ".join(f"{step} rows: {number(value, 3)}" for step, value in each.items())
+                for name, each in means.items()
+            ),
             width=1.2 * svg.PANEL,
         )
-        chart.line(np.arange(len(steps)), means, Style(0, "circle"))
-        chart.dots(np.arange(len(steps)), means, Style(0, "circle"))
+        for name, each in means.items():
+            at = np.array([steps.index(str(step)) for step in each.index])
+            chart.line(at, each.to_numpy(), looks[name])
+            chart.dots(at, each.to_numpy(), looks[name])
         charts.append(chart)
     if not charts:
         return []
-    among = f"{hospitals:,} of {counted(of['hospital'].nunique(), 'hospital')}"
-    caption = f"{name} after a hospital has joined, the mean over {among} with rows for every step, on the same rows."
-    return [svg.figure("joining", "What labelled rows of a newcomer buy", charts, caption)]
+    among = f"{hospitals:,} of {counted(table['hospital'].nunique(), 'hospital')}"
+    caption = (
+        f"{' and '.join(ways.values())} after a hospital has joined, the mean over {among} with rows for every step, "
+        "on the same rows."
+    )
+    beside = svg.legend(list(looks.items()), lines=True) if len(ways) > 1 else None
+    return [svg.figure("joining", "What labelled rows of a newcomer buy", charts, caption, beside)]
 
 
-def forests(table: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
-    """Return two forest plots, of AUROC and of observed over expected events, for the hospitals with the most rows."""
+def _means(
+    table: pd.DataFrame, ways: Mapping[Key, str], column: str, steps: Sequence[str]
+) -> tuple[dict[str, pd.Series], int]:
+    """Return each way's mean by step, without steps at which it is undefined everywhere, and the number of hospitals:
+    those at which all ways are defined at their other steps."""
+    wide = {}
+    for key, name in ways.items():
+        by_step = _of(table, key).pivot_table(index="hospital", columns="step", values=column).reindex(columns=steps)
+        wide[name] = by_step.dropna(axis=1, how="all").dropna()
+    complete = set.intersection(*(set(each.index) for each in wide.values()))
+    return {name: each.loc[sorted(complete)].mean() for name, each in wide.items()}, len(complete)
+
+
+def forests(table: pd.DataFrame, summary: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
+    """Return two forest plots, of AUROC and of observed over expected events.
+
+    They show the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``.
+    """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:
         return []
-    charts = [_forest(of, AUROC, "AUROC", 0.5)]
+    pooled = summary.set_index("figure")
+    charts = [_forest(of, AUROC, "AUROC", 0.5, pooled)]
     if RATIO in of:
-        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0))
+        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0, pooled))
     return [svg.figure("unseen", heading, charts, caption)]
 
 
-def _forest(of: pd.DataFrame, column: str, heading: str, rule: float) -> svg.Chart:
-    ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd.DataFrame) -> svg.Chart:
     names = [f"{hospital} ({rows:,})" for hospital, rows in zip(of["hospital"], of["rows"], strict=True)]
+    ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+    below = {
+        "these hospitals": pooled.loc[column, ["estimate", "low", "high"]].to_numpy(float),
+        "the next hospital": np.append(np.nan, pooled.loc[column, ["next_low", "next_high"]].to_numpy(float)),
+    }
+    known = {name: each for name, each in below.items() if np.isfinite(each[1:]).all()}
+    names, ends = [*names, *known], np.vstack([ends, *known.values()])
     chart = svg.Chart(
         svg.linear(heading, ends[np.isfinite(ends)], include=(rule,), count=4),
         svg.names("", names),
         name=f"unseen-{column.replace('_', '-')}",
         description="; ".join(
-            f"{name} {number(value, 3)} ({interval(low, high, 3)})"
-            for name, (value, low, high) in zip(names, ends, strict=True)
+            f"{name} {with_interval(*each, 3)}" if np.isfinite(each[0]) else f"{name} {interval(each[1], each[2], 3)}"
+            for name, each in zip(names, ends, strict=True)
         ),
         width=1.35 * svg.PANEL,
-        height=18.0 * len(of) + 74,
+        height=18.0 * len(names) + 74,
         gridlines="x",
     )
-    places = np.arange(len(of))
-    known = np.isfinite(ends).all(axis=1)
-    chart.bars(ends[known, 1], ends[known, 2], places[known], thick=0.2, class_="bar chance")
-    chart.dots(ends[:, 0], places, Style(0, "circle"), size=4.0)
+    places = np.arange(len(names))
+    drawn, own = np.isfinite(ends[:, 1:]).all(axis=1), places < len(of)
+    dots = np.isfinite(ends[:, 0])
+    chart.bars(ends[drawn, 1], ends[drawn, 2], places[drawn], thick=0.2, class_="bar chance")
+    for which, style in ((own, Style(0, "circle")), (~own, Style(1, "square"))):
+        chart.dots(ends[which & dots, 0], places[which & dots], style, size=4.0)
     return chart

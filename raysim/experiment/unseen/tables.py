@@ -10,30 +10,36 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
+from raysim.core.levels import Z
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.experiment.scores import MODEL as SCORE
-from raysim.experiment.unseen.folds import LeftOut
 from raysim.experiment.unseen.measured import Unseen
+from raysim.experiment.unseen.rows import AllRows, Judged
 from raysim.metrics.labels import CLASSIFICATION, TaskKind
 from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.clinical.clinical_figures import figures as clinical_figures
+from raysim.statistics.clinical.curves import unless_broken
+from raysim.statistics.clinical.thresholds import gained
 from raysim.statistics.differences.paired import Paired, paired
 from raysim.statistics.discrimination.auroc import delong_of_sums, pair_sums, placements
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.discrimination.sketches import patient_part, sketches
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.levels import Z
-from raysim.statistics.meta_analysis.further_hospital import BEYOND, Pooled, pooled
+from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, pooled
 
-AUROC, RATIO = "auroc", "observed_over_expected"
+AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
 FEWEST_ROWS = 10
 """Smallest number of rows for which a hospital's log loss has a variance."""
 
+FEWEST_DECISIONS = 30
+"""Smallest number of rows for which a hospital's gain in net benefit enters the mean."""
+
 MOST_LACKING = 0.1
-"""Largest share of hospitals without events, or without non-events, for which the ratio has a mean."""
+"""Largest share of hospitals without events, or without non-events, for which the ratio has a mean; and of hospitals
+at which every decision is the default's, for which the gain in net benefit has one."""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -71,7 +77,7 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
     return pd.DataFrame(head | columns)
 
 
-def summary(unseen: Sequence[Unseen], table: pd.DataFrame) -> pd.DataFrame:
+def summary(unseen: Sequence[Unseen], table: pd.DataFrame, clinical: ClinicalSection | None) -> pd.DataFrame:
     """Make one row per strategy, model, figure and number of rows that joined, with means over seeds.
 
     All seeds test the same rows. ``table`` is the result of :func:`by_hospital`.
@@ -80,12 +86,12 @@ def summary(unseen: Sequence[Unseen], table: pd.DataFrame) -> pd.DataFrame:
     for strategy, model, k in dict.fromkeys((each.strategy, each.model, each.k) for each in unseen):
         of = [each for each in unseen if (each.strategy, each.model, each.k) == (strategy, model, k)]
         part = table[(table["strategy"] == strategy) & (table["model"] == model) & (table["k"] == k)]
-        for figure, found in _pooled_figures(of, part).items():
+        for figure, found in _pooled_figures(of, part, () if clinical is None else clinical.counted_at).items():
             rows.append({"strategy": strategy, "model": model, "figure": figure, "k": k} | found._asdict())
     return pd.DataFrame(rows)
 
 
-def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Pooled]:
+def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequence[float]) -> dict[str, Pooled]:
     found: dict[str, Pooled] = {}
     pairs = [each.pairs for each in of if each.pairs is not None]
     if len(pairs) == len(of):
@@ -120,6 +126,25 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame) -> dict[str, Poole
         if name in means:
             se = (means[f"{name}_high"] - means[f"{name}_low"]).to_numpy() / (2 * Z)
             found[name] = pooled(means[name].to_numpy(), se**2, BEYOND)
+    return found | _benefits(of, thresholds)
+
+
+def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
+    """Pool the net benefit above that of the better of acting on everyone and on no one, at each threshold.
+
+    A hospital at which no decision differs from the default has no variance. If there are many of them, the gain of
+    the others is no mean over hospitals, and undefined.
+    """
+    counts = [each.scores for each in of if each.scores is not None]
+    found: dict[str, Pooled] = {}
+    for t, at in enumerate(thresholds if len(counts) == len(of) else ()):
+        each = [gained(*c.called[:, t].T, c.events, unless_broken(c, c.rows), at) for c in counts]
+        value, variance = (np.mean([one[i] for one in each], axis=0) for i in range(2))
+        enough = np.isfinite(value) & (counts[0].rows >= FEWEST_DECISIONS)
+        alike = enough & (variance <= 0)
+        if alike.sum() > MOST_LACKING * enough.sum():
+            value = np.full_like(value, np.nan)
+        found[f"{GAINED}_{at:g}"] = pooled(np.where(enough, value, np.nan), variance)
     return found
 
 
@@ -140,7 +165,7 @@ def _exp(value: float) -> float:
 def differences(
     unseen: Sequence[Unseen],
     results: Sequence[Result],
-    left_out: Sequence[LeftOut],
+    left_out: Sequence[Judged],
     reference: str,
     on_rows_of: Callable[[str, Unseen], Unseen],
 ) -> pd.DataFrame:
@@ -195,7 +220,7 @@ def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
 
 
 def _seen_less_unseen(
-    results: Sequence[Result], left_out: Sequence[LeftOut], strategy: str, model: str
+    results: Sequence[Result], left_out: Sequence[Judged], strategy: str, model: str
 ) -> Paired | None:
     """Compare AUROC on each hospital's test rows: the run with the hospital minus the run without it."""
     seen = {result.seed: result for result in results if result.label == strategy and model in result.outcome.figures}
@@ -206,13 +231,13 @@ def _seen_less_unseen(
     at = CLASSIFICATION.figures.index(AUROC)
     for s, seed in enumerate(seeds):
         of_seed, blocks = seen[seed], []
-        runs = [each for each in left_out if (each.result.label, each.result.seed) == (strategy, seed)]
+        runs = [each for each in left_out if (each.strategy, each.seed) == (strategy, seed)]
         home = {name: run for run in runs for name in run.fold.held}
         if model not in of_seed.outcome.sketches or set(home) != set(names):
             return None
         ids = [of_seed.federation.hospitals.index(name) for name in names]
         for h, name in zip(ids, names, strict=True):
-            blocks.append(_without(of_seed.federation, h, home[name].result, model))
+            blocks.append(_without(of_seed.federation, h, home[name].everything[name], model))
         offsets = np.concatenate([[0], np.cumsum([len(block[0]) for block in blocks])]).astype(np.int64)
         margins, y, patients = (np.concatenate([block[i] for block in blocks]) for i in range(3))
         b[s] = delong_of_sums(pair_sums(margins, y, offsets))[0]
@@ -224,15 +249,12 @@ def _seen_less_unseen(
     return paired(a, b, n, patients=patient_part(ours, theirs, counted)) if seeds else None
 
 
-def _without(federation: Federation, h: int, result: Result, model: str) -> tuple[NDArray[Any], ...]:
-    """Return the predictions of the run without hospital ``h`` for the test rows of the run with it.
+def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
+    """Return the predictions of the run ``without`` hospital ``h`` for the test rows of the run with it.
 
     Returns margins, labels and patients.
     """
     tested = federation.rows(h, "test")
-    there = result.federation.hospitals.index(federation.hospitals[h])
-    rows = result.federation.rows(there, "test")
-    position = {row: i for i, row in enumerate(result.federation.source_rows[rows].tolist())}
+    position = {row: i for i, row in enumerate(without.source_rows.tolist())}
     at = [position[row] for row in federation.source_rows[tested].tolist()]
-    margins = result.outcome.predictions[model][rows][at]
-    return margins, federation.y[tested], federation.identities[tested]
+    return without.margins[model][at], federation.y[tested], federation.identities[tested]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,21 +11,23 @@ from raysim.core.words import listed
 from raysim.data.fitted import Categorical
 from raysim.experiment.unseen.folds import LeftOut
 
+if TYPE_CHECKING:
+    from raysim.experiment.unseen.rows import Judged
+
 MOST = 3
 """Largest number of sentences that are written out."""
 
 
-def notes(left_out: Sequence[LeftOut]) -> list[str]:
-    """Return sentences on empty columns, and on categories that no participant has and that are therefore ignored."""
-    folds = {
-        each.fold.number: each for each in reversed(left_out)
-    }  # preprocessing is the same for all strategies and seeds
-    said = [text for number in sorted(folds) for text in _of(folds[number])]
+def notes(left_out: Sequence[Judged]) -> list[str]:
+    """Return the sentences of all folds, those beyond the first :data:`MOST` only counted."""
+    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold say the same
+    said = [text for number in sorted(folds) for text in folds[number].notes]
     more = len(said) - MOST
     return [*said[:MOST], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said
 
 
-def _of(run: LeftOut) -> Iterator[str]:
+def notes_of(run: LeftOut) -> Iterator[str]:
+    """Return sentences on empty columns, and on categories that no participant has and that are therefore ignored."""
     federation = run.result.federation
     for name in run.fold.held:
         rows = federation.rows(federation.hospitals.index(name), "test")

@@ -74,7 +74,11 @@ def page(
         "rows": rows,
         "pooled": of_all,
         "pictures": forests(
-            hospitals, "Every hospital", f"{name} at each hospital, with 95 % intervals over its patients."
+            hospitals,
+            summary,
+            "Every hospital",
+            f"{name} at each hospital, with 95 % intervals over its patients. Below them the mean with its interval, "
+            "and where the next hospital may lie.",
         ),
         **set_by("raysim validate MODEL config.yaml", config, Rows_judged=f"{hospitals['rows'].sum():,}"),
     }

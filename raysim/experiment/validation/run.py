@@ -22,9 +22,10 @@ from raysim.core.plain_yaml import dumped
 from raysim.core.words import counted, some
 from raysim.data.build import read
 from raysim.data.federation import Federation
-from raysim.experiment.scores import MODEL, margins_of
+from raysim.experiment.scores import MODEL, is_probability, margins_of
 from raysim.experiment.unseen import tables
-from raysim.experiment.unseen.measured import JudgedRows, Unseen, of_rows
+from raysim.experiment.unseen.measured import Unseen, of_rows
+from raysim.experiment.unseen.rows import JudgedRows
 from raysim.experiment.unseen.said import mean, next_one
 from raysim.experiment.validation.page import page
 from raysim.metrics.score_counts import ScoreCounts
@@ -100,7 +101,8 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
     if len(federation.classes) != 2:
         raise DataError("data.label: has no two classes; validate judges a model of two")
     if exported is None:
-        name, (margins, risks), notes = model, margins_of(federation, model), list[str]()
+        name, risks, notes = model, is_probability(federation, model), list[str]()
+        margins = margins_of(federation.scores[model], risks)
     else:
         name, risks = exported.name, True
         margins, notes = _margins(exported, config, federation)
@@ -144,7 +146,7 @@ def _write(
     config: Config, federation: Federation, unseen: Unseen, notes: Sequence[str], out: Path | None, lacking: int
 ) -> Validated:
     table = tables.by_hospital([unseen], federation.task, config.evaluation.clinical)
-    summary = tables.summary([unseen], table).drop(columns=["strategy", "model", "k"])
+    summary = tables.summary([unseen], table, config.evaluation.clinical).drop(columns=["strategy", "model", "k"])
     table = table.drop(columns=["strategy", "model", "seed", "fold", "k", "served_by"])
     said = list(notes)
     if config.privacy is not None:

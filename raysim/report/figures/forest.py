@@ -150,10 +150,11 @@ def _ends(differences: Iterable[Difference]) -> list[float]:
 def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: bool) -> Markup:
     better = "right is better" if larger else "left is better"
     columns = len(headings)
-    # All columns share one axis, so that lengths are comparable.
-    axis = svg.linear(
-        "", _ends(each for row in rows for each in row.shown(columns)), include=(0.0,), signed=True, count=3
-    )
+    # Each column has its own axis: the worst decile differs so much more that marks of the mean would lie on zero.
+    axes = [
+        svg.linear("", _ends(column), include=(0.0,), signed=True, count=3)
+        for column in zip(*(row.shown(columns) for row in rows), strict=True)
+    ]
     head = element(
         "tr",
         element("th", "", element("span", "Way", class_="unseen"), scope="col"),
@@ -165,8 +166,8 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
         if reference and group:
             cells = element("th", "References, not federated", scope="row", colspan=1 + 2 * columns)
             body.append(element("tr", cells, class_="between"))
-        body += [_line(row, axis, columns) for row in group]
-    foot = element("tr", element("td", ""), *(ticks(axis), element("td", "")) * columns)
+        body += [_line(row, axes) for row in group]
+    foot = element("tr", element("td", ""), *(cell for axis in axes for cell in (ticks(axis), element("td", ""))))
     return element(
         "table",
         element("caption", f"against {against}; {better}"),
@@ -177,11 +178,11 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
     )
 
 
-def _line(row: Row, axis: Axis, columns: int) -> Markup:
+def _line(row: Row, axes: Sequence[Axis]) -> Markup:
     sign = element("svg", sign_of(row.look, False), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
     cells = [element("th", sign, element("span", row.name), scope="row")]
-    zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
-    for each in row.shown(columns):
+    for each, axis in zip(row.shown(len(axes)), axes, strict=True):
+        zero = f"--zero: {100 * float(axis.places([0.0])[0]):.1f}%"
         cells.append(element("td", _mark(each, row.look, axis), class_="mark", style=zero))
         cells.append(_figure(each))
     return element("tr", *cells)

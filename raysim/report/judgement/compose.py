@@ -20,7 +20,7 @@ from raysim.report.judgement.facts import calibration as calibrating
 from raysim.report.judgement.facts import federate as federating
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import Calibration
-from raysim.report.judgement.facts.fairness import NOT_TESTED, fairness
+from raysim.report.judgement.facts.fairness import NOT_TESTED, SEVERAL_CLASSES, fairness
 from raysim.report.judgement.facts.headline import Verdict, headline, use_of
 from raysim.report.judgement.facts.learners import learners
 from raysim.report.judgement.facts.limits import Data
@@ -296,5 +296,5 @@ def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
 
 
 def _fairness(noise: Mapping[Key, Noise], key: Key) -> Line:
-    of = noise.get(key)
-    return fairness([] if of is None else list(of.gaps.values()))
+    # Only labels of several classes leave a model without noise.
+    return fairness(list(noise[key].gaps.values())) if key in noise else SEVERAL_CLASSES

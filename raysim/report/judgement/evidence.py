@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raysim.core.levels import ALPHA
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.judgement.choice import LESS, Choice, choose
 from raysim.report.judgement.facts.federate import AtSome
@@ -30,7 +31,6 @@ from raysim.report.possible import difference as possible
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, made_of
 from raysim.statistics.differences.paired import Limits, Paired, equivalent
 from raysim.statistics.differences.simultaneous import adjusted, not_dominated
-from raysim.statistics.levels import ALPHA
 
 FEWEST_SMALL = 5
 """The difference at small hospitals is reported only if at least this many small hospitals define it."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from raysim.config.sections.evaluation import ClinicalSection
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind, reporting
+from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.report import possible
 from raysim.report.judgement.card import Line
@@ -30,7 +31,7 @@ from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import harm
 from raysim.statistics.differences.one_hospital import Sent
 from raysim.statistics.differences.paired import Limits, Paired
-from raysim.statistics.intervals import hanley_mcneil, score_interval
+from raysim.statistics.intervals import score_interval
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.clinical_tables import EQUITY
 

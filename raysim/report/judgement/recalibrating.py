@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import ALPHA
 from raysim.core.streams import stream
 from raysim.core.words import counted
 from raysim.engine.job import Result
@@ -22,7 +23,6 @@ from raysim.report.judgement.card import Line
 from raysim.report.panel import Key
 from raysim.report.tables import made_of
 from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
-from raysim.statistics.levels import ALPHA
 
 
 @dataclass(frozen=True)

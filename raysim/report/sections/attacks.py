@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from raysim.adversaries.attack_effect import AttackFigures
+from raysim.core.levels import LEVEL
 from raysim.core.words import capitalised
 from raysim.engine.job import Outcome, Result
-from raysim.statistics.levels import LEVEL
 
 
 def sentence(figures: AttackFigures, title: str) -> str:

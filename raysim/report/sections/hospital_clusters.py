@@ -14,8 +14,14 @@ from raysim.report import svg
 from raysim.report.figures.models import Names
 from raysim.report.naming import number, of_strategy
 from raysim.report.tables import read_csv
-from raysim.strategies.base import HospitalRows
-from raysim.strategies.shared.signatures import Signature, fill_with_column_means, label_scalars, standardise
+from raysim.strategies.base import Rows
+from raysim.strategies.shared.signatures import (
+    Signature,
+    exact_signature,
+    fill_with_column_means,
+    label_scalars,
+    standardise,
+)
 
 LEVELS = 8
 """An attribute with more values than this is not shown."""
@@ -120,29 +126,19 @@ def _shares(
 
 def _told_signatures(result: Result) -> bool:
     """Whether hospitals sent exact signatures in a run, so that the server knows them."""
-    if result.outcome.privacy is not None and Signature.kind in result.outcome.privacy.covers:
+    if result.outcome.privacy is not None and Signature.name in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:
-        return any(kind == Signature.kind for _, kind, *_ in result.outcome.ledger.entries)
+        return any(kind == Signature.name for _, kind, *_ in result.outcome.ledger.entries)
     file = result.folder / "egress.csv"
-    return file.exists() and bool((read_csv(file)["kind"] == Signature.kind).any())
+    return file.exists() and bool((read_csv(file)["kind"] == Signature.name).any())
 
 
 def signatures(federation: Federation) -> NDArray[np.float64]:
     """Return the signature of each hospital's training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
-    answers, rng = [], np.random.default_rng(0)
-    for h in range(len(federation.hospitals)):
-        at = federation.rows(h, "train")
-        rows = HospitalRows(
-            federation.X[at],
-            federation.y[at],
-            federation.observed[at],
-            len(federation.classes),
-            np.empty((0, at.stop - at.start)),
-            rng,
-        )
-        answers.append(Signature().answer(rows))
-    return np.stack(answers)
+    parts = [federation.rows(h, "train") for h in range(len(federation.hospitals))]
+    rows = (Rows(federation.X[at], federation.y[at], federation.observed[at]) for at in parts)
+    return np.stack([exact_signature(of_hospital, len(federation.classes)) for of_hospital in rows])
 
 
 def cluster_means(

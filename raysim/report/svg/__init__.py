@@ -2,13 +2,15 @@
 
 - ``scales``: axes.
 - ``styles``: the colour and marker of a strategy.
-- ``chart``: marks in axes.
+- ``frame``: axes with their ticks and titles.
+- ``chart``: marks in a frame.
 - ``figure``: charts with their legend and caption.
 - ``markup``: escaped elements, and the one block of data of a page.
 """
 
-from raysim.report.svg.chart import ENDS, WIDTH, Chart
+from raysim.report.svg.chart import ENDS, Chart
 from raysim.report.svg.figure import PANEL, Figure, figure, heat_map, histogram, legend
+from raysim.report.svg.frame import WIDTH
 from raysim.report.svg.markup import element, joined, json_block
 from raysim.report.svg.scales import Axis, linear, log, names, share, spaced
 from raysim.report.svg.styles import PLAIN, Style, style, styles

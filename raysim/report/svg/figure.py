@@ -9,7 +9,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import ArrayLike
 
-from raysim.report.svg.chart import LINE, WIDTH, Chart, heading_lines, short_share
+from raysim.report.svg.chart import Chart, short_share
+from raysim.report.svg.frame import LINE, WIDTH, heading_lines
 from raysim.report.svg.markup import element, joined
 from raysim.report.svg.printed import styles
 from raysim.report.svg.scales import Axis, fixed, linear, names

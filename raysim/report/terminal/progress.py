@@ -68,10 +68,12 @@ def say(console: Console, text: str) -> None:
 def time_left(seconds: float, done: float, total: float) -> str:
     """Estimate the remaining time at the same pace; empty if nothing is done yet, or everything.
 
-    >>> time_left(60, 3, 9), time_left(20, 1, 200), time_left(1, 0, 9)
-    ('about 2 min left', 'about 1 h 06 min left', '')
+    In the first minute it is empty until 2 % are done: starting actors would count as slow work.
+
+    >>> time_left(60, 3, 9), time_left(20, 10, 2000), time_left(80, 10, 2000), time_left(1, 0, 9)
+    ('about 2 min left', '', 'about 4 h 25 min left', '')
     """
-    if not 0 < done < total:
+    if not 0 < done < total or (seconds < 60 and done < 0.02 * total):
         return ""
     left = round(seconds * (total - done) / done)
     if left < 90:

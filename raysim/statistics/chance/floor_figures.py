@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import LEVEL, Z
 from raysim.statistics.chance.inversion import SAME, Estimate, at
-from raysim.statistics.levels import LEVEL, Z
 
 Floats = NDArray[np.float64]
 

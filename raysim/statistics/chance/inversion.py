@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.statistics.levels import LEVEL, POWER
+from raysim.core.levels import LEVEL, POWER
 
 Floats = NDArray[np.float64]
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.levels import Z
 from raysim.core.words import chance, counted
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
@@ -28,7 +29,6 @@ from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, vis
 from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations, shares
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
-from raysim.statistics.levels import Z
 
 Floats = NDArray[np.float64]
 

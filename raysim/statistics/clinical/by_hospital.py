@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from raysim.core.levels import ALPHA
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.curves import expected_events, probabilities, unless_broken
 from raysim.statistics.intervals import observed_over_expected
-from raysim.statistics.levels import ALPHA
 from raysim.statistics.over_seeds import mean_of, over_seeds
 from raysim.statistics.several import Bound, bound, holm
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.levels import LEVEL, Z
 from raysim.core.streams import stream
 from raysim.metrics.measures import ScoreHistogram
 from raysim.statistics.intervals import observed_over_expected
-from raysim.statistics.levels import LEVEL, Z
 
 Floats = NDArray[np.float64]
 

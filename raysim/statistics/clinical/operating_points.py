@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from raysim.core.levels import LEVEL
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import Groups, edges
 from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, threshold_at_specificity
-from raysim.statistics.levels import LEVEL
 
 NAN = float("nan")
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.levels import ALPHA
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import from_histogram
 from raysim.statistics.clinical.recalibration import (
@@ -25,7 +26,6 @@ from raysim.statistics.clinical.recalibration import (
     grouped,
     log_likelihood,
 )
-from raysim.statistics.levels import ALPHA
 
 ENOUGH_ROWS = 3
 """Validation rows of the rarer class that the median hospital needs for recalibration to be recommended."""

@@ -6,14 +6,14 @@ Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.levels import Z
 from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.intervals import share_interval
-from raysim.statistics.levels import Z
 
 Floats = NDArray[np.float64]
 
@@ -110,6 +110,30 @@ def net_benefits(
     value = hit - odds * alarm
     reach = Z * np.sqrt(np.maximum(hit + odds**2 * alarm - value**2, 0.0) / n)
     return value, value - reach, value + reach, prevalence - odds * (1 - prevalence)
+
+
+def gained(
+    true_positive: NDArray[Any],
+    false_positive: NDArray[Any],
+    events: NDArray[Any],
+    rows: NDArray[Any],
+    probability: float,
+) -> tuple[Floats, Floats]:
+    """Compute the net benefit above that of the better of acting on everyone and on no one, and its variance, ``[H]``.
+
+    Arguments as for :func:`net_benefits`. A row's gain is its benefit less that under the default, and the variance
+    is that of the mean of these gains, ``s^2/n``. NaN below two rows.
+    """
+    odds = probability / (1 - probability)
+    n = np.where(rows > 1, rows, np.nan)
+    everyone = events - odds * (rows - events) > 0
+    # Against calling nobody, called rows differ; against calling everyone, rows that are not called.
+    good = np.where(everyone, rows - events - false_positive, true_positive)
+    bad = np.where(everyone, events - true_positive, false_positive)
+    up, down = np.where(everyone, odds, 1.0), np.where(everyone, 1.0, odds)
+    mean = (up * good - down * bad) / n
+    squares = up**2 * good + down**2 * bad
+    return mean, np.maximum(squares - n * mean**2, 0.0) / (n - 1) / n
 
 
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:

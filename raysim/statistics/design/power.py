@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
+from raysim.core.levels import ALPHA
 from raysim.core.streams import stream
+from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.differences.paired import paired
-from raysim.statistics.intervals import hanley_mcneil
-from raysim.statistics.levels import ALPHA
 from raysim.statistics.meta_analysis.gain_slope import gain_slope
 
 Floats = NDArray[np.float64]

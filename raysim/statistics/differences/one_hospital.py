@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import ALPHA
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics
 from raysim.statistics.discrimination.sketches import SUMS
-from raysim.statistics.levels import ALPHA
 from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
 from raysim.statistics.student import stdtrit
 

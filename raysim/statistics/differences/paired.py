@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from raysim.statistics.levels import ALPHA, POWER, Z
+from raysim.core.levels import ALPHA, POWER, Z
 from raysim.statistics.student import stdtrit
 
 NAN = float("nan")
@@ -164,10 +164,10 @@ def paired(
 ) -> Paired:
     """Compute the difference of two models' AUROC, each ``[S, H]`` on the same test rows, ``rows [S, H]`` of them.
 
-    A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the sums of
-    :func:`raysim.statistics.discrimination.patients.patient_sums`; ``named [H]`` marks hospitals with the minimum of
-    events (default: all). Every number is NaN if no hospital defines both. Raises ``ValueError`` for shapes that do not
-    match.
+    A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the values of
+    :func:`raysim.statistics.discrimination.sketches.patient_part`; ``named [H]`` marks hospitals with the
+    minimum of events (default: all). Every number is NaN if no hospital defines both. Raises ``ValueError`` for shapes
+    that do not match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:

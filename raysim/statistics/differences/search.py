@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import ALPHA
 from raysim.core.streams import stream
 from raysim.statistics.differences.paired import Limits, Paired
-from raysim.statistics.levels import ALPHA
 
 DRAWS = 199
 

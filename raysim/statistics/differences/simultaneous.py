@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.levels import ALPHA
 from raysim.statistics.differences.paired import Limits, Paired
-from raysim.statistics.levels import ALPHA
 
 Flags = NDArray[np.bool_]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from raysim.core.levels import LEVEL
 from raysim.metrics.equity import paired_interval, worst_decile
 from raysim.statistics.differences.paired import NAN, Limits
-from raysim.statistics.levels import LEVEL
 from raysim.statistics.student import stdtrit
 
 

@@ -6,8 +6,7 @@ rows of influence times number. The mean product of two models' sums estimates D
 Nothing else about the rows can be read from them (Johnson and Lindenstrauss 1984).
 
 A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring. A patient who
-is tested in three seeds is then counted once, with three influences. The exact
-:mod:`raysim.statistics.discrimination.patients` does the same from rows. Rows of one patient are added in the same way.
+is tested in three seeds is then counted once, with three influences. Rows of one patient are added in the same way.
 """
 
 from __future__ import annotations
@@ -81,8 +80,7 @@ def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: 
     """Return the patients' part of the difference of two models at each hospital, ``[H]``, from ``S`` sketches ``[H,
     B]`` each.
 
-    It is that of :func:`raysim.statistics.discrimination.patients.patient_sums` before averaging: seeds are weighted by
-    the hospital's test ``rows [S, H]``, and a seed without both models' sketches adds nothing.
+    Seeds are weighted by the hospital's test ``rows [S, H]``, and a seed without both models' sketches adds nothing.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
+from raysim.core.levels import ALPHA
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
-from raysim.statistics.levels import ALPHA
 
 Floats = NDArray[np.float64]
 

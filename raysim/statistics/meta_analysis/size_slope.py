@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from raysim.core.levels import LEVEL
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
-from raysim.statistics.levels import LEVEL
 
 NAN = float("nan")
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from raysim.statistics.levels import LEVEL
+from raysim.core.levels import LEVEL
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.statistics.levels import LEVEL
+from raysim.core.levels import LEVEL
 
 NAN = float("nan")
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.levels import Z
 from raysim.metrics.segments import Segments
-from raysim.statistics.levels import Z
 
 Floats = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import ALPHA, LEVEL, POWER, Z
 from raysim.statistics.chance.inversion import SAME
-from raysim.statistics.levels import ALPHA, LEVEL, POWER, Z
 from raysim.statistics.patient_groups.composition import NO_COMPOSITION, Composition
 from raysim.statistics.patient_groups.contributions import FRACTION_BITS, pairs, weights
 from raysim.statistics.patient_groups.risks import GroupRisk

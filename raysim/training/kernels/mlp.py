@@ -22,8 +22,7 @@ from raysim.training.kernels.batches import visits
 from raysim.training.kernels.clipped import DenseLayers, Traced
 from raysim.training.kernels.contrast import directions
 from raysim.training.kernels.descent import begin, end, largest, noise_of, one_by_one, softmax_residual
-from raysim.training.kernels.mlp_clip import MlpClip, filled
-from raysim.training.kernels.mlp_passes import Layers, Passes
+from raysim.training.kernels.mlp_passes import Layers, MlpClip, Passes, filled
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import raysim
-from raysim.statistics.meta_analysis.further_hospital import pooled
+from raysim.statistics.meta_analysis.between_hospitals import pooled
 
 STUDIES = {
     "SKB": (126, 34, 0.7128, 0.7110, 0.8750, -0.239, 0.226, 0.711, 0.196, 0.5348, 0.0258),
@@ -104,6 +104,15 @@ def test_over_studies_and_the_next_one(folder: Path, table: pd.DataFrame) -> Non
     assert studies.set_index("hospital")["log_loss"].to_dict() == pytest.approx(losses.mean().to_dict(), abs=1e-9)
     loss = found.loc["log_loss"]
     assert (loss["estimate"], loss["low"], loss["high"]) == pytest.approx(by_study[:3], abs=1e-8)
+    benefit = np.where(y == 1, 1.0, -0.25)
+    gains = pd.DataFrame({"all": benefit, "gain": benefit * (p >= 0.2), "name": rows["hospital"].to_numpy()})
+    gains["gain"] -= gains["all"] * (gains.groupby("name")["all"].transform("mean") > 0)
+    gain = gains.groupby("name")["gain"]
+    by_study = pooled(gain.mean().to_numpy(), (gain.var() / gain.size()).to_numpy())
+    assert found.loc["net_benefit_gained_0.2", ["estimate", "low", "high", "tau"]].tolist() == pytest.approx(
+        by_study[:4], abs=1e-9
+    )
+    assert by_study.estimate == pytest.approx(np.mean([each[-1] for each in STUDIES.values()]), abs=0.01)
     ratio = found.loc["observed_over_expected"]
     assert np.log(ratio["estimate"]) == pytest.approx(-0.0110455199, abs=1e-8)
     assert ratio["tau"] ** 2 == pytest.approx(0.0289940698, abs=1e-8)

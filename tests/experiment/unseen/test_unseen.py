@@ -17,6 +17,8 @@ import raysim
 from raysim.config import reading
 from raysim.experiment.planning.plan import make_plan
 from raysim.experiment.planning.tables import render
+from raysim.experiment.unseen import playing, rows
+from raysim.statistics.meta_analysis.between_hospitals import pooled
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
@@ -89,11 +91,35 @@ def test_every_hospital_is_left_out_once(folder: Path) -> None:
 
 def test_nobody_serves_where_no_model_can(folder: Path) -> None:
     unseen = pd.read_csv(folder / "unseen.csv")
-    for strategy in ("local", "fedper"):
-        of = unseen[(unseen["strategy"] == strategy) & (unseen["model"] == "personal")]
-        assert set(of["served_by"]) == {"nobody"}
-        assert of["auroc"].isna().all()
+    for strategy, after in (("local", "personal, trained on its rows"), ("fedper", "personal, with its own head")):
+        of = unseen[(unseen["strategy"] == strategy) & (unseen["model"] == "personal")].set_index("k")
+        assert set(of.loc[0, "served_by"]) == {"nobody"}
+        assert of.loc[0, "auroc"].isna().all()
+        served = of.loc[10, "served_by"] == after
+        assert served.sum() >= 5
+        assert set(of.loc[10, "served_by"][~served]) <= {"nobody"}  # the ten rows are of one class
+        assert (of.loc[10, "auroc"].notna() == served).all()
     assert set(unseen.loc[unseen["strategy"] == "fedavg", "served_by"]) == {"global"}
+    # What others learn does not change hospitals that train alone, so they are not trained again.
+    assert not (folder / "unseen" / "local").exists()
+
+
+def test_the_rows_of_a_fold_are_kept_for_its_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    there = []
+
+    def counting(*given: Any) -> Any:
+        there.append(len(list((tmp_path / "cache").glob("folds-*/seed-*"))))
+        return rows.judge(*given)
+
+    monkeypatch.setattr(playing, "judge", counting)
+    asked = config() | {"strategies": ["fedavg", "fedprox"], "seeds": [0]}
+    raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=True)
+    assert there == [1] * 10
+    assert not list((tmp_path / "cache").glob("folds-*"))
+    written = {path.name for path in (tmp_path / "out" / "unseen" / "fedavg" / "seed-0" / "fold-1").iterdir()}
+    assert {"predictions.csv", "models.safetensors", "hospitals.csv", "summary.json"} <= written
+    assert not {"clinical.csv", "net_benefit.csv", "egress.csv"} & written
 
 
 def test_rows_that_join_are_nested_and_all_are_judged_on_the_same(folder: Path) -> None:
@@ -249,14 +275,38 @@ def test_a_plan_says_what_leaving_out_costs(tmp_path: Path) -> None:
     asked = config()
     asked["data"]["path"] = str(tmp_path / "stays.csv")
     plan = make_plan(reading.resolve(asked, reads=reading.COMPARISON), "1x2cpu")
-    assert plan.left_out == "hospitals are left out in 5 folds: 40 more runs"
+    assert plan.left_out == "hospitals are left out in 5 folds: 30 more runs"
     shown = StringIO()
     render(plan, Console(file=shown))
     assert plan.left_out in shown.getvalue()
 
 
 def test_folds_of_hospitals_are_dealt_by_the_seed(tmp_path: Path) -> None:
-    two = config(folds=2) | {"strategies": ["fedavg"], "seeds": [0]}
-    raysim.compare(two, data=table(hospitals=6), out=tmp_path / "out", in_process=True)
+    two, data = config(folds=2) | {"strategies": ["fedavg"], "seeds": [0]}, table(hospitals=6)
+    raysim.compare(two, data=data, out=tmp_path / "out", in_process=True)
     unseen = pd.read_csv(tmp_path / "out" / "unseen.csv")
     assert unseen.groupby("fold")["hospital"].nunique().tolist() == [3, 3]
+
+    # Net benefit is pooled over hospitals: row by row, from the predictions of both folds.
+    folds = tmp_path / "out" / "unseen" / "fedavg" / "seed-0"
+    said = pd.concat([pd.read_csv(folds / f"fold-{k}" / "predictions.csv") for k in (1, 2)])
+    y, p = data["died"].to_numpy()[said["row"]], said["probability"].to_numpy()
+    summary = pd.read_csv(tmp_path / "out" / "unseen_summary.csv").set_index("figure")
+    for at in (0.2, 0.5):
+        benefit = np.where(y == 1, 1.0, -at / (1 - at))
+        gains = []
+        for _, of in said.assign(all=benefit, model=benefit * (p >= at)).groupby("hospital"):
+            each = of["model"] - (of["all"] if of["all"].mean() > 0 else 0.0)
+            gains.append((each.mean(), each.var() / len(each)))
+        if all(variance > 0 for _, variance in gains):
+            expected = pooled(*np.array(gains).T)
+            found = summary.loc[f"net_benefit_gained_{at:g}"]
+            assert found[["estimate", "low", "high"]].tolist() == pytest.approx(expected[:3], abs=1e-12)
+            assert found["hospitals"] == 6
+
+
+def test_folds_whose_others_have_one_label_are_refused(tmp_path: Path) -> None:
+    data = table()
+    data.loc[~data["hospital"].isin(["h1", "h2"]), "died"] = 0
+    with pytest.raises(raysim.RaysimError, match="all training rows without h1, h2 have the label '0'"):
+        raysim.compare(config(folds=[["h1", "h2"]]), data=data, out=tmp_path / "out", in_process=True)

@@ -16,7 +16,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.asynchronous.event_loop import simulated
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 SPEEDS = {"h0": 3.0, "h1": 1.0, "h2": 4.0, "h3": 1.5, "h4": 0.25, "h5": 2.0}

@@ -15,12 +15,12 @@ from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
-from raysim.virtual_time.asynchronous import AsynchronousScheduler
 from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.unreliable import AsynchronousScheduler
 from tests.conftest import MakeFederation, play
 from tests.strategies.asynchronous.event_loop import simulated
 from tests.strategies.asynchronous.test_fedasync import SPEEDS, speeds
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 

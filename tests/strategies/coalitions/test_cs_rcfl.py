@@ -18,10 +18,10 @@ from raysim.engine.server.job_checks import check_job
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.base import State, Strategy
 from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl
-from raysim.strategies.coalitions.robust.questions import RadiusRule, RobustTransferLoss
+from raysim.strategies.coalitions.robust.fits import RadiusRule, RobustTransferLoss
 from raysim.traffic.ledger import TOLD, Bytes
 from tests.conftest import MakeFederation, job_of, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, sent, view_of
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]
 LINEAR = ModelSpec("linear_regression", None, {"loss": "absolute"}, "default")
@@ -229,12 +229,12 @@ def test_without_a_rule_losses_are_plain():
     rows = replace(hospital([1, 1]), outputs=[np.array([-2.0, 1.0])])
     norms = np.array([3.0])
     plain = (np.log1p(np.exp(-2.0)) + np.log1p(np.exp(-1.0))) / 2
-    assert RobustTransferLoss(None, norms).answer(rows) == pytest.approx([plain])
+    assert sent(RobustTransferLoss(2, None, norms), rows) == pytest.approx([plain])
     real = replace(rows, y=np.array([0.0, 1.0]), classes=0)
-    assert RobustTransferLoss(None, norms).answer(real) == pytest.approx([1.0])
+    assert sent(RobustTransferLoss(0, None, norms), real) == pytest.approx([1.0])
     # With a radius of .5, the same as for certain labels.
     certain = RadiusRule(0.5, None, 0, (), 5, np.inf)
-    assert RobustTransferLoss(certain, norms).answer(rows) == pytest.approx([plain + 1.5])
+    assert sent(RobustTransferLoss(2, certain, norms), rows) == pytest.approx([plain + 1.5])
 
 
 def test_two_rows_are_enough_to_choose_a_radius_by_and_one_is_not():

@@ -14,12 +14,22 @@ from hypothesis.extra.numpy import arrays
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.server.job_checks import check_job
-from raysim.strategies.fairness.fairfed import FairFed, FairState, GroupCounts, renewed_weights
-from raysim.strategies.fairness.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, check_patients, patient_groups
+from raysim.strategies.base import Answers
+from raysim.strategies.fairness.fairfed import (
+    OTHERS,
+    PRIVILEGED,
+    UNKNOWN,
+    FairFed,
+    FairState,
+    GroupCounts,
+    check_patients,
+    patient_groups,
+    renewed_weights,
+)
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -116,7 +126,8 @@ def test_who_counts_nothing_counts_by_rows_where_nobody_else_is_there():
     """Hospitals 0 and 1 were clipped to 0, and alone with each other they have nothing to gain."""
     counts = np.array([10.0, 9, 5, 4, 5, 4])
     view = view_of([hospital([3]), hospital([1]), hospital([2])])
-    view = replace(view, ask=lambda question, *, models, ids: [counts for _ in ids])
+    answers = Answers({}, {"group_counts": np.stack([counts] * 2)}, np.array([0, 1]), np.array([2]))
+    view = replace(view, call=lambda call: answers)
     state = FairState(models=np.zeros((1, 4)), omega=np.array([0.0, 0.0, 1.0]))
     problem = FairFed().problem(view, state, np.array([0, 1]))
     assert problem.upload.weight.tolist() == [0.75, 0.25]
@@ -135,14 +146,14 @@ def test_counts_by_hand_with_margins_and_with_logits():
     y = np.array([1, 1, 0, 1, 0, 1])
     margins = np.array([2.0, -1.0, 1.0, 3.0, -0.5, 0.0])  # 0 is called class 0
     rows = replace(hospital([0, 6]), y=y, outputs=[margins], patients=lambda: {"sex": SEXES})
-    question = GroupCounts("sex", "Male", 1)
+    program = GroupCounts("sex", "Male", 1)
     # Of the others (rows 0 and 4) one positive, called so; of the men (1 and 2) one, missed; 3 and 5 are not known.
-    assert question.answer(rows).tolist() == [6, 3, 1, 1, 1, 0]
+    assert sent(program, rows).tolist() == [6, 3, 1, 1, 1, 0]
     logits = np.column_stack([np.zeros(6), margins, np.full(6, -9.0)])
-    assert question.answer(replace(rows, outputs=[logits])).tolist() == [6, 3, 1, 1, 1, 0]
-    assert GroupCounts("sex", "Male", 0).answer(rows).tolist() == [6, 3, 1, 1, 1, 0]
+    assert sent(program, replace(rows, outputs=[logits])).tolist() == [6, 3, 1, 1, 1, 0]
+    assert sent(GroupCounts("sex", "Male", 0), rows).tolist() == [6, 3, 1, 1, 1, 0]
     # Where all are called positive, four are right.
-    assert question.answer(replace(rows, outputs=[np.ones(6)])).tolist() == [6, 4, 1, 1, 1, 1]
+    assert sent(program, replace(rows, outputs=[np.ones(6)])).tolist() == [6, 4, 1, 1, 1, 1]
 
 
 def test_groups_of_patients():

@@ -13,7 +13,7 @@ from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 

@@ -17,7 +17,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import members
 from tests.conftest import MakeFederation, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 

@@ -8,50 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.strategies.base import FederationView, HospitalRows, choose
+from raysim.strategies.base import choose
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.shared.clustering import kmeans, members
-from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
-from raysim.strategies.shared.label_counts import LabelCounts, ask_label_counts
+from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, common_edges, feature_counts
+from raysim.strategies.shared.label_counts import LabelCounts, label_counts
 from raysim.strategies.shared.psi import feature_terms, psi_terms
 from raysim.traffic.ledger import TOLD
 from tests.conftest import MakeFederation, play, store
+from tests.strategies.contexts import At, hospital, sent, view_of
 from tests.strategies.test_identities import assert_different, assert_same
 
 RUN = {"rounds": 3, "epochs": 2}
 
 
-def view_of(hospitals: list[HospitalRows], seed: int = 1) -> FederationView:
-    """A federation that answers questions, without an engine."""
-    return FederationView(
-        names=tuple(f"h{i}" for i in range(len(hospitals))),
-        sizes=np.array([len(rows.y) for rows in hospitals]),
-        classes=hospitals[0].classes,
-        initial=np.zeros(2),
-        local_epochs=1,
-        learning_rate=0.1,
-        selection=All(),
-        memory=None,
-        rng=lambda purpose, *key: stream(seed, purpose, *key),
-        ask=lambda question, *, models=None, ids=None: [
-            question.answer(replace(rows, rng=stream(seed, question.kind, 0, i))) for i, rows in enumerate(hospitals)
-        ],
-    )
-
-
-def hospital(counts: list[int], X: np.ndarray | None = None, observed: np.ndarray | None = None) -> HospitalRows:
-    """A hospital with these rows of each class; ``X`` is zeros unless given."""
-    y = np.repeat(np.arange(len(counts)), counts)
-    X = np.zeros((len(y), 1)) if X is None else X
-    seen = np.ones(X.shape, dtype=np.bool_) if observed is None else observed
-    return HospitalRows(X, y, seen, len(counts), np.empty((0, len(y))), np.random.default_rng(0))
-
-
-def clusters(hospitals: list[HospitalRows], strategy: ClustPsi | None = None) -> list[int]:
+def clusters(hospitals: list[At], strategy: ClustPsi | None = None) -> list[int]:
     return members((strategy or ClustPsi()).setup(view_of(hospitals))).tolist()
 
 
@@ -174,22 +148,22 @@ def test_epsilon_decides_what_an_empty_class_weighs():
 
 def test_noise_on_label_counts_is_the_hospitals_and_never_negative():
     hospitals = [hospital([5, 0]), hospital([0, 7]), hospital([100, 50])]
-    exact = ask_label_counts(view_of(hospitals), None)
+    exact = label_counts(view_of(hospitals), None)
     assert exact.tolist() == [[5, 0], [0, 7], [100, 50]]
-    noisy = ask_label_counts(view_of(hospitals), 0.5)
+    noisy = label_counts(view_of(hospitals), 0.5)
     assert (noisy >= 0).all()
     assert (noisy != exact).any()
-    assert (ask_label_counts(view_of(hospitals[:2]), 0.5) == noisy[:2]).all(), "not moved by who else is there"
-    assert (ask_label_counts(view_of(hospitals, seed=2), 0.5) != noisy).any()
-    many = ask_label_counts(view_of([hospital([1000, 1000])] * 2000), 0.5) - 1000
+    assert (label_counts(view_of(hospitals[:2]), 0.5) == noisy[:2]).all(), "not moved by who else is there"
+    assert (label_counts(view_of(hospitals, seed=2), 0.5) != noisy).any()
+    many = label_counts(view_of([hospital([1000, 1000])] * 2000), 0.5) - 1000
     assert np.abs(many).mean() == pytest.approx(2.0, rel=0.05), "Laplace noise of scale 1/0.5 has this mean deviation"
 
 
 def test_noise_on_label_counts_by_hand():
-    rows = replace(hospital([5, 0, 3]), rng=np.random.default_rng(9))
     noise = np.random.default_rng(9).laplace(scale=2.0, size=3)
     assert noise.min() < 0 < noise.max()
-    assert LabelCounts(0.5).answer(rows).tolist() == np.maximum(np.array([5.0, 0, 3]) + noise, 0.0).tolist()
+    counted = sent(LabelCounts(3, privacy_epsilon=0.5), replace(hospital([5, 0, 3]), stream=np.random.default_rng(9)))
+    assert counted.tolist() == [(np.array([5.0, 0, 3]) + noise).tolist()]
 
 
 def test_single_rows_and_a_single_class_count_like_any_other():
@@ -278,16 +252,17 @@ def test_quantiles_of_hospitals_make_common_edges():
     values = np.random.default_rng(0).normal(size=(1000, 1)).astype(np.float32)
     pool = np.quantile(values, np.arange(1, 10) / 10)
     for parts in (1, 10):
-        answers = [FeatureQuantiles(10).answer(hospital([len(v), 0], v)) for v in np.array_split(values, parts)]
-        assert common_edges(answers, 10)[0] == pytest.approx(pool, abs=0.15)
+        split = np.array_split(values, parts)
+        quantiles = np.stack([sent(FeatureQuantiles(1, 10), hospital([len(v), 0], v)) for v in split])
+        assert common_edges(quantiles, 10)[0] == pytest.approx(pool, abs=0.15)
 
 
 def test_quantiles_are_those_of_numpy_over_what_was_recorded():
     rng = np.random.default_rng(3)
     X, observed = rng.normal(size=(17, 3)), rng.random((17, 3)) < 0.6
     observed[:, 2] = False
-    answer = FeatureQuantiles(4).answer(hospital([17, 0], X, observed))
-    quantiles, seen = answer[:12].reshape(4, 3), answer[12:]
+    answer = sent(FeatureQuantiles(3, 4), hospital([17, 0], X, observed))
+    quantiles, seen = answer[:4], answer[4]
     assert seen.tolist() == observed.sum(axis=0).tolist()
     for j in (0, 1):
         assert quantiles[:, j] == pytest.approx(np.quantile(X[observed[:, j], j], [0.125, 0.375, 0.625, 0.875]))
@@ -297,7 +272,7 @@ def test_quantiles_are_those_of_numpy_over_what_was_recorded():
 def test_histograms_count_every_row_once():
     rng = np.random.default_rng(5)
     hospitals = [hospital([n, 0], rng.normal(size=(n, 3)), rng.random((n, 3)) < 0.7) for n in (8, 0, 30)]
-    counts = ask_feature_counts(view_of(hospitals), 4)
+    counts = feature_counts(view_of(hospitals), 4)
     assert counts.shape == (3, 3, 5)
     assert counts.sum(axis=2).tolist() == [[8] * 3, [0] * 3, [30] * 3]
     assert counts[:, :, 4].tolist() == [(~rows.observed).sum(axis=0).tolist() for rows in hospitals]
@@ -306,11 +281,12 @@ def test_histograms_count_every_row_once():
 
 def test_a_value_on_an_edge_is_in_the_bin_above():
     rows = hospital([3, 0], np.array([[0.0], [1.0], [2.0]]))
-    assert FeatureCounts(np.array([[1.0, 1.5]])).answer(rows).tolist() == [1, 1, 1, 0]
+    rows = replace(rows, given={"edges": np.array([[1.0, 1.5]])})
+    assert sent(FeatureCounts(1, 4), rows).tolist() == [[1, 1, 1, 0]]
 
 
 def test_label_counts_have_a_place_for_absent_classes():
-    assert LabelCounts().answer(hospital([2, 0, 1])).tolist() == [2, 0, 1]
+    assert sent(LabelCounts(3), hospital([2, 0, 1])).tolist() == [[2, 0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +316,6 @@ def test_more_clusters_than_hospitals_are_refused_before_anything_starts():
 
 
 def test_edges_of_what_nobody_recorded_are_at_0():
-    answers = [np.array([[np.nan, 1.0], [np.nan, 2.0], [0.0, 2.0]]).ravel()] * 2
-    edges = common_edges(answers, 2)
+    edges = common_edges(np.array([[[np.nan, 1.0], [np.nan, 2.0], [0.0, 2.0]]] * 2), 2)
     assert edges[0].tolist() == [0.0]
     assert 1.0 < edges[1, 0] < 2.0

@@ -15,7 +15,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import answered_by, hospital, sent, view_of
 from tests.strategies.test_battery import UNEVEN
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -29,9 +29,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 def told(shares: list[list[float]], rows: list[int]) -> FederationView:
     """A federation whose hospitals have these shares of their ``rows`` nearest to each of two centres."""
-    view = view_of([hospital([n, 0]) for n in rows])
-    object.__setattr__(view, "ask", lambda question, *, models, ids: [np.array(shares[i]) for i in ids])
-    return view
+    return answered_by(view_of([hospital([n, 0]) for n in rows]), lambda call, i: shares[i])
 
 
 @pytest.mark.parametrize("selection", [All(), Uniform(0.5, 2)])
@@ -51,13 +49,12 @@ def test_16_without_its_pull_it_is_fedavg(federation):
 
 def test_shares_are_of_rows_and_ties_go_to_the_first():
     rows = hospital([4, 0])
-    object.__setattr__(rows, "losses", np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
-    assert NearestShares().answer(rows).tolist() == [0.5, 0.0, 0.5]
+    rows = replace(rows, losses=np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
+    assert sent(NearestShares(3), rows).tolist() == [0.5, 0.0, 0.5]
     single = replace(hospital([1, 0]), losses=np.array([[2.0], [1.0]]))
-    assert NearestShares().answer(single).tolist() == [0, 1]
-    nobody = hospital([0, 0])
-    object.__setattr__(nobody, "losses", np.empty((2, 0)))
-    assert NearestShares().answer(nobody).tolist() == [0, 0]
+    assert sent(NearestShares(2), single).tolist() == [0, 1]
+    nobody = replace(hospital([0, 0]), losses=np.empty((2, 0)))
+    assert sent(NearestShares(2), nobody).tolist() == [0, 0]
 
 
 def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():
@@ -148,10 +145,12 @@ def test_a_hospital_drawn_twice_counts_in_both_centres():
 
 def test_centres_become_what_was_summed_and_are_asked_about_every_so_often():
     asked = []
-    view = told([[0.5, 0.5]], [3])
-    object.__setattr__(
-        view, "ask", lambda question, *, models, ids: asked.append(models.tolist()) or [np.array([0.5, 0.5])]
-    )
+
+    def answer(call, hospital):
+        asked.append(call.received["models"].tolist())
+        return [0.5, 0.5]
+
+    view = answered_by(told([[0.5, 0.5]], [3]), answer)
     how = FedSoft(clusters=2, every=3)
     state: SoftState = how.setup(view)
     for t in range(1, 8):

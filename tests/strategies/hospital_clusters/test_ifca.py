@@ -13,8 +13,8 @@ from raysim.strategies.hospital_clusters.ifca import Ifca, Nearest
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
+from tests.strategies.contexts import answered_by, hospital, sent, view_of
 from tests.strategies.hospital_clusters.test_cfl import oppose
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 RUN = {"rounds": 3, "epochs": 2}
@@ -48,10 +48,7 @@ def test_option_one_with_full_batches_is_a_gradient_step_of_the_whole_cohort(fed
 
 
 def test_option_one_divides_by_the_cohort_and_option_two_by_the_cluster():
-    view = view_of([hospital([n, 0]) for n in (2, 3, 5)])
-    object.__setattr__(
-        view, "ask", lambda question, *, models, ids: [np.array([0.0]), np.array([1.0]), np.array([0.0])]
-    )
+    view = answered_by(view_of([hospital([n, 0]) for n in (2, 3, 5)]), lambda call, i: float(i == 1))
     weights = {}
     for averaging in ("model", "gradient"):
         how = Ifca(clusters=2, averaging=averaging)
@@ -76,11 +73,8 @@ def test_who_hides_weighs_by_its_own_rows():
 def test_the_choice_is_the_smallest_mean_loss_and_the_first_of_equals():
     rows = hospital([1, 1])
     for losses, expected in (([[1, 1], [0, 1], [1, 0]], 1), ([[0.5, 0.5], [0, 1]], 0)):
-        object.__setattr__(rows, "losses", np.array(losses, dtype=np.float64))
-        assert Nearest().answer(rows).tolist() == [expected]
-    nobody = hospital([0, 0])
-    object.__setattr__(nobody, "losses", np.empty((3, 0)))
-    assert Nearest().answer(nobody).tolist() == [0]
+        assert sent(Nearest(), replace(rows, losses=np.array(losses, dtype=np.float64))) == expected
+    assert sent(Nearest(), replace(hospital([0, 0]), losses=np.empty((3, 0)))) == 0
 
 
 def test_before_training_all_hospitals_are_in_the_first_cluster_and_untold_in_none():

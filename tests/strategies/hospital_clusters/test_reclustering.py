@@ -15,14 +15,14 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.server.coordinator import JobRun
 from raysim.strategies.base import FederationView, State, Strategy
+from raysim.strategies.hospital_clusters.by_signature import reclustered
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.shared.clustering import ReclusteringState, members
-from raysim.strategies.shared.reclustering import reclustered
 from tests.conftest import MakeFederation, job_of, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import answered_by, hospital, view_of
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import assert_different, assert_same
 
@@ -127,9 +127,8 @@ def test_clusters_that_no_signature_shows_are_found_by_losses(cls, block_scale, 
 
 def even_spread() -> tuple[FederationView, ReclusteringState]:
     """Eight hospitals of two kinds by their signatures, with evenly spread losses under four models."""
-    view = view_of([hospital([3, 3])] * 8)
     losses = np.linspace(0.2, 0.9, 8)
-    object.__setattr__(view, "ask", lambda question, *, models, ids: [np.full(4, losses[i]) for i in ids])
+    view = answered_by(view_of([hospital([3, 3])] * 8), lambda call, i: np.full(4, losses[i]))
     state = ReclusteringState(
         models=np.zeros((5, 2)), cluster=np.array([1, 2, 3, 4] * 2), columns=np.tile([[-1.0], [1.0]], (4, 1))
     )
@@ -151,7 +150,8 @@ def test_losses_are_standardised_and_scaled_by_the_root_of_the_number_of_models(
     rows = []
     halves = np.array([0, 1] * 4)
     monkeypatch.setattr(
-        "raysim.strategies.shared.reclustering.kmeans", lambda columns, clusters, rng: rows.append(columns) or halves
+        "raysim.strategies.hospital_clusters.by_signature.kmeans",
+        lambda columns, clusters, rng: rows.append(columns) or halves,
     )
     losses = np.linspace(0.2, 0.9, 8)
     standard = ((losses - losses.mean()) / losses.std())[:, None]

@@ -14,7 +14,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.moon import Moon
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.personal.test_ditto import cohorts
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 

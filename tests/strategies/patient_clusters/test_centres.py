@@ -23,7 +23,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
 )
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
 from raysim.strategies.patient_clusters.kfed import farthest_first, lloyd, local_centres, server_centres
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 
 
 def test_cbfl_by_hand():
@@ -109,8 +109,8 @@ def test_kfed_local_centres_of_any_rows(n, d, clusters, seed):
 def test_hospitals_are_told_which_clusters_are_left_only_where_one_is_not():
     asked: list[str] = []
     view = view_of([hospital([1, 1], np.array([[0.0], [1.0]]))])
-    answers = view.ask
-    object.__setattr__(view, "ask", lambda question, **how: asked.append(question.kind) or answers(question, **how))
+    answers = view.call
+    object.__setattr__(view, "call", lambda call: asked.append(call.program.name) or answers(call))
     for centres, kinds in (([0.0, 1.0], ["group_sizes"]), ([0.0, 5.0, 1.0], ["group_sizes", "clusters_left"])):
         asked.clear()
         state = patient_state(view, nearest_centres(np.array([0]), np.array(centres)[:, None]))

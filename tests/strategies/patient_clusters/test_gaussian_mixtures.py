@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sklearn.mixture import GaussianMixture
 
 from raysim.strategies.patient_clusters import gaussian_mixtures
 from raysim.strategies.patient_clusters.cluster_models import PatientClusters, most_likely_components
-from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.strategies.patient_clusters.continuous import chosen, defined
 from raysim.strategies.patient_clusters.gaussian_mixtures import (
     ITERATIONS,
     LocalMixture,
@@ -24,7 +25,7 @@ from raysim.strategies.patient_clusters.gaussian_mixtures import (
     fitted,
     shared_out,
 )
-from tests.strategies.hospital_clusters.test_clust_psi import hospital
+from tests.strategies.contexts import hospital, sent
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31))
@@ -33,9 +34,9 @@ def test_a_mixture_travels_as_its_lower_triangles(k, d, seed):
     rng = np.random.default_rng(seed)
     roots = rng.normal(size=(k, d, d))
     mixture = Mixture(rng.dirichlet(np.ones(k)), rng.normal(size=(k, d)), roots @ roots.transpose(0, 2, 1))
-    flat = mixture.packed()
-    assert flat.shape == (k * (1 + d + d * (d + 1) // 2),)
-    again = Mixture.unpacked(flat, d)
+    table = mixture.packed()
+    assert table.shape == (k, 1 + d + d * (d + 1) // 2)
+    again = Mixture.unpacked(table, d)
     for a, b in ((mixture.weights, again.weights), (mixture.means, again.means)):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_allclose(mixture.covariances, again.covariances, rtol=1e-12)
@@ -184,7 +185,9 @@ def test_rows_all_alike_or_too_few_are_one_component(rows):
 @pytest.mark.parametrize(("count", "components"), [(3, 1), (4, 2)])
 def test_a_hospital_looks_for_components_among_four_rows_or_more(count, components):
     rows = hospital([count, 0], np.array([[0.0], [9.0], [0.125], [9.125]])[:count])
-    assert len(Mixture.unpacked(LocalMixture(np.array([0])).answer(rows), 1).weights) == components
+    table = sent(LocalMixture(1), replace(rows, given={"columns": np.array([0])}))
+    assert table.shape == (4, 3)
+    assert len(Mixture.unpacked(defined(table), 1).weights) == components
 
 
 def test_silhouettes_of_many_rows_are_over_some(monkeypatch):

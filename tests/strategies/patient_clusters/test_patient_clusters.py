@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +14,17 @@ from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.strategies.base import GroupSizes
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.patient_clusters.cbfl import Cbfl, MeanPatient
-from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, ask_columns
+from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, clustered_columns
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
-from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture
+from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
 from raysim.strategies.patient_clusters.kfed import KFed
-from raysim.strategies.questions import GroupSizes
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
 METHODS = [FedGmc, Cbfl, KFed]
@@ -139,11 +140,10 @@ def test_what_is_told_once(strategy, kind, scalars, tmp_path):
     assert set(scalars_by_kind[kind].tolist()) <= {scalars(k) for k in (1, 2, 3, 4)}
 
 
-def test_features_all_with_values_need_one_hospital_to_tell_how_many(tmp_path):
+def test_features_all_with_values_need_no_hospital(tmp_path):
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
     outcome = play(federation, FedGmc(features="values", clusters=2), rounds=1)
-    ((ids, sent),) = [(i, s) for _, kind, i, s in outcome.ledger.entries if kind == "continuous_features"]
-    assert (ids.tolist(), sent.tolist()) == ([0], [20])
+    assert "continuous_features" not in {kind for _, kind, _, _ in outcome.ledger.entries}
 
 
 def test_more_than_two_values_are_counted_where_they_were_recorded():
@@ -151,9 +151,9 @@ def test_more_than_two_values_are_counted_where_they_were_recorded():
     observed = np.ones((4, 4), dtype=bool)
     observed[1:3, 3] = False
     rows = hospital([2, 2], X, observed)
-    assert MoreThanTwoValues().answer(rows).tolist() == [0, 1, 0, 0], "the fifth column is a flag"
+    assert sent(MoreThanTwoValues(4), rows).tolist() == [0, 1, 0, 0], "the fifth column is a flag"
     nobody = hospital([0, 0], np.empty((0, 5)), np.empty((0, 4), dtype=bool))
-    assert MoreThanTwoValues().answer(nobody).tolist() == [0, 0, 0, 0]
+    assert sent(MoreThanTwoValues(4), nobody).tolist() == [0, 0, 0, 0]
 
 
 # --- Virtual patients -----------------------------------------------------------------------------------------------
@@ -254,22 +254,18 @@ def test_all_columns_that_hold_values_or_those_of_more_than_two():
     """Four columns at two hospitals: the second takes three values at the first alone, the fourth is a flag."""
     X = np.array([[0.0, 1.0, 5.0, 1.0], [1.0, 2.0, 5.0, 0.0], [1.0, 3.0, 5.0, 1.0]])
     view = view_of([hospital([2, 1], X, np.ones((3, 3), bool)), hospital([1, 1], X[:2], np.ones((2, 3), bool))])
-    assert ask_columns(view, "values").tolist() == [0, 1, 2]
-    assert ask_columns(view, "continuous").tolist() == [1]
+    assert clustered_columns(view, "values").tolist() == [0, 1, 2]
+    assert clustered_columns(view, "continuous").tolist() == [1]
     with pytest.raises(ValueError, match=r"^features: continuous, but no feature takes more than two values"):
-        ask_columns(view_of([hospital([1, 1], X[:2], np.ones((2, 3), bool))]), "continuous")
+        clustered_columns(view_of([hospital([1, 1], X[:2], np.ones((2, 3), bool))]), "continuous")
 
 
-def test_a_hospital_without_rows_has_no_mean_patient_and_no_mixture():
-    nobody = hospital([0, 0], np.zeros((0, 3)), np.zeros((0, 3), bool))
-    assert MeanPatient(np.array([0, 1])).answer(nobody).tolist() == []
-    assert LocalMixture(np.array([0, 1])).answer(nobody).tolist() == []
+def test_the_mean_patient_is_of_the_columns_that_the_hospital_receives():
     two = hospital([1, 1], np.array([[1.0, 2.0, 9.0], [3.0, 6.0, 9.0]]))
-    assert MeanPatient(np.array([0, 1])).answer(two).tolist() == [2.0, 4.0]
-    assert MeanPatient(np.array([0, 1])).scalars == 2
+    assert sent(MeanPatient(2), replace(two, given={"columns": np.array([0, 1])})).tolist() == [2.0, 4.0]
 
 
 def test_a_division_that_does_not_say_how_large_it_is_costs_nothing():
     silent: Any = SimpleNamespace(count=2)
     told: Any = SimpleNamespace(count=2, scalars=7)
-    assert (GroupSizes(silent).scalars, GroupSizes(told).scalars) == (0, 7)
+    assert (GroupSizes(silent).carries, GroupSizes(told).carries) == (0, 7)

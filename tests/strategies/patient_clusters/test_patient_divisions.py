@@ -19,7 +19,7 @@ from raysim.strategies.patient_clusters.kfed import KFed, local_centres, server_
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.shared.encoders import patient_encoder
 from tests.conftest import MakeFederation, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.test_battery import same
 
 RUN = {"rounds": 3, "epochs": 2, "batch_size": 4}

@@ -12,7 +12,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 

@@ -29,7 +29,7 @@ from raysim.strategies.selections.sampling import Uniform
 from raysim.training.base import Layout, Optimizer, Task
 from raysim.training.kernels.linear import LinearModel
 from tests.conftest import MakeFederation, job_of, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.personal.test_ditto import cohorts
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

@@ -16,7 +16,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
-from raysim.strategies.base import POOLED, Draw, HospitalRows, LocalProblem, RowGroups, Update
+from raysim.strategies.base import POOLED, Draw, LocalProblem, RowGroups, Update
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
 from raysim.strategies.personal.ditto import Ditto
@@ -28,7 +28,7 @@ from raysim.strategies.selections.superquantile import Superquantile, weighted_q
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.ledger import TOLD
 from tests.conftest import MakeFederation, job_of, play
-from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.contexts import hospital, sent, view_of
 from tests.strategies.selections.test_selections import cohorts
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -135,7 +135,7 @@ def test_08_everybody_is_everybody(selection, federation):
 
 
 def test_presence_is_told_in_bits():
-    assert LabelPresence().answer(hospital([7, 0, 1])).tolist() == [1, 0, 1]
+    assert sent(LabelPresence(3), hospital([7, 0, 1])).tolist() == [[1, 0, 1]]
 
 
 def test_clusters_of_presence_grow_around_their_first_hospital():
@@ -250,14 +250,8 @@ def test_of_three_clusters_each_gives_its_fastest_first():
 
 
 def test_haccs_learns_losses_of_participants_only(federation):
-    view = view_of([hospital([4, 0]), hospital([0, 0]), hospital([1, 3])])
-
-    def answers(question, *, models=None, ids=None):
-        hospitals = [hospital([4, 0]), hospital([0, 0]), hospital([1, 3])]
-        chosen = range(3) if ids is None else ids
-        return [question.answer(replace(hospitals[i], losses=np.full((1, 4), 0.25 * (1 + i)))) for i in chosen]
-
-    object.__setattr__(view, "ask", answers)
+    hospitals = [hospital([4, 0]), hospital([0, 0]), hospital([1, 3])]
+    view = view_of([replace(rows, losses=np.full((1, 4), 0.25 * (1 + i))) for i, rows in enumerate(hospitals)])
     remembered = Haccs().setup(view)
     assert remembered["clusters"].tolist() == [0, -1, 0]
     assert remembered["losses"].tolist() == pytest.approx([0.25, np.nan, 0.75], nan_ok=True)
@@ -344,10 +338,10 @@ def test_haccs_clusters_by_counts_with_the_noise_that_is_asked_for(privacy_epsil
     """Thirty hospitals with the same labels are a cluster, and with noise they are several."""
     rows = [replace(hospital([10, 10]), losses=np.ones((1, 20))) for _ in range(30)]
     view, asked = view_of(rows), []
-    answers = view.ask
-    object.__setattr__(view, "ask", lambda question, **how: asked.append(question) or answers(question, **how))
+    answers = view.call
+    object.__setattr__(view, "call", lambda call: asked.append(call.program) or answers(call))
     labels = set(Haccs(privacy_epsilon=privacy_epsilon).setup(view)["clusters"].tolist())
-    assert asked[0] == LabelCounts(privacy_epsilon)
+    assert asked[0] == LabelCounts(2, privacy_epsilon=privacy_epsilon)
     assert (labels == {0}) == (privacy_epsilon is None)
 
 
@@ -403,10 +397,8 @@ def test_equal_latencies_leave_losses_alone_even_where_no_time_passes():
 
 def test_latencies_are_drawn_where_no_time_passes():
     def latencies(seconds: np.ndarray | None) -> list[float]:
-        hospitals = [hospital([2, 2]) for _ in range(3)]
+        hospitals = [replace(hospital([2, 2]), losses=np.ones((1, 4))) for _ in range(3)]
         view = replace(view_of(hospitals), round_seconds=seconds)
-        rows = [replace(h, losses=np.ones((1, 4))) for h in hospitals]
-        object.__setattr__(view, "ask", lambda question, **how: [question.answer(rows_of) for rows_of in rows])
         return Haccs().setup(view)["latencies"].tolist()
 
     drawn = latencies(None)
@@ -417,14 +409,8 @@ def test_latencies_are_drawn_where_no_time_passes():
 
 def test_a_hospitals_latency_does_not_depend_on_the_others():
     def latencies(count: int) -> list[float]:
-        hospitals: list[HospitalRows] = [hospital([2, 2]) for _ in range(count)]
-        view = view_of(hospitals)
-        object.__setattr__(
-            view,
-            "ask",
-            lambda question, **how: [question.answer(replace(h, losses=np.ones((1, 4)))) for h in hospitals],
-        )
-        return Haccs().setup(view)["latencies"].tolist()
+        hospitals = [replace(hospital([2, 2]), losses=np.ones((1, 4))) for _ in range(count)]
+        return Haccs().setup(view_of(hospitals))["latencies"].tolist()
 
     assert latencies(5)[:3] == latencies(3)
 

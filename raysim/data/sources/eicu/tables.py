@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.core.errors import DataError
-from raysim.core.extras import need
+from raysim.core.installed import need
 from raysim.data.sources.eicu.features import TABLES
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from raysim.core.levels import ALPHA
 from raysim.core.words import chance, counted, number
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, sentences, some
 from raysim.statistics.clinical.by_hospital import TOLERATED, HospitalCalibration
 from raysim.statistics.differences.paired import Limits
-from raysim.statistics.levels import ALPHA
 from raysim.statistics.several import Bound
 
 ENOUGH_WITHIN = 0.8

@@ -14,6 +14,11 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
 
 NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
+SEVERAL_CLASSES = Line(
+    "fairness",
+    "open",
+    "Fairness between groups of patients was not tested: the test needs a label of two classes, or a number.",
+)
 
 
 def fairness(gaps: Sequence[WithinGap]) -> Line:

@@ -1,19 +1,24 @@
-"""A hospital's local update: LocalSGD of a module by autograd."""
+"""A hospital's local update: LocalSGD of a module by autograd.
+
+The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) serves any torch module. The
+representation of a row is the input of the module's last ``nn.Linear``, in the order of the module's parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from raysim.training.base import Layout, Optimizer, Task, Vector
+from raysim.training.kernels.contrast import SMALLEST
 from raysim.training.kernels.descent import combined_proximal, rows_per_batch
 from raysim.training.kernels.modules.batch_norms import running
-from raysim.training.kernels.modules.contrast import Contrasting
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
@@ -138,3 +143,56 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
         return None
     previous, received = (flat.views(vector) | flat.constant for vector in (term.previous, term.received))
     return Contrasting(flat.module, term.weight, term.temperature, previous, received)
+
+
+class Contrasting:
+    """The term of the module's latest forward pass, compared with two frozen copies of its parameters and buffers.
+
+    It is used as a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
+    module without a linear layer.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        weight: float,
+        temperature: float,
+        previous: Mapping[str, Tensor],
+        received: Mapping[str, Tensor],
+    ) -> None:
+        linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise ValueError("a contrastive term needs a module with a linear layer, whose input is compared")
+        self._module, self._last = module, linear[-1]
+        self._weight, self._temperature = weight, temperature
+        self._previous, self._received = dict(previous), dict(received)
+        self._noted: Tensor
+
+    def __enter__(self) -> Contrasting:
+        def note(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            self._noted = inputs[0]
+
+        self._hook = self._last.register_forward_pre_hook(note)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._hook.remove()
+
+    def term(self, X: Tensor) -> Tensor:
+        """Return the weighted mean of the term over rows ``X [b, F]``, on which the module has just been called."""
+        z = self._noted
+        with torch.no_grad():
+            self._module.eval()
+            functional_call(self._module, self._previous, (X,))
+            v = _unit(self._noted)
+            functional_call(self._module, self._received, (X,))
+            v = v - _unit(self._noted)
+            self._module.train()
+        difference = (_unit(z) * v).sum(1)
+        return self._weight * nn.functional.softplus(difference / self._temperature).mean()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    flat = rows.flatten(1)
+    units: Tensor = flat / flat.norm(dim=1, keepdim=True).clamp_min(SMALLEST)
+    return units

@@ -10,7 +10,7 @@ import sklearn.cluster  # noqa: F401  # with its library of threads
 import threadpoolctl
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-from raysim.process.one_thread import _loaded, one_thread
+from raysim.core.one_thread import _loaded, one_thread
 
 
 def threads() -> dict[str, set[int]]:

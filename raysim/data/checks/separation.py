@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.levels import Z
+from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.segments import sortable
-from raysim.statistics.intervals import hanley_mcneil
-from raysim.statistics.levels import Z
 
 Ints = NDArray[np.int64]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from raysim.statistics.discrimination.within import FEWEST, Cells, Separation, separation
-from raysim.statistics.intervals import hanley_mcneil
-from raysim.statistics.levels import Z
+from raysim.core.levels import Z
+from raysim.data.checks.separation import FEWEST, Cells, Separation, separation
+from raysim.metrics.measures import hanley_mcneil
 
 
 def by_pairs(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.process import exits, importing
+from raysim.core import importing
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_end_of_a_process_is_a_plug_ins_where_it_is_plain_and_carries_nothin
 
     noted = SystemExit(3)
     noted.add_note("of Ray")
-    assert [exits.of_plugin(error) for error in (SystemExit(), SystemExit(3), Ours(), noted)] == [
+    assert [importing.ended_by_plugin(error) for error in (SystemExit(), SystemExit(3), Ours(), noted)] == [
         True,
         True,
         False,
@@ -42,8 +42,8 @@ def test_the_end_of_a_process_is_a_plug_ins_where_it_is_plain_and_carries_nothin
     ]
     ours = Ours()
     ours.add_note("of ours")
-    assert not exits.of_plugin(ours)
-    assert [exits.said(SystemExit(*codes)) for codes in ((), (0,), ("no",))] == [
+    assert not importing.ended_by_plugin(ours)
+    assert [importing.exit_call(SystemExit(*codes)) for codes in ((), (0,), ("no",))] == [
         "called sys.exit()",
         "called sys.exit(0)",
         "called sys.exit('no')",

@@ -1,4 +1,4 @@
-"""The questions of CS-RCFL to hospitals: their own linear model, and the robust losses of other models on their rows.
+"""What CS-RCFL has hospitals compute: their own linear model, and the robust losses of other models on their rows.
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
 :mod:`raysim.strategies.coalitions.robust.training`. Each hospital determines its radius ε_i with a :class:`RadiusRule`.
@@ -11,12 +11,12 @@ logistic for two classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Floats, HospitalRows, at_least
+from raysim.strategies.base import Context, Floats, Send, Statistic, at_least
 from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, l1_of, logistic_of, signs
 from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
 
@@ -115,34 +115,48 @@ def transfer_losses(
 
 
 @dataclass(frozen=True)
-class LinearModelFit:
-    """A hospital's own model ``[F + 1]`` with the smallest plain loss, or with a ``rule`` the smallest robust loss."""
+class LinearModelFit(Statistic):
+    """A hospital's own model ``[size]`` with the smallest plain loss, or with a ``rule`` the smallest robust loss."""
 
-    kind: ClassVar[str] = "model"
+    classes: int
+    size: int
     rule: RadiusRule | None
+    name = "model"
 
-    def answer(self, rows: HospitalRows) -> Floats:
+    @property
+    def sent(self) -> Send:
+        return Send((self.size,), self.name, how="each")
+
+    def value(self, at: Context) -> Floats:
+        return at.cache(self.name, lambda: self._fit(at.rows.X, at.rows.y), repr(self.rule).encode())
+
+    def _fit(self, X: NDArray[Any], y: NDArray[Any]) -> Floats:
         if self.rule is None:
-            return trained(rows.X, rows.y, rows.classes, 0.0, np.inf)
-        radius = self.rule.of(rows.X, rows.y, rows.classes)
-        return trained(rows.X, rows.y, rows.classes, radius, self.rule.kappa)
+            return trained(X, y, self.classes, 0.0, np.inf)
+        return trained(X, y, self.classes, self.rule.of(X, y, self.classes), self.rule.kappa)
 
 
 @dataclass(frozen=True, eq=False)
-class RobustTransferLoss:
-    """The robust loss of each model that comes with the question, ``[M]``, with the radius of the hospital's ``rule``.
+class RobustTransferLoss(Statistic):
+    """The robust loss of each received model, ``[M]``, with the radius of the hospital's ``rule``.
 
     Without a rule the radius is 0: plain losses. ``norms [M]`` are the models' norms without intercepts; they reveal
     nothing to a hospital that has the models.
     """
 
-    kind: ClassVar[str] = "transfer_losses"
+    classes: int
     rule: RadiusRule | None
     norms: Floats
+    name = "transfer_losses"
 
-    def answer(self, rows: HospitalRows) -> Floats:
-        predicted = np.stack(rows.outputs, axis=1)
+    @property
+    def sent(self) -> Send:
+        return Send((len(self.norms),), self.name, how="each")
+
+    def value(self, at: Context) -> Floats:
+        X, y = at.rows.X, at.rows.y
+        predicted = np.stack([at.model.outputs(theta) for theta in at.received["models"]], axis=1)
         radius, kappa = 0.0, np.inf
         if self.rule is not None:
-            radius, kappa = self.rule.of(rows.X, rows.y, rows.classes), self.rule.kappa
-        return transfer_losses(predicted, self.norms, rows.y, rows.classes, radius, kappa)
+            radius, kappa = self.rule.of(X, y, self.classes), self.rule.kappa
+        return transfer_losses(predicted, self.norms, y, self.classes, radius, kappa)

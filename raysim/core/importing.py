@@ -1,4 +1,4 @@
-"""Finds classes and functions that a user names by import path, ``package.module.name``.
+"""Finds classes and functions that a user names by import path, ``package.module.name``, and recognises their exits.
 
 Modules in the user's folder, usually the working directory, are searched last: a file there never shadows a module of
 raysim, of Python or of a library. No configuration and no file of a run decides where code comes from.
@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-from raysim.process import exits
 
 _standing: tuple[str, ...] | None = None
 """The folders searched for the user's modules; None: the working directory."""
@@ -32,10 +30,10 @@ def by_path(path: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except SystemExit as error:
-        if not exits.of_plugin(error):
+        if not ended_by_plugin(error):
             raise
         raise ValueError(
-            f"'{path}' cannot be imported: module '{module_name}' {exits.said(error)}; let it end where it is run as a "
+            f"'{path}' cannot be imported: module '{module_name}' {exit_call(error)}; let it end where it is run as a "
             "program alone, under if __name__ == '__main__'"
         ) from None
     except Exception as error:  # whatever the user's module raises on import
@@ -107,3 +105,13 @@ def _brought_along(module: str | None) -> Path | None:
         if (place / f"{top}.py").is_file() or (place / top).is_dir():
             return place
     return None
+
+
+def ended_by_plugin(error: SystemExit) -> bool:
+    """Return whether a plug-in called ``sys.exit``. Exits by raysim or Ray have a subclass or carry a note."""
+    return type(error) is SystemExit and not vars(error)
+
+
+def exit_call(error: SystemExit) -> str:
+    """Return the call of ``sys.exit`` as text, for a message."""
+    return f"called sys.exit({'' if error.code is None else repr(error.code)})"

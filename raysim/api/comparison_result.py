@@ -1,0 +1,157 @@
+"""The results of comparisons in their folders: their runs, tables and the recommended model."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from raysim.api import html
+from raysim.api.results import Answer, Predictions, Results, RunResult, stacked
+from raysim.config import learners
+from raysim.config.paths import shown
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.words import counted
+from raysim.experiment.entries import folder_of
+from raysim.report.tables import labels
+from raysim.storage.manifest import Manifest
+
+if TYPE_CHECKING:
+    from raysim.experiment.curves.found import Found
+
+_log = logging.getLogger("raysim")
+
+
+class ComparisonResult(Results):
+    """The results of strategies over seeds: the folder of ``raysim compare``."""
+
+    @property
+    def _title(self) -> str:
+        labels, seeds = zip(*self.runs, strict=True)
+        strategies = counted(len(set(labels)), "strategy", "strategies")
+        return f"{self.config.name}: {strategies} x {counted(len(set(seeds)), 'seed')}"
+
+    @property
+    def _sentences(self) -> list[str]:
+        return self.answer.sentences
+
+    @cached_property
+    def comparison(self) -> pd.DataFrame:
+        """One row per strategy and model used: figures over seeds, and their differences from the reference."""
+        return self.table("comparison.csv")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The rows of :attr:`comparison` for headline models, by strategy."""
+        return self.comparison.drop_duplicates("strategy", keep="last").set_index("strategy")
+
+    @cached_property
+    def runs(self) -> dict[tuple[str, int], RunResult]:
+        """The runs by strategy and seed, in the order of execution."""
+        runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
+        labels = {folder_of(label): label for label in learners.labels(self.config)}
+        return {_of_run(run, labels): run for run in runs}
+
+    @cached_property
+    def seeds(self) -> pd.DataFrame:
+        """One row per strategy, model used and seed: every federation-level metric."""
+        return pd.DataFrame(
+            {"strategy": strategy, "model": model, "seed": seed, **metrics}
+            for (strategy, seed), run in self.runs.items()
+            for model, metrics in run.models.items()
+        )
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """The rounds of all runs, with ``strategy`` and ``seed`` as first columns."""
+        return stacked({key: run.rounds for key, run in self.runs.items()}, ["strategy", "seed"])
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The answer: a recommendation, and sentences that give the reasons."""
+        return Answer(json.loads((self.folder / "answer.json").read_text()))
+
+    def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
+        """Return the run of ``strategy`` with ``seed``; raises ``ConfigError`` if there is none.
+
+        The default strategy is the recommended one, otherwise the reference; the default seed is the first.
+        """
+        strategy = strategy or self._recommended[0]
+        for (label, each), run in self.runs.items():
+            if label == strategy and seed in (None, each):
+                return run
+        compared = list(dict.fromkeys(label for label, _ in self.runs))
+        if strategy in compared:
+            raise ConfigError(f"seed: {seed} was not run; name one of {sorted({each for _, each in self.runs})}")
+        raise ConfigError(f"strategy: '{strategy}' is not among those compared; {nearest(strategy, compared)}")
+
+    def predict(
+        self,
+        rows: pd.DataFrame | str | os.PathLike[str],
+        hospital: str | None = None,
+        *,
+        strategy: str | None = None,
+        seed: int | None = None,
+    ) -> Predictions:
+        """Predict new rows with :meth:`run`, by default with the recommended model and the first seed.
+
+        See :meth:`RunResult.predict`. A warning of the logger ``raysim`` names the model that is used. Raises
+        ``ConfigError`` if nothing is recommended and no ``strategy`` is named.
+        """
+        if strategy is not None:
+            return self.run(strategy, seed).predict(rows, hospital)
+        run, model = self.recommended_run(seed)
+        _log.warning(f"rows are scored by the recommended model: {run.strategy}, {model}, seed {run.seed}")
+        return run.predict(rows, hospital, model=model)
+
+    def recommended_run(self, seed: int | None = None) -> tuple[RunResult, str]:
+        """Return the run of the recommended strategy with ``seed`` (default: the first), and the recommended model.
+
+        Raises ``ConfigError`` if nothing is recommended.
+        """
+        strategy, model = self._recommended
+        if self.answer.recommended is None or model is None:
+            raise ConfigError(
+                f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); name one, or one of its "
+                "runs, to score with it all the same"
+            )
+        return self.run(strategy, seed), model
+
+    @property
+    def _recommended(self) -> tuple[str, str | None]:
+        """The recommended strategy and model; if nothing is recommended, the reference and None."""
+        table = self.comparison
+        rows = zip(labels(table), table["strategy"], table["model"], strict=True)
+        by_name = {name.removesuffix(" *"): (str(strategy), str(model)) for name, strategy, model in rows}
+        return by_name.get(self.answer.recommended or "", (self.config.reference, None))
+
+    def _repr_html_(self) -> str:
+        return html.page(self.config.name, html.table(self.metrics), self.answer["reasons"], self.folder)
+
+
+class CurveResult(ComparisonResult):
+    """The results of a comparison along a hyper-parameter: the folder of ``raysim curve``. Its plot is
+    ``figures["curve"]``."""
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """One row per line, value and seed: mean and variance over hospitals of the plotted figure."""
+        return self.table("curve.csv")
+
+    @cached_property
+    def found(self) -> Found:
+        """The best value of each strategy, whether intervals demonstrate it, and whether it is at an edge."""
+        from raysim.experiment.curves.found import Found
+
+        return Found.read(json.loads((self.folder / "curve_answer.json").read_text()))
+
+
+def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
+    """Return the strategy and seed of a run. For folders among ``labels`` no YAML is read, which would be slow."""
+    label = labels.get(run.folder.parent.name)
+    return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))

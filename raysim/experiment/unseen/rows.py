@@ -1,0 +1,161 @@
+"""The rows at which hospitals of a fold are judged, under each model and number of labelled rows that join.
+
+They are taken from a run when it ends. Neither its models nor its federation are needed afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sections.evaluation import UnseenSection
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.split import number
+from raysim.engine.measuring.recalibrating import estimated
+from raysim.experiment.unseen import unknown
+from raysim.experiment.unseen.folds import Fold, LeftOut
+from raysim.experiment.unseen.joining import joined
+from raysim.statistics.clinical.recalibration import fit, rows_of
+
+NOBODY = "nobody"
+"""The ``served_by`` of a hospital for which no model can be used without labelled rows."""
+
+Joins = int | Literal["all"]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """The judged rows of one hospital under one model."""
+
+    margins: NDArray[Any]
+    ranked: NDArray[Any]
+    y: NDArray[Any]
+    patients: NDArray[np.int64]
+    place: int
+    """The hospital's id."""
+    name: str
+    fold: int
+    served_by: str
+    scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """The values of existing scores of these rows; NaN for rows without a value."""
+
+    def those(self, kept: NDArray[np.bool_]) -> JudgedRows:
+        """Return these rows without those that are not ``kept [n]``."""
+        scores = {name: values[kept] for name, values in self.scores.items()}
+        of = {name: getattr(self, name)[kept] for name in ("margins", "ranked", "y", "patients")}
+        return replace(self, scores=scores, **of)
+
+
+@dataclass(frozen=True, eq=False)
+class AllRows:
+    """All rows of a hospital that was left out, as models predict them before rows join."""
+
+    source_rows: NDArray[np.int64]
+    """The rows' positions in the source, ``[n]``."""
+    margins: Mapping[str, NDArray[Any]]
+    """The outputs of each model served, ``[n]`` or ``[n, C]``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What a run found at the hospitals of a fold that took no part in it."""
+
+    strategy: str
+    seed: int
+    fold: Fold
+    folder: Path
+    """The folder of the run's files."""
+    rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
+    """The judged rows of each hospital of the fold, by model served and number of rows that join."""
+    everything: Mapping[str, AllRows]
+    """All rows of each hospital of the fold, by name."""
+    notes: tuple[str, ...]
+    """Sentences on what these hospitals record otherwise than participants."""
+
+
+def judge(run: LeftOut, section: UnseenSection) -> Judged:
+    """Judge the hospitals of a fold under every model served of a run without them."""
+    result, federation = run.result, run.result.federation
+    predictions = result.outcome.predictions
+    everything = {}
+    for name in run.fold.held:
+        rows = federation.rows(federation.hospitals.index(name), "test")
+        margins = {model: outputs[rows].copy() for model, outputs in predictions.items()}
+        everything[name] = AllRows(federation.source_rows[rows].copy(), margins)
+    rows = {(model, k): tuple(_rows(run, model, k, section)) for model in predictions for k in section.onboarding}
+    notes = tuple(unknown.notes_of(run))
+    return Judged(result.label, result.seed, run.fold, result.folder, rows, everything, notes)
+
+
+def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterator[JudgedRows]:
+    federation, outcome = run.result.federation, run.result.outcome
+    prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
+    untrained = outcome.untrained.get(model)
+    for name in run.fold.held:
+        h = federation.hospitals.index(name)
+        rows = federation.rows(h, "test")
+        order, joins = _joining(federation, h, run.result.seed, section)
+        last = max(joins.values())
+        judged = np.sort(order[last:])
+        margins, y = outcome.predictions[model][rows], federation.y[rows]
+        nobody = np.isnan(margins).any() or (untrained is not None and bool(untrained[h]))
+        ranked, out = margins[judged], margins[judged].astype(np.float64) if k != 0 else margins[judged]
+        changed: str | None = None
+        own = None
+        if k != 0 and k in joins:
+            own = joined(run, model, h, order[: joins[k]], section.joining)
+        if k not in joins:
+            out = ranked = np.full_like(out, np.nan)
+        elif own is not None:
+            out = ranked = own.margins[judged]
+            changed, nobody = own.served_by, False
+        elif k != 0 and section.joining != "recalibrate":
+            nobody = True
+        elif k != 0 and prior is not None:
+            rows_joined = order[: joins[k]]
+            shifts = fit(rows_of(margins[rows_joined], y[rows_joined], [0, len(rows_joined)]), "eb", prior)
+            out = shifts.intercept[0] + shifts.slope[0] * out
+        if nobody:
+            out = ranked = np.full_like(out, np.nan, dtype=np.float64)
+        cluster = None if outcome.cluster is None else int(outcome.cluster[h])
+        served = model if not cluster else f"{model} {cluster - 1}"
+        yield JudgedRows(
+            out,
+            ranked,
+            y[judged],
+            federation.identities[rows][judged],
+            h,
+            name,
+            run.fold.number,
+            NOBODY if nobody else changed or served,
+            {score: values[rows][judged] for score, values in federation.scores.items()},
+        )
+
+
+def _joining(
+    federation: Federation, h: int, seed: int, section: UnseenSection
+) -> tuple[NDArray[np.int64], dict[Joins, int]]:
+    """Return the order in which a hospital's rows would join, and the number of rows at each possible step.
+
+    All rows of a patient join together.
+    """
+    people = federation.identities[federation.rows(h, "test")]
+    present, turn = np.unique(people, return_inverse=True)
+    shuffled = stream(seed, "rows that join", number(federation.hospitals[h])).permutation(len(present))
+    order = np.argsort(shuffled[turn], kind="stable")
+    most = int((1 - section.held) * len(people) + 1e-9)
+    joins: dict[Joins, int] = {}
+    for k in section.onboarding:
+        rows = most if k == "all" else k
+        if rows <= most:
+            # A patient whose rows would be divided is left out.
+            while rows and rows < len(people) and people[order[rows - 1]] == people[order[rows]]:
+                rows -= 1
+            joins[k] = rows
+    return order, joins or {0: 0}

@@ -1,1 +1,0 @@
-"""Imports of user modules, exits, and compute threads."""

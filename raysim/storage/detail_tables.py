@@ -1,0 +1,165 @@
+"""``fairness.csv`` and ``risks_by_group.csv``: groups of patients within hospitals, under a run's headline model.
+
+Also the tables of an attack, and of clusters of patients. The latter follow from models and from hospitals' messages.
+No patient's row is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
+from raysim.strategies.base import Floats, Ids
+
+if TYPE_CHECKING:
+    from raysim.adversaries.attack_effect import AttackFigures
+
+
+def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
+    """Return one row per attribute and pair of its known groups; columns in ``docs/statistics.md``.
+
+    The test, and the parts of the difference over all rows, are in the row of the pair that differs most.
+    """
+    return pd.DataFrame(
+        {"model": model, "attribute": attribute} | _of_pair(pair) | (_of_test(gap) if pair.groups == gap.groups else {})
+        for attribute, gap in gaps.items()
+        for pair in gap.pairs or (NOTHING,)
+    )
+
+
+def _of_pair(pair: PairGap) -> dict[str, object]:
+    return {
+        "first": pair.groups[0],
+        "second": pair.groups[1],
+        "hospitals": pair.hospitals,
+        "difference": pair.estimate,
+        "low": pair.low,
+        "high": pair.high,
+        "se": pair.se,
+        "like_low": pair.like_low,
+        "like_high": pair.like_high,
+        "visible": pair.visible,
+    }
+
+
+def _of_test(gap: WithinGap) -> dict[str, object]:
+    of_hospitals, of_ratios = gap.composition, gap.composition_ratio
+    return {
+        "p": gap.p,
+        "p_holm": gap.p_holm,
+        "arrangements": gap.arrangements,
+        "exact": gap.exact,
+        "pooled": gap.pooled,
+        "mixed": gap.mixed,
+        "composition": of_hospitals.estimate,
+        "composition_low": of_hospitals.low,
+        "composition_high": of_hospitals.high,
+        "composition_ratio": of_ratios.estimate,
+        "composition_ratio_low": of_ratios.low,
+        "composition_ratio_high": of_ratios.high,
+    }
+
+
+def risks_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:
+    """Return one row per attribute and known group; empty for a real label."""
+    return pd.DataFrame(
+        {"model": model, "attribute": attribute, **risk._asdict()}
+        for attribute, gap in gaps.items()
+        for risk in gap.risks
+    )
+
+
+ATTACK = "attack.csv"
+"""Name of the file of :func:`table`."""
+
+
+def as_json(figures: AttackFigures) -> dict[str, Any]:
+    """Return the figures as plain values; undefined is None."""
+    tree = dataclasses.asdict(figures)
+    tree.pop("per_hospital")
+    return {
+        name: {key: _defined(entry) for key, entry in value.items()} if isinstance(value, dict) else _defined(value)
+        for name, value in tree.items()
+    }
+
+
+def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
+    """Return a row for each hospital: whether it is Byzantine, its cluster, and the cost of the attack to it."""
+    import pandas as pd
+
+    bad = set(figures.bad)
+    return pd.DataFrame(
+        {
+            "hospital": federation.hospitals,
+            "bad": [name in bad for name in federation.hospitals],
+            "cluster": [0] * len(federation.hospitals) if outcome.cluster is None else outcome.cluster,
+            "harm": figures.per_hospital,
+        }
+    )
+
+
+def _defined(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+TOP = (5, 10, 20)
+"""The numbers of features with the largest coefficients whose overlap is computed."""
+
+
+def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
+    """Return ``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, if the run has such clusters."""
+    tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
+    """Return one row per hospital and cluster of patients: ``hospital, cluster, n_train``. None without such
+    clusters."""
+    import pandas as pd
+
+    rows = outcome.clusters_of_patients
+    if rows is None:
+        return None
+    hospitals, clusters = rows.shape
+    return pd.DataFrame(
+        {
+            "hospital": np.repeat(np.array(federation.hospitals, dtype=object), clusters),
+            "cluster": np.tile(np.arange(clusters), hospitals),
+            "n_train": rows.ravel(),
+        }
+    )
+
+
+def overlap(outcome: Outcome) -> pd.DataFrame | None:
+    """Return one row for each number k of ``TOP``: ``top, overlap``, see :func:`mean_overlap`.
+
+    None with fewer than two clusters of patients, or if the model is not linear and so has no coefficients.
+    """
+    import pandas as pd
+
+    served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
+    if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
+        return None
+    # With several classes a feature has a coefficient for each: their Euclidean norm.
+    sizes = np.stack([np.linalg.norm(outcome.layout.split(outcome.models[row])["weight"], axis=0) for row in models])
+    shares = [(k, mean_overlap(sizes, k)) for k in TOP if k < sizes.shape[1]]
+    return pd.DataFrame(shares, columns=["top", "overlap"]) if shares else None
+
+
+def mean_overlap(sizes: Floats, k: int) -> float:
+    """Return ``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of
+    coefficients.
+
+    Of equal sizes the earlier feature comes first.
+    """
+    tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
+    return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

@@ -1,0 +1,195 @@
+"""Programs by which hospitals send statistics of their training rows, and the rules that divide rows into groups.
+
+Hospitals send the statistics ``each``. Where ``view.noisy`` says that a kind of statistics has noise, a program sends
+bounded sums over rows instead of the exact statistic, and the hospital adds the noise to these sums.
+
+Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
+groups of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.problem import Floats, Ids
+from raysim.strategies.programs import Bound, Call, Context, Program, Reply, Send
+from raysim.strategies.view import FederationView
+
+
+class Division(Protocol):
+    """A rule that divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
+
+    It is sent to the hospitals, so it is small and its fields are plain values and arrays. The group of a row depends
+    only on that row and its hospital. It may have an attribute ``scalars``: how many scalars each hospital receives
+    with it, one number for all or ``[N]``.
+    """
+
+    @property
+    def count(self) -> int:
+        """The number of groups, G."""
+        ...
+
+    def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
+        """Return the group of each row ``[n]`` of ``hospital``, in ``0..count-1``; arguments as in
+        :class:`raysim.strategies.programs.Rows`."""
+        ...
+
+
+class Statistic(Program):
+    """A program that sends one array of numbers, which has the program's name."""
+
+    @property
+    def sent(self) -> Send:
+        """The declaration of the array."""
+        raise NotImplementedError
+
+    @property
+    def sends(self) -> dict[str, Send]:
+        return {self.name: self.sent}
+
+    def run(self, at: Context) -> Reply:
+        return Reply({self.name: self.value(at)})
+
+    def value(self, at: Context) -> Floats:
+        """Return the hospital's array."""
+        raise NotImplementedError
+
+
+class Counts(Statistic):
+    """The number of rows in each bin of each of several divisions of all rows into bins, ``[divisions, bins]``."""
+
+    noisy: bool
+    """Whether hospitals add noise."""
+
+    @property
+    def table(self) -> tuple[int, int]:
+        """The number of divisions, and of bins."""
+        raise NotImplementedError
+
+    def places(self, at: Context) -> Ids:
+        """Return the bin of each row in each division, ``[n, divisions]``."""
+        raise NotImplementedError
+
+    @property
+    def sent(self) -> Send:
+        return row_sums(self.table, self.name, self.table[0]) if self.noisy else Send(self.table, self.name, "each")
+
+    def value(self, at: Context) -> Floats:
+        places, (divisions, bins) = self.places(at), self.table
+        if self.noisy:
+            return np.eye(bins)[places]
+        counts = np.bincount((places + bins * np.arange(divisions)).ravel(), minlength=divisions * bins)
+        return counts.reshape(divisions, bins).astype(np.float64)
+
+
+def row_sums(shape: tuple[int, ...], kind: str, most: float) -> Send:
+    """Return the declaration of a noisy statistic: sums over rows, each of at most ``most`` numbers within 1."""
+    return Send(shape, kind, how="each", by="row", bound=Bound("row", math.sqrt(most), float(most)))
+
+
+def statistics_of(
+    view: FederationView,
+    program: Statistic,
+    ids: Ids | None = None,
+    models: Floats | None = None,
+    **received: NDArray[Any],
+) -> Floats:
+    """Return the statistics of hospitals ``ids`` (None: all), which receive ``models [M, P]`` and further arrays,
+    ``[H, ...]``."""
+    sent = received if models is None else {"models": models, **received}
+    answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
+    statistics: Floats = answers.each[program.name]
+    return statistics
+
+
+LARGEST_LOSS = 8.0
+"""The upper limit of one row's loss in noisy statistics."""
+
+
+def losses_of(at: Context) -> Floats:
+    """Return each row's loss under each of the received models, ``[M, n]``."""
+    return np.stack([at.model.losses(theta) for theta in at.received["models"]])
+
+
+@dataclass(frozen=True)
+class MeanLoss(Statistic):
+    """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
+
+    With noise it is each row's loss, limited to :data:`LARGEST_LOSS` and in its units, and the number of rows.
+    """
+
+    models: int
+    noisy: bool = False
+    name = "loss"
+
+    @property
+    def sent(self) -> Send:
+        if self.noisy:
+            return row_sums((self.models + 1,), self.name, self.models + 1)
+        return Send((self.models,), self.name, "each", undefined=True)
+
+    def value(self, at: Context) -> Floats:
+        losses = losses_of(at)
+        if self.noisy:
+            shares = np.clip(np.nan_to_num(losses, nan=LARGEST_LOSS) / LARGEST_LOSS, 0.0, 1.0)
+            return np.column_stack([shares.T, np.ones(losses.shape[1])])
+        return losses.mean(axis=1) if losses.shape[1] else np.full(len(losses), np.nan)
+
+
+def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
+    """Return the mean training loss of ``models [M, P]`` at each of hospitals ``ids``, ``[H, M]``."""
+    noisy = view.noisy(MeanLoss.name)
+    sent = statistics_of(view, MeanLoss(len(models), noisy), ids, models)
+    return means_of(sent) if noisy else sent
+
+
+def means_of(sums: Floats) -> Floats:
+    """Return the mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``: between 0 and the largest loss, and of at least
+    one row."""
+    means: Floats = LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0)
+    return means
+
+
+@dataclass(frozen=True)
+class Size(Counts):
+    """How many training rows a hospital has, ``[1, 1]``."""
+
+    noisy: bool = False
+    name = "size"
+    table = (1, 1)
+
+    def places(self, at: Context) -> Ids:
+        return np.zeros((len(at.rows.y), 1), np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSizes(Counts):
+    """How many training rows a hospital has in each group of a division, ``[1, G]``. The hospital also receives the
+    division."""
+
+    division: Division
+    noisy: bool = False
+    name = "group_sizes"
+
+    @property
+    def table(self) -> tuple[int, int]:
+        return 1, self.division.count
+
+    @property
+    def carries(self) -> int | Ids:
+        scalars: int | Ids = getattr(self.division, "scalars", 0)
+        return scalars
+
+    def places(self, at: Context) -> Ids:
+        return self.division.assign(at.rows.X, at.rows.observed, at.hospital)[:, None]
+
+
+def group_sizes(view: FederationView, division: Division) -> Ids:
+    """Return every hospital's number of training rows in each group of a division, ``[N, G]``."""
+    sizes = statistics_of(view, GroupSizes(division, view.noisy(GroupSizes.name)))[:, 0]
+    return np.maximum(sizes, 0.0).astype(np.int64)
