@@ -45,7 +45,7 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
     reachable = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
     for name in target:
         if name not in reachable:
-            raise ConfigError(f"system.target: '{name}' is no metric to reach; {nearest(name, reachable)}")
+            raise ConfigError(f"system.target: '{name}' is not a metric to reach; {nearest(name, reachable)}")
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:

@@ -30,6 +30,7 @@ from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
     judged,
+    per_group,
     per_hospital,
     per_round,
     per_seed,
@@ -170,7 +171,7 @@ def _patient_group_figures(
 ) -> list[svg.Figure]:
     """Write the runs' figures of patient groups, if figures by group were requested, and plot the ``chosen``
     strategies."""
-    patients = stacked_files(results, "patients.csv")
+    patients = per_group(results)
     if patients is None:
         return []
     from raysim.report.sections import patient_groups

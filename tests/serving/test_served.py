@@ -174,7 +174,7 @@ def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     personal = models.vectors[f"personal/h{drawn}"]
     np.testing.assert_array_equal(personal[~shared.private], shared.models[0][~shared.private])
     np.testing.assert_array_equal(personal[shared.private], shared.kept[drawn][shared.private])
-    assert models.others is None, "the body alone is no model"
+    assert models.others is None, "the body alone is not a model"
 
 
 def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federate, tmp_path):

@@ -183,7 +183,7 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
-        raise ValueError("neither epsilon nor noise_multiplier is there")
+        raise ValueError("neither epsilon nor noise_multiplier is set")
     others = _affordable(section, terms)
     try:
         each = [
@@ -251,7 +251,7 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(
             f"privacy.epsilon: {epsilon:g} is not from {accountant.LOW:g} to {accountant.HIGH:g}, for which noise can "
-            "be calibrated; take one that is, or give noise_multiplier in its place"
+            "be calibrated; choose one in that range, or give noise_multiplier instead"
         )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet
