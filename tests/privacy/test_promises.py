@@ -227,7 +227,7 @@ def test_problems_whose_steps_cannot_be_made_noisy(problem, pooled, contrasts, w
     if why is None:
         check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
         return
-    with pytest.raises(ConfigError, match=f"for strategy 'x' {why}"):
+    with pytest.raises(ConfigError, match=f"because strategy 'x' {why}"):
         check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
 
 
