@@ -60,7 +60,8 @@ class Read:
 def check_table(path: Path, field: str) -> None:
     """Raise ``DataError`` naming ``field`` where there is no file, or where the file is not a table."""
     if not path.exists():
-        files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        folder = path.parent.iterdir() if path.parent.is_dir() else ()
+        files = sorted(p.name for p in folder if p.is_file() and not p.name.startswith("."))
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
     if not (path.is_file() or path.is_dir()):
