@@ -191,8 +191,9 @@ class RunResult(Results):
     ) -> Predictions:
         """Predict new rows ``[n]``: a data frame with the columns of the training data, or a file.
 
-        The result has the index of ``rows``. For two classes it is a series with the probability of the event. For more
-        classes it is a frame with one column per class; for a real label, a series in the label's unit.
+        The result has the index of ``rows``, without blank rows. For two classes it is a series with the probability of
+        the event. For more classes it is a frame with one column per class; for a real label, a series in the label's
+        unit.
 
         Each hospital's rows are scored by the model used for that hospital. The table's column names the hospital, or
         ``hospital`` applies to all rows. ``model`` is one of :attr:`models`; None: the headline. Raises ``DataError``
@@ -201,8 +202,6 @@ class RunResult(Results):
         with search_path_restored():
             table = rows if isinstance(rows, pd.DataFrame) else _file(rows)
             scored = self._predictor.predict(table, hospital=hospital, model=model)
-        if isinstance(rows, pd.DataFrame):
-            scored.index = rows.index
         classes = self._predictor.preprocessing.classes
         if len(classes) > 2:
             return scored[[f"probability_{name}" for name in classes]].set_axis(list(classes), axis="columns")
@@ -217,7 +216,7 @@ class RunResult(Results):
     def _repr_html_(self) -> str:
         return html.page(
             self._title,
-            html.table(pd.DataFrame(self.models).T.rename_axis("model served")),
+            html.table(pd.DataFrame(self.models).T.rename_axis("model used")),
             [self.training],
             self.folder,
         )

@@ -207,8 +207,8 @@ class RayPool:
         except ray.exceptions.RayActorError as error:
             dead = next((i for i, ref in refs.items() if has_died(ref)), 0)
             raise ResourceError(
-                f"resources: {self._who(dead, work)} was lost {when} ({first_line(error)}); see whether its node is "
-                "up, and has memory enough for it"
+                f"resources: {self._who(dead, work)} was lost {when} ({first_line(error)}); check that its node is "
+                "up and has enough memory"
             ) from None
         return dict(zip(refs, answers, strict=True))
 
@@ -226,7 +226,7 @@ class RayPool:
         if late and (late := self._late(refs, self._timeout + self.restart_seconds, fetched)):
             raise ResourceError(
                 f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
-                "twice; raise it, or see why that process stands still"
+                "twice; raise it, or find out why that process is stuck"
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:

@@ -10,10 +10,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,9 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
+from raysim.data.tables.columns import canonical_number
+from raysim.data.tables.kinds import NUMBER
 from raysim.data.tables.reading import Reading
-
-if TYPE_CHECKING:
-    pass
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +32,8 @@ RAW = "raw"
 """The name of the method for trees: numbers stay unchanged, missing values stay missing, and categories become
 positions."""
 
-_SHORTEST = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
+_SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
+"""The pattern of a number as it is written when its column becomes categories."""
 
 MISSING = -1
 """The position of a category that was not recorded."""
@@ -80,31 +79,29 @@ class Categorical:
         """The names of the column's features, without the flag."""
         return (self.name,) if self.coded else tuple(f"{self.name}={category}" for category in self.categories)
 
-    @property
-    def compared_as(self) -> Literal["truth", "number", "text"]:
-        """How categories are compared: as truth values where all are truth values, as numbers where all are numbers,
-        else as texts."""
+    @cached_property
+    def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
+        """How categories are compared: as truth values where all are such, as numbers where all are numbers, else as
+        texts.
+
+        Numbers are compared as float64, which other programs may have made of them. Where two categories are the same
+        float64, such as 2**53 and 2**53 + 1, all their ``digits`` count.
+        """
         if set(self.categories) <= {"True", "False"}:
             return "truth"
-        return "number" if all(map(_is_number, self.categories)) else "text"
+        if not all(map(_SHORTEST.fullmatch, self.categories)):
+            return "text"
+        return "number" if len(set(map(float, self.categories))) == len(self.categories) else "digits"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
         """Return the position of each text of ``written [c]`` among the categories, ``[c]``; ``len(categories)`` if it
-        is no category.
+        is not a category.
 
-        Where all categories are numbers (or truth values), texts are compared by value: one file may contain ``1.0`` or
-        ``TRUE`` where another has ``1`` or ``True``.
+        One file may contain ``1.0`` or ``TRUE`` where another has ``1`` or ``True``: see :attr:`compared_as`.
         """
-        by_category = {category: position for position, category in enumerate(self.categories)}
-        alike = (
-            _truth if set(by_category) <= {"True", "False"} else _number if all(map(_is_number, by_category)) else None
-        )
-        values = {} if alike is None else {alike(category): position for category, position in by_category.items()}
-        unseen = len(self.categories)
-        numbers = [
-            by_category.get(text, unseen if alike is None else values.get(alike(text), unseen)) for text in written
-        ]
-        return np.array(numbers, np.int64)
+        value = {"truth": _truth, "number": _number, "digits": _exact, "text": str}[self.compared_as]
+        at = {value(category): position for position, category in enumerate(self.categories)}
+        return np.array([at.get(value(text), len(self.categories)) for text in written], np.int64)
 
 
 @dataclass(frozen=True)
@@ -342,17 +339,12 @@ def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> F
 
 
 def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return float(text) if re.fullmatch(NUMBER, text.strip()) else None
 
 
-def _is_number(text: str) -> bool:
-    """Whether a text is the shortest form of a number, as numbers are written when their column becomes categories."""
-    value = _number(text)
-    return value is not None and _SHORTEST.fullmatch(text) is not None and Decimal(text) == Decimal(repr(value))
+def _exact(text: str) -> str | None:
+    return canonical_number(text.strip()) if re.fullmatch(NUMBER, text.strip()) else None
 
 
 def _truth(text: str) -> bool | None:
-    return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
+    return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())

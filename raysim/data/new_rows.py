@@ -105,7 +105,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
         read, remarks = made.table, tuple(f"{FIELD}: {remark}" for remark in made.remarks)
         names, where = read.column_names, f"'{table}'"
         if is_pattern(table.expanduser()) and fitted.hospital not in names:
-            read = made.with_hospitals(fitted.hospital)
+            read = made.with_hospitals(fitted.hospital, FIELD)
     else:
         for name in (fitted.hospital, *needed):
             check_index(table, name, FIELD)
@@ -120,7 +120,10 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
         raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {remedy}")
     columns = {}
     for each in fitted.columns:
-        columns[each.name] = unmarked(read.column(each.name), fitted.reading.marks(each.name))[0]
+        column = read.column(each.name)
+        if isinstance(each, Numeric) and pa.types.is_dictionary(column.type):
+            column = plain_text(read, each.name, FIELD)
+        columns[each.name] = unmarked(column, written.marks(each.name))[0]
         if isinstance(each, Numeric):
             columns[each.name] = limited(pa.table(columns), each.name, written).column(each.name)
     if fitted.hospital in read.column_names:
@@ -133,6 +136,8 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_temporal(kind := table.schema.field(name).type):
+        raise DataError(f"{FIELD}: column '{name}' holds {kind}, and training had text; convert it to the same text")
     encoded = pc.dictionary_encode(plain_text(table, name, FIELD))
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     codes = encoded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False)

@@ -18,6 +18,7 @@ from raysim.core.words import counted, some
 from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import FIELD, read_new_rows
 from raysim.data.raw_columns import slices
+from raysim.data.tables.blank_rows import without_blank_rows
 from raysim.metrics.predictions import predictions
 from raysim.serving.folder import NAMED, bound_model, check_run, read_preprocessing
 from raysim.storage.served import NOBODY, Owners, Served, read_served
@@ -58,7 +59,7 @@ class Predictor:
     def predict(
         self, table: str | Path | pd.DataFrame, *, hospital: str | None = None, model: str | None = None
     ) -> pd.DataFrame:
-        """Return one row for each of the table's ``n`` rows, in their order, with these columns:
+        """Return one row for each of the table's ``n`` rows that are not blank, in their order, with these columns:
 
         - ``hospital``: the row's hospital; empty if the table has none and one model is used for all hospitals;
         - the columns that :func:`raysim.metrics.predictions.predictions` names;
@@ -66,7 +67,7 @@ class Predictor:
 
         ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the model used; None: the
         headline. Rows of a hospital unknown to the run are scored by the model for all hospitals, with a warning that
-        names it.
+        names it. The result has the index of a data frame.
 
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all.
         Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
@@ -75,14 +76,18 @@ class Predictor:
 
         served = self._served_by(model)
         table = Path(table) if isinstance(table, str) else table
+        remarks: tuple[str, ...] = ()
+        if isinstance(table, pd.DataFrame):
+            table, remarks = without_blank_rows(table, f"{FIELD}: the data frame")
         rows = read_new_rows(table, self.preprocessing, None if hospital is None else str(hospital))
-        for note in rows.notes:
+        for note in (*remarks, *rows.notes):
             _log.warning(note)
         homes = rows.hospitals if rows.hospitals is not None else self._nobodys(served, len(rows))
         X, observed = self.preprocessing.transform(rows.columns)
         owners = self._owners_of_rows(X, observed, homes, served)
         columns = predictions(self._scored(X, owners), self.preprocessing.classes)
-        return pd.DataFrame({"hospital": homes, **columns, "scored_by": owners})
+        index = table.index if isinstance(table, pd.DataFrame) else None
+        return pd.DataFrame({"hospital": homes, **columns, "scored_by": owners}, index)
 
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
@@ -129,7 +134,7 @@ class Predictor:
             return self.served.headline
         if model not in self.served.owners:
             raise ConfigError(
-                f"--model: '{model}' served nobody in {self.folder}; {nearest(model, self.served.owners)}"
+                f"--model: '{model}' was used for no hospital in {self.folder}; {nearest(model, self.served.owners)}"
             )
         return model
 
@@ -195,7 +200,7 @@ class Predictor:
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
         """Return the patient group of each row ``[n]``."""
         if self.served.division is None:
-            raise ConfigError(f"{self.folder}: says nothing on the groups that its models belong to; run it again")
+            raise ConfigError(f"{self.folder}: does not describe the groups that its models belong to; run it again")
         hospitals = list(self.served.owners[self.served.headline])
         number = hospitals.index(hospital) if hospital in hospitals else len(hospitals)
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import date, time, timedelta
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,8 @@ def features(rows: pd.DataFrame) -> Any:
 
     For trees a missing value stays NaN, and a category is its position.
 
-    Raises ``ValueError`` that names a missing column, or a numeric column with a text that is not a number.
+    Raises ``ValueError`` that names a missing column, a numeric column with a text that is not a number, or a column of
+    typed dates or times.
     """
     described, values, flags = _described(), [], []
     absent = [column["name"] for column in columns() if column["name"] not in rows]
@@ -46,6 +49,8 @@ def features(rows: pd.DataFrame) -> Any:
     for column in columns():
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
+        if any(isinstance(value, date | time | timedelta) for value in rows[column["name"]].dropna().head(1)):
+            raise ValueError(f"column {column['name']!r} holds dates or times, and training had none; convert them")
         comma = described["decimal"] == "," and column["kind"] == "numeric"
         given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":
@@ -63,11 +68,23 @@ def features(rows: pd.DataFrame) -> Any:
 
 
 def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series:
-    if compared_as == "number":
-        return pd.to_numeric(given, errors="coerce") == float(category)
+    value = partial(_value, compared_as=compared_as)
+    found: pd.Series = _each(given, value) == value(category)
+    return found
+
+
+def _value(text: str, compared_as: str) -> Any:
+    """Return a text in the form in which it is compared with categories; None for a text that has no such form."""
     if compared_as == "truth":
-        return given.str.lower().isin((category.lower(), "1" if category == "True" else "0"))
-    return given == category
+        return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
+    if compared_as == "text":
+        return text
+    if not _is_number(text):
+        return None
+    try:
+        return float(text) if compared_as == "number" else Decimal(text.strip())
+    except InvalidOperation:  # its exponent is too large for any category
+        return None
 
 
 def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
@@ -79,11 +96,13 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 
 
 def read(path: str) -> pd.DataFrame:
-    """Read a file in the format of the training file; every cell becomes a text."""
+    """Read a file in the format of the training file, without blank rows; every cell becomes a text."""
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
     rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
-    return rows.rename(columns=str.strip)
+    rows = rows.rename(columns=str.strip).fillna("")
+    written: pd.DataFrame = rows[rows.apply(lambda cells: cells.str.strip() != "").any(axis=1)]
+    return written
 
 
 def _described() -> dict[str, Any]:
@@ -109,8 +128,9 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    """Convert each recorded value; equal values are converted once."""
-    codes, different = pd.factorize(given.astype(object))
+    """Convert each recorded value; values of one text are converted once."""
+    given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
+    codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)
     return converted.iloc[codes].set_axis(given.index)
 

@@ -52,7 +52,7 @@ def test_no_round_has_the_import_of_pages_in_its_seconds(tmp_path):
         "    print('raysim.experiment.run_page' in sys.modules)\n"
         "    return play(*arguments)\n"
         "Run.play = played\n"
-        "tree = {'training': {'rounds': 1}, 'tracking': {'uri': 'none'}}\n"
+        "tree = {'data': {'hospitals': 4, 'rows': 200}, 'training': {'rounds': 1}, 'tracking': {'uri': 'none'}}\n"
         "raysim.run(tree, out='out', in_process=True)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -55,6 +55,9 @@ def test_the_notebook_runs_and_shows_what_it_gave(tmp_path: Path) -> None:
     assert [shown(cell) for cell in kept] == [shown(cell) for cell in executed]
     assert sum(kinds != [] for _, kinds in map(shown, kept)) > 5
     assert str(tmp_path) not in path.read_text()
+    lines = [line for cell in executed for each in cell.get("outputs", ()) for line in each.get("text", ())]
+    assert "reading data\n" in lines, "progress is shown without being asked for"
+    assert any(line.startswith("[1/") for line in lines)
 
 
 def shown(cell: dict[str, Any]) -> tuple[str, list[list[str]]]:

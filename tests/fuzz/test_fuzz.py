@@ -78,12 +78,12 @@ def test_a_sample_of_sweeps_that_are_resumed(tmp_path):
     unchanged = cases.Case(("resume", "out"), template=template)
     assert cases.fault(unchanged, tmp_path / "case") is None
 
-    @settings(SAMPLE, max_examples=2)
+    @settings(SAMPLE, max_examples=1)
     @given(sweeps.resumptions(template, trials=True))
     def with_trials(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
 
-    @SAMPLE
+    @settings(SAMPLE, max_examples=8)
     @given(sweeps.resumptions(template))
     def without(case: cases.Case) -> None:
         with sweeps.up_to_trials():

@@ -270,10 +270,10 @@ def test_too_many_categories_are_refused():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("depth", 40, "depth: 40 is no whole number from 1 to 10"),
-        ("trees", 0, "trees: 0 is no whole number"),
-        ("bins", 1, "bins: 1 is no whole number from 2 to 255"),
-        ("rate", -1, "rate: -1 is no number of at least 0"),
+        ("depth", 40, "depth: 40 is not a whole number from 1 to 10"),
+        ("trees", 0, "trees: 0 is not a whole number"),
+        ("bins", 1, "bins: 1 is not a whole number from 2 to 255"),
+        ("rate", -1, "rate: -1 is not a number of at least 0"),
         ("row_share", 0, "row_share: 0 is not above 0 and at most 1"),
         ("edges", "middle", "edges: 'middle' is not known; write codes or exact"),
     ],

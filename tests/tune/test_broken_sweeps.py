@@ -16,7 +16,7 @@ import pytest
 from raysim.core import host
 from raysim.tune import sweep as sweeps
 from tests.commands import said, started
-from tests.conftest import shared_ray
+from tests.conftest import shared_ray, standing_ray
 from tests.fuzz.command import answer, limited
 from tests.tune.sweeps import PLAIN, TWO, begin, go_on
 
@@ -149,8 +149,8 @@ class Held(FedProx):
 
 
 @contextlib.contextmanager
-def in_mid_sweep(sweep_file, out, concurrent=1):
-    """The process of a sweep of ten trials, of which three are in the journal and some will not end before it does."""
+def in_mid_sweep(sweep_file, out, environment):
+    """The process of a sweep of six trials, of which three are in the journal and some will not end before it does."""
     hold = out.with_name("hold")
     hold.touch()
     path = sweep_file(
@@ -158,11 +158,11 @@ def in_mid_sweep(sweep_file, out, concurrent=1):
         resources__hospitals_per_actor=12,
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
         sweep__objectives=TWO,
-        sweep__trials=10,
-        sweep__concurrent=concurrent,
+        sweep__trials=6,
+        sweep__concurrent=1,
     )
     path.with_name("held_trials.py").write_text(HELD)
-    process = started(["sweep", str(path), "--out", str(out)], path.parent, {})
+    process = started(["sweep", str(path), "--out", str(out)], path.parent, environment)
     journal, limit = out / "journal.jsonl", time.monotonic() + 600
     while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
         assert time.monotonic() < limit
@@ -170,12 +170,13 @@ def in_mid_sweep(sweep_file, out, concurrent=1):
         time.sleep(0.02)
     yield process
     hold.unlink()
-    assert journal.read_bytes().count(b"\n") < 11
+    assert journal.read_bytes().count(b"\n") < 7
 
 
 def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path, monkeypatch):
+    """On a Ray that stands, as that of a cluster, which ends what the driver had at work."""
     out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
-    with in_mid_sweep(sweep_file, out, concurrent=2) as process:
+    with in_mid_sweep(sweep_file, out, standing_ray()) as process:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     done = journal.read_bytes()
@@ -184,11 +185,11 @@ def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, 
     assert go_on(out)[0] == 0
     assert journal.read_bytes().startswith(whole)
     numbers = [json.loads(line)["number"] for line in journal.read_text().splitlines()[1:]]
-    assert sorted(numbers) == list(range(1, 11))
+    assert sorted(numbers) == list(range(1, 7))
 
 
 def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
-    with in_mid_sweep(sweep_file, tmp_path / "out") as process:
+    with in_mid_sweep(sweep_file, tmp_path / "out", {}) as process:
         os.kill(process.pid, signal.SIGTERM)
         done = process.wait()
     assert done.code == 143, done.err
@@ -198,7 +199,7 @@ def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
 
 def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(sweep_file, tmp_path):
     """Of its parts the raylet; the GCS server ends under a run in ``tests/cluster/test_driver_faults.py``."""
-    with in_mid_sweep(sweep_file, tmp_path / "out") as process:
+    with in_mid_sweep(sweep_file, tmp_path / "out", {}) as process:
         family = psutil.Process(process.pid).children(recursive=True)
         parts = [each for each in family if each.name() == "raylet"]
         max(parts, key=lambda each: each.create_time()).kill()  # a Ray that did not come up in time leaves some

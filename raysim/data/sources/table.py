@@ -93,7 +93,7 @@ class Table(BaseModel):
     @classmethod
     def _possible(cls, rules: dict[str, str]) -> dict[str, str]:
         if rules.get(">") == "half":
-            raise ValueError('">": half of a limit lies below it; use limit or missing')
+            raise ValueError('">": half of a limit is below it, and these values are above it; use limit or missing')
         return rules
 
     @field_validator("separator")
@@ -112,7 +112,7 @@ class Table(BaseModel):
         except (LookupError, ValueError):
             known = False
         if not known:
-            raise ValueError(f"{as_yaml(value)} is no encoding of texts; write utf-8, cp1252, utf-16 or another")
+            raise ValueError(f"{as_yaml(value)} is not an encoding of texts; write utf-8, cp1252, utf-16 or another")
         return value
 
     @model_validator(mode="after")
@@ -258,7 +258,7 @@ class Table(BaseModel):
             silo=silo,
             group=group,
             part=None if self.part is None else _parts(table, self.part, kept),
-            row=kept,
+            row=kept if read.rows is None else read.rows if kept is None else read.rows[kept],
             reading=reading,
             hospital_column=self._silo,
             label_column=self.label,

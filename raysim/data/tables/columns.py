@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from raysim.data.tables.reading import typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_DIGITS = 22
+_AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
+"""The pattern of a whole number as programs write one that they have read as a float."""
 
 
 def numbers(
@@ -81,13 +86,14 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Remove '.0' from texts where all are whole numbers: a program that has read them as numbers adds it."""
+    """Return texts that are all whole numbers in their canonical form: programs that read them as numbers add '.0', or
+    an exponent."""
     import pyarrow.compute as pc
 
-    if not pc.any(pc.ends_with(column, ".0")).as_py():
+    if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
-    whole = pc.all(pc.match_substring_regex(column, r"^-?(?:0|[1-9][0-9]*)(?:\.0)?$")).as_py()
-    return pc.replace_substring_regex(column, r"\.0$", "") if whole else column
+    whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()
+    return canonical(column) if whole else column
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:
@@ -96,7 +102,7 @@ def placed(at: int, rows: NDArray[np.int64] | None) -> int:
 
 
 def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
-    """Return a column as text: whole numbers without '.0', true/false as True/False, null where a number is NaN.
+    """Return a column as text: numbers in their canonical form, true/false as True/False, null where a number is NaN.
 
     Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
     """
@@ -110,26 +116,84 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
         if pa.types.is_boolean(column.type):
             return pc.if_else(column, "True", "False")
         if pa.types.is_floating(column.type):
-            column = _whole(column, name, field)
-        return pc.cast(column, pa.string())
+            return _of_floats(column, name, field)
+        written = pc.cast(column, pa.string())
+        return canonical(written) if pa.types.is_decimal(column.type) else written
     except pa.ArrowException:
         kind = table.schema.field(name).type
         raise DataError(f"{field}: column '{name}' holds {kind}, which is no text; convert it") from None
 
 
-def _whole(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
-    """Return floating-point numbers, null where they are NaN, as integers where all are whole and fit int64."""
+def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
+    """Return texts that are all numbers in their canonical form; ``numbers`` are their values.
+
+    Raises ``DataError`` for infinite numbers.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(numbers.type):
+        _refuse_infinite(numbers, name, field)
+    return canonical(pc.utf8_trim_whitespace(column))
+
+
+def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts that are all numbers in the canonical form of :func:`canonical_number`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = pc.dictionary_encode(column).combine_chunks()
+    texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    return pa.chunked_array([texts.take(encoded.indices)], pa.string())
+
+
+def canonical_number(text: str) -> str:
+    """Return the one text for a number, however it is written: no plus sign, no zeros at its ends, no minus before 0.
+
+    All digits of a number are kept. One with an exponent is taken as a float64, which is how programs write one. The
+    canonical form has an exponent only for numbers of more than 22 digits, and below .0000001.
+
+    >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
+    ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']
+    """
+    if "e" in text.lower() and (whole := float(text)).is_integer() and abs(whole) < 10.0**_DIGITS:
+        return str(int(whole))
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # its exponent is too large for any number
+        return text
+    if not number:
+        return "0"
+    if -8 < number.adjusted() < _DIGITS:
+        plain = f"{number:f}"
+        return plain.rstrip("0").rstrip(".") if "." in plain else plain
+    first, *others = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    return f"{'-' * number.is_signed()}{first}{'.' * bool(others)}{''.join(others)}e{number.adjusted():+d}"
+
+
+def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
+    """Return floating-point numbers as canonical texts, null where they are NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column = pc.if_else(pc.is_nan(column), None, column)
+    _refuse_infinite(column, name, field)
+    small = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**24))
+    if pc.all(pc.fill_null(small, True)).as_py():
+        return pc.cast(pc.cast(column, pa.int64()), pa.string())  # the same texts, far quicker
+    # With an exponent a text is read as a float64, whatever its digits.
+    written = pc.cast(column, pa.string())
+    return canonical(
+        pc.if_else(pc.match_substring(written, "e"), written, pc.binary_join_element_wise(written, "e0", ""))
+    )
+
+
+def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
+    import pyarrow.compute as pc
+
     row = pc.index(pc.is_inf(column), True).as_py()
     if row >= 0:
         raise DataError(f"{field}: column '{name}' holds an infinite value in row {row + 1}; correct it")
-    # Both bounds are exact as floats; the upper bound is the smallest number that does not fit.
-    fits = pc.and_(pc.greater_equal(column, -(2.0**63)), pc.less(column, 2.0**63))
-    whole = pc.and_(pc.equal(column, pc.round(column)), fits)
-    return pc.cast(column, pa.int64()) if pc.all(pc.fill_null(whole, True)).as_py() else column
 
 
 def is_text(type: pa.DataType) -> bool:

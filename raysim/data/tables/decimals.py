@@ -66,7 +66,9 @@ def with_points(
     texts = {
         column.name: pc.cast(table.column(column.name), pa.string())
         for column in table.schema
-        if is_text(column.type) and not pa.types.is_dictionary(column.type) and column.name not in as_text
+        if is_text(column.type)
+        and column.name not in as_text
+        and (column.name in numeric or not pa.types.is_dictionary(column.type))
     }
     odd = {name: _with_minus(column) for name, column in texts.items() if cast(column, pa.float64()) is None}
     mark = named or _mark(table, texts, odd, recognise, field, where, usual, numeric)

@@ -14,7 +14,7 @@ from raysim.core.errors import DataError
 from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted, some
 from raysim.data.records import natural
-from raysim.data.tables.columns import is_number, numbers, placed, plain_text
+from raysim.data.tables.columns import is_number, number_texts, numbers, placed, plain_text
 from raysim.data.tables.kinds import Finding, dates_of, described
 from raysim.data.tables.reading import Reading, is_texts, limited, typed, uncensored, with_zeros, without_unit
 from raysim.data.tables.spelling import twins, written
@@ -105,11 +105,16 @@ def feature_columns(
                     f"column '{name}' is read as numbers, which are probably dates ({days}); drop it (data.drop) or "
                     f"convert it into days since admission; list it in data.numeric ([{scalar(name)}, ...]) if not"
                 )
+        elif kind == "categorical" and pa.types.is_temporal(column.type):
+            refused[name] = (
+                f"column '{name}' holds {column.type}, whose text may differ in other files; convert it to text to use "
+                "it as a category, or drop it (data.drop)"
+            )
         elif kind == "categorical":
             kept[name] = _category(column, name, asked is not None)
             warnings += _alike(name, kept[name])
             if asked is None:
-                warnings += _doubts(name, found)
+                warnings += _doubts(name, found, len(kept[name].cat.categories))
         elif found is not None or pa.types.is_temporal(column.type):
             found = found or _dates(column)
             first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
@@ -165,7 +170,10 @@ def _typed(
     if not is_texts(column.type):
         return column, None, []
     if asked == "categorical":
-        return (column if with_zeros(column) else typed(column)[0]), None, []
+        made, found = typed(column)
+        if found is None and not with_zeros(column):
+            column = made if pa.types.is_boolean(made.type) else number_texts(column, made, name, "data.categorical")
+        return column, None, []
     notes = []
     if units := reading.units.get(name):
         column, count = without_unit(column, units, reading.decimal == ",")
@@ -230,10 +238,10 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
     ]
 
 
-def _doubts(name: str, found: Finding | None) -> list[str]:
-    """Return warnings about a column that is read as categories without being listed."""
-    if found is None:
-        return []
+def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
+    """Return warnings about a column that is read as categories without being listed; ``found`` is None for an explicit
+    category."""
+    found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:
         doubts.append(

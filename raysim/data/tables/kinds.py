@@ -76,6 +76,9 @@ _AMOUNT = re.compile(r"(?:(?:<=?|>=?|≤|≥)\s*)?[+-]?\d+(?:[.,]\d+)?\s*")
 _FEW = 12
 """Largest number of different values at which texts such as ``5 mg`` or ``5/6`` may be levels."""
 
+_FEW_MARKS = 3
+"""Largest number of different marks that may be in most rows of a column of numbers."""
+
 _SHOWN, _LONGEST = 5, 20
 """Largest number of marks in a message, and largest number of letters of each mark."""
 
@@ -88,7 +91,7 @@ class Finding:
     - ``recorded``: number of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and of different numbers.
     - ``categories``: number of different texts, numbers included.
-    - ``marks``: number of rows of each text that is no number, the most frequent first.
+    - ``marks``: number of rows of each text that is not a number, the most frequent first.
     - ``forms``: number of rows of each form of these texts.
     - ``first``: the first row with such a text, from 1 among the column's rows.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.
@@ -205,7 +208,9 @@ def _kind(numbers: int, different: int, marks: Mapping[str, int], forms: Mapping
     telling = recorded - forms.get("absent", 0)
     like = numbers + sum(forms.get(form, 0) for form in ("limit", "unit", "comma", "grouped"))
     if not like or 2 * like <= telling:
-        return "category"
+        # A few marks in most rows, such as "hemolysed", do not make categories of a measurement.
+        marked = different > _FEW and len(marks) <= _FEW_MARKS and not forms.get("code")
+        return "mixed" if marked else "category"
     few = different + len(marks) <= _FEW
     codes = forms.get("code", 0) + (forms.get("pair", 0) if few else 0)
     if numbers and codes == recorded - numbers:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
 
-_EXACT = 2.0**53
+EXACT = 2.0**53
 """The limit up to which every whole number is exact as a float."""
 
 
@@ -66,7 +66,7 @@ class Reading:
             raise ValueError(f"'{unknown[0]}' is not a rule for values beyond a limit")
         decimal = tree.get("decimal")
         if decimal not in (None, ".", ","):
-            raise ValueError(f"'{decimal}' is no decimal mark")
+            raise ValueError(f"'{decimal}' is not a decimal mark")
         units = {name: tuple(map(str, written)) for name, written in tree.get("units", {}).items()}
         form = str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8"))
         return Reading(marks, censored, decimal, *form, units)
@@ -212,7 +212,7 @@ def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
     if numbers is not None:
         ends = pc.min_max(numbers)
         least, most = ends["min"].as_py(), ends["max"].as_py()
-        large = most is not None and _EXACT <= max(-least, most) < math.inf
+        large = most is not None and EXACT <= max(-least, most) < math.inf
         exact = cast(trimmed, pa.int64()) if large else None
         return (numbers if exact is None else exact), None
     found = find(column)
@@ -230,7 +230,7 @@ def with_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column contains texts and is no dictionary."""
+    """Whether a column contains texts and is not a dictionary."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))

@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
-from raysim.data.tables.columns import plain_text
+from raysim.data.tables.blank_rows import said, without_blank
+from raysim.data.tables.columns import placed, plain_text
 from raysim.data.tables.decimals import Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
 from raysim.data.tables.reading import filled, filled_table
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The name that pandas gives an unnamed index in a Parquet file; it contains row labels and is no column of the
+"""The name that pandas gives an unnamed index in a Parquet file; it contains row labels and is not a column of the
 data."""
 
 
@@ -40,6 +44,8 @@ class Read:
     - ``decimal``: the decimal mark of its numbers.
     - ``thousands``: whether numbers had thousands separators, which also determine the decimal mark.
     - ``remarks``: what was recognised and is unusual, as sentences without their subject, the file.
+    - ``rows [N]``: the position of each row in the file, from 0, where blank rows are skipped; None: all rows are read.
+    - ``blank``: the number of blank rows.
     """
 
     table: pa.Table
@@ -47,12 +53,15 @@ class Read:
     decimal: Mark
     remarks: tuple[str, ...] = ()
     thousands: bool = False
+    rows: NDArray[np.int64] | None = None
+    blank: int = 0
 
 
 def check_table(path: Path, field: str) -> None:
-    """Raise ``DataError`` naming ``field`` where there is no file, or where the file is no table."""
+    """Raise ``DataError`` naming ``field`` where there is no file, or where the file is not a table."""
     if not path.exists():
-        files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        folder = path.parent.iterdir() if path.parent.is_dir() else ()
+        files = sorted(p.name for p in folder if p.is_file() and not p.name.startswith("."))
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
     if not (path.is_file() or path.is_dir()):
@@ -75,10 +84,10 @@ def read_table(
 ) -> Read:
     """Read the table at ``path``: columns of a text file are unconverted texts, columns of Parquet have its types.
 
-    Texts that mean a missing value (:data:`raysim.data.tables.kinds.MISSING`) become nulls; in the columns ``names``
-    only empty texts do. Numbers get a decimal point, except in the columns ``as_text``; ``numeric`` columns contain
-    numbers throughout. ``keys`` name the form of a text file; a key that is None is recognised. ``usual`` is the form
-    that decides where two readings are possible, and that is not reported in remarks.
+    Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.kinds.MISSING`) become nulls; in
+    the columns ``names`` only empty texts do. Numbers get a decimal point, except in the columns ``as_text``;
+    ``numeric`` columns contain numbers throughout. ``keys`` name the form of a text file; a key that is None is
+    recognised. ``usual`` is the form that decides where two readings are possible, and that is not reported in remarks.
 
     Raises ``DataError`` naming ``field``.
     """
@@ -88,20 +97,25 @@ def read_table(
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, kind == "gzip", error, field) from None
     columns = _parquet_names(path, field) if form is None else form.names
+    if form is not None and not any(form.names):
+        raise _no_names(path, field)
+    if form is not None and holds_values(columns):
+        raise DataError(
+            f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
+        )
     if len(columns) > MOST_COLUMNS:
         raise DataError(
             f"{field}: '{path}' has {len(columns):,} columns, more than {MOST_COLUMNS:,}; keep those that are needed, "
             "or sums of them"
         )
-    table = _parquet(path, field) if form is None else _csv(path, form, field)
-    if form is not None and (row := _names_again(table)):
+    table, left_out = (_parquet(path, field), ()) if form is None else _csv(path, form, field)
+    several = table.num_rows + len(left_out)
+    table, rows = without_blank(table, left_out)
+    if form is not None and (again := _names_again(table)):
+        row = placed(again - 1, rows)
         raise DataError(f"{field}: '{path}' has its column names again in row {row}; remove that row")
     table, nameless = _without_nameless(table)
     columns = table.column_names
-    if form is not None and holds_values(columns):
-        raise DataError(
-            f"{field}: '{path}' begins with a row of values; it needs a first line of column names: put one above"
-        )
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
         raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
@@ -109,8 +123,8 @@ def read_table(
     table, decimal, thousands = with_points(
         filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
     )
-    said = _remarks(path, form, decimal, keys, usual, nameless)
-    return Read(table, form, decimal, (*said, thousands) if thousands else said, bool(thousands))
+    remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, said(rows, several)
+    return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
@@ -132,10 +146,10 @@ def _names_again(table: pa.Table) -> int:
 
 def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Keys, nameless: int) -> tuple[str, ...]:
     """Return remarks on what was recognised in a file and is unusual."""
-    said = []
+    remarks = []
     plain_name = path.name.lower().removesuffix(".gz")
     if form is None and not plain_name.endswith((".parquet", ".pq")):
-        said.append("is Parquet under another name, and is read as such")
+        remarks.append("is Parquet under another name, and is read as such")
     if form is not None:
         recognised = {}
         if form.separator != (usual.separator or ",") and keys.separator is None:
@@ -148,13 +162,13 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Ke
             named = listed([f"data.{key}" for key in recognised])
             verb = "names" if len(recognised) == 1 else "name"
             another = f"; {named} {verb} another" if usual == NO_KEYS else ""  # there is no key for new rows
-            said.append(f"is read with {listed(list(recognised.values()))}{another}")
+            remarks.append(f"is read with {listed(list(recognised.values()))}{another}")
         if form.above:
-            said.append(f"is read without {counted(form.above, 'line')} above its column names")
+            remarks.append(f"is read without {counted(form.above, 'line')} above its column names")
     if nameless:
         verb = "has" if nameless == 1 else "have"
-        said.append(f"is read without {counted(nameless, 'column')} that {verb} neither a name nor a value")
-    return tuple(said)
+        remarks.append(f"is read without {counted(nameless, 'column')} that {verb} neither a name nor a value")
+    return tuple(remarks)
 
 
 def _parquet(path: Path, field: str) -> pa.Table:
@@ -193,23 +207,47 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
     return names
 
 
-def _csv(path: Path, form: Form, field: str) -> pa.Table:
+def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
+    """Read a text file; also return the positions of the blank rows that have another number of fields and are left
+    out."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    left_out: list[int | None] = []
+
+    def of_odd_width(row: arrow_csv.InvalidRow) -> str:
+        if row.text.strip(f'{form.separator} \t"'):
+            return "error"
+        left_out.append(row.number)
+        return "skip"
+
     options = arrow_csv.ConvertOptions(column_types=dict.fromkeys(form.names, pa.string()))
-    reading = arrow_csv.ReadOptions(skip_rows=form.above, encoding=form.encoding)
-    parsing = arrow_csv.ParseOptions(delimiter=form.separator, newlines_in_values=True)
+    parsing = arrow_csv.ParseOptions(
+        delimiter=form.separator,
+        newlines_in_values=True,
+        ignore_empty_lines=False,
+        invalid_row_handler=of_odd_width,
+    )
     try:
-        with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if form.zipped else file as stream:
-            table = arrow_csv.read_csv(stream, reading, parsing, options)
+        for threads in (True, False):  # only a single thread numbers the rows
+            left_out.clear()
+            reading = arrow_csv.ReadOptions(use_threads=threads, skip_rows=form.above, encoding=form.encoding)
+            with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if form.zipped else file as data:
+                table = arrow_csv.read_csv(data, reading, parsing, options)
+            if not left_out:
+                break
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
-            raise DataError(f"{field}: '{path}' is empty; it needs a line of column names and rows") from None
+            raise _no_names(path, field) from None
         raise DataError(f"{field}: '{path}' {_wrong_line(path, form) or _unreadable(error)}") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         raise _damaged(path, form.zipped, error, field) from None
-    return table.rename_columns([name.strip() for name in table.column_names])
+    numbers = [number - form.above - 2 for number in left_out if number is not None]
+    return table.rename_columns([name.strip() for name in table.column_names]), numbers
+
+
+def _no_names(path: Path, field: str) -> DataError:
+    return DataError(f"{field}: '{path}' is empty; it needs a line of column names and rows")
 
 
 def _damaged(path: Path, zipped: bool, error: Exception, field: str) -> DataError:
@@ -228,7 +266,7 @@ def _wrong_line(path: Path, form: Form) -> str | None:
             fields, line = len(next(reader)), form.above + reader.line_num
             for row in reader:
                 line, begun = form.above + reader.line_num, line + 1
-                if row and len(row) != fields:
+                if len(row) != fields and any(cell.strip() for cell in row):
                     first = "the first line" if not form.above else f"line {form.above + 1}"
                     remedy = "correct that line"
                     if not row[-1] and len(row) == fields + 1:

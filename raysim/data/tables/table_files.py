@@ -10,10 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from raysim.core.errors import DataError
 from raysim.core.words import counted, listed
 from raysim.data.records import natural
-from raysim.data.tables.columns import is_number, is_text, plain_text
+from raysim.data.tables.columns import is_number, is_text, placed, plain_text
 from raysim.data.tables.decimals import Mark
 from raysim.data.tables.spelling import TOTALS
 from raysim.data.tables.table_file import Read, check_table, read_table
@@ -34,7 +37,8 @@ class Files:
     """The rows of all files together.
 
     ``form`` and ``decimal`` are from the first file, and ``thousands``: whether its numbers had thousands separators.
-    ``remarks`` report what was recognised and is unusual. ``files`` are the files with their numbers of rows.
+    ``remarks`` report what was recognised and is unusual. ``files`` are the files with their numbers of rows, with
+    blank rows. ``rows [N]`` are the positions of the rows that are not blank; None: no row is blank.
     """
 
     table: pa.Table
@@ -43,11 +47,12 @@ class Files:
     remarks: tuple[str, ...]
     files: tuple[tuple[Path, int], ...]
     thousands: bool = False
+    rows: NDArray[np.int64] | None = None
 
-    def with_hospitals(self, column: str) -> pa.Table:
+    def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
         """Return the rows with a ``column`` of hospitals, named after their files.
 
-        Raises ``DataError`` where there already is such a column, and for two files of one name.
+        Raises ``DataError`` where there already is such a column and, naming ``field``, for two files of one name.
         """
         import pyarrow as pa
 
@@ -60,24 +65,27 @@ class Files:
         for file, _ in self.files:
             if (other := homes.setdefault(hospital_of(file), file)) != file:
                 raise DataError(
-                    f"data.path: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one"
+                    f"{field}: '{other}' and '{file}' are both of hospital '{hospital_of(file)}'; rename one"
                 )
-        names = [home for home, (_, rows) in zip(homes, self.files, strict=True) for _ in range(rows)]
+        of_rows = np.repeat(list(homes), [rows for _, rows in self.files])
+        names = of_rows if self.rows is None else of_rows[self.rows]
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """Replace ``row N`` of all files together, counted from 1, by the row and the name of its file in a
-        sentence."""
+        """Replace ``row N`` of all rows read, counted from 1, by the row in its file, and with several files the file's
+        name, in a sentence."""
 
         def of_file(found: re.Match[str]) -> str:
-            row = int(found[1])
+            row = placed(int(found[1]) - 1, self.rows)
+            if len(self.files) == 1:
+                return f"row {row}"
             for file, rows in self.files:
                 if row <= rows:
                     return f"row {row} of '{file.name}'"
                 row -= rows
             return found[0]
 
-        return re.sub(r"\brow (\d+)\b", of_file, text) if len(self.files) > 1 else text
+        return re.sub(r"\brow (\d+)\b", of_file, text) if len(self.files) > 1 or self.rows is not None else text
 
 
 def is_pattern(path: Path) -> bool:
@@ -88,7 +96,7 @@ def is_pattern(path: Path) -> bool:
 def table_files(path: Path, field: str) -> list[Path]:
     """Return the file at ``path``, or all files that match the pattern.
 
-    Raises ``DataError`` naming ``field`` where no file matches, and for a file that is no table.
+    Raises ``DataError`` naming ``field`` where no file matches, and for a file that is not a table.
     """
     path = path.expanduser()
     if not is_pattern(path):
@@ -129,10 +137,10 @@ def read_files(
 
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
-    tables = [_as_texts(each.table, apart) for each in read]
+    tables = [_as_texts(each.table, apart, field) for each in read]
     remarks = [*_said(files, read), *_differences(files, tables, dropped, field)]
-    for file, table in zip(files, tables, strict=True):
-        _check_last(file, table, field)
+    for file, table, each in zip(files, tables, read, strict=True):
+        _check_last(file, table, each.rows, field)
         if len(files) > 1 and not table.num_rows:
             remarks.append(f"'{file}' has no rows")
     try:
@@ -142,9 +150,21 @@ def read_files(
             f"{field}: a column has different types in different files ({' '.join(str(error).split())[:160]}); "
             "write it in one type"
         ) from None
-    rows = tuple((file, table.num_rows) for file, table in zip(files, tables, strict=True))
-    made = Files(whole, read[0].form, read[0].decimal, tuple(remarks), rows, read[0].thousands)
+    several = tuple((file, each.table.num_rows + each.blank) for file, each in zip(files, read, strict=True))
+    form = read[0].form, read[0].decimal
+    made = Files(whole, *form, tuple(remarks), several, read[0].thousands, _not_blank(read))
     return replace(made, table=made.with_hospitals(HOSPITAL)) if named_after else made
+
+
+def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
+    """Return the positions of the rows among those of all files, blank rows included; None: no row is blank."""
+    if all(each.rows is None for each in read):
+        return None
+    ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()
+    starts = zip([0, *ends], read, strict=False)
+    return np.concatenate(
+        [at + (np.arange(each.table.num_rows) if each.rows is None else each.rows) for at, each in starts]
+    )
 
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
@@ -161,26 +181,29 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
     return [name for name, found in kinds.items() if len(found) > 1]
 
 
-def _as_texts(table: pa.Table, names: Collection[str]) -> pa.Table:
+def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
     """Convert the columns ``names`` to texts, as far as the table has them."""
     for name in set(names) & set(table.column_names):
-        table = table.set_column(table.column_names.index(name), name, plain_text(table, name, "data.path"))
+        table = table.set_column(table.column_names.index(name), name, plain_text(table, name, field))
     return table
 
 
-def _check_last(file: Path, table: pa.Table, field: str) -> None:
-    """Raise ``DataError`` where only the last row of a file has a name for totals in its first column."""
-    column = table.column(0) if table.num_rows > 1 and is_text(table.schema.types[0]) else None
-    last = None if column is None else column[-1].as_py()
-    if column is None or last is None or last.strip(" :").casefold() not in TOTALS:
-        return
+def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, field: str) -> None:
+    """Raise ``DataError`` where the last row of a file, and no other, has a name for totals in a column."""
     import pyarrow.compute as pc
 
-    if pc.sum(pc.equal(column, last)).as_py() == 1:
-        raise DataError(
-            f"{field}: '{file}' ends with a row '{last}' (row {table.num_rows}), which looks like a line of totals; "
-            "remove that row"
-        )
+    if table.num_rows < 2:
+        return
+    for column in table.columns:
+        last = column[-1].as_py() if is_text(column.type) else None
+        if last is None or last.strip(" :").casefold() not in TOTALS:
+            continue
+        if pc.sum(pc.equal(column, last)).as_py() == 1:
+            row = placed(table.num_rows - 1, rows)
+            raise DataError(
+                f"{field}: '{file}' ends with a row '{last}' (row {row}), which looks like a line of totals; remove "
+                "that row"
+            )
 
 
 def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:

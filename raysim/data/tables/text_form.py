@@ -40,6 +40,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _NAMED = re.compile(r'\ufeff?"?sep=(.)"?\s*', re.IGNORECASE)  # Excel's first line
+_IN_EXCEL = " (in Excel: Save As, CSV UTF-8)"
 # Signs that hardly occur in Western European words: three accented letters in a row, an accented capital inside small
 # letters, and most signs between two letters.
 _FOREIGN = re.compile(
@@ -143,7 +144,7 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
         if zeros := head.count(0):
             odd, even = head[1::2].count(0), head[::2].count(0)
             if zeros < len(head) / 4 or min(odd, even) > 0.1 * max(odd, even):
-                raise DataError(f"{field}: '{path}' holds bytes that are no text; it needs to be CSV or Parquet")
+                raise DataError(f"{field}: '{path}' holds bytes that are not text; convert it to CSV or Parquet")
             return "utf-16-le" if odd > even else "utf-16-be"
         file.seek(0)
         try:
@@ -177,14 +178,21 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
             if "\ufffd" in text or _FOREIGN.search(text):
                 raise DataError(
                     f"{field}: '{path}' is not UTF-8 (first in line {number}), and its encoding cannot be recognised; "
-                    "save it as UTF-8, or name it (data.encoding: cp1250, cp1251, cp850, mac_roman, gb18030, ...)"
+                    "save it as UTF-8"
+                    + _or(field, "name it (data.encoding: cp1250, cp1251, cp850, mac_roman, gb18030, ...)", _IN_EXCEL)
                 ) from None
         if mixed and wrong:
             raise DataError(
                 f"{field}: '{path}' is UTF-8 in line {mixed} and another encoding in line {wrong}; save all of it as "
-                f"UTF-8, or name one encoding (data.encoding: {WESTERN})"
+                f"UTF-8{_or(field, f'name one encoding (data.encoding: {WESTERN})', _IN_EXCEL)}"
             )
     return WESTERN
+
+
+def _or(field: str, key: str, other: str) -> str:
+    """Return the remedy ``key`` where a configuration names the file, and ``other`` elsewhere, as the end of an
+    error."""
+    return f", or {key}" if field.startswith("data.") else other
 
 
 def _numbered(lines: Sequence[str], separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -228,7 +236,11 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
         return usual
     if len(alike) > 1:
         choices = " or ".join(f"{SEPARATORS[each]} ({several[each][0]} columns)" for each in alike)
-        raise DataError(f"{field}: '{path}' may be separated by {choices}; say which (data.separator)")
+        remedy = "write its columns with commas between them, and texts that contain commas in quotation marks"
+        raise DataError(
+            f"{field}: '{path}' may be separated by {choices}; "
+            + ("say which (data.separator)" if field.startswith("data.") else remedy)
+        )
     return alike[0]
 
 

@@ -12,7 +12,7 @@ from raysim.data.tables.columns import is_text, whole_names
 from raysim.data.tables.reading import typed
 from raysim.data.tables.table_file import check_table, read_table
 from raysim.data.tables.text_form import Keys
-from raysim.experiment.judging.table import GROUP
+from raysim.experiment.judging.table import GROUP, IN_FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,10 @@ def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
     as_text, usual = (*NAMES, "row", "patient", "seed"), Keys(separator=",", decimal=".")
     found = read_table(path, as_text, FIELD, usual=usual, names=NAMES, numeric=NUMBERS)
     columns = {str(name): _column(str(name), found.table.column(name)) for name in found.table.column_names}
-    return pd.DataFrame(columns), tuple(f"'{path}' {remark}." for remark in found.remarks)
+    frame = pd.DataFrame(columns)
+    if found.rows is not None:
+        frame.index = pd.Index(found.rows, name=IN_FILE)
+    return frame, tuple(f"'{path}' {remark}." for remark in found.remarks)
 
 
 def _column(name: str, column: pa.ChunkedArray) -> pd.Series[Any]:

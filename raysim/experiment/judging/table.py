@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, some
+from raysim.data.tables.blank_rows import without_blank_rows
 from raysim.data.tables.kinds import MISSING
 from raysim.data.tables.spelling import check_twins, twins, written
 from raysim.engine.measuring.subgroups import MOST_GROUPS
@@ -32,6 +33,9 @@ NUMBERS = ("train_rows", "all_rows", "bytes")
 
 GROUP = "group_"
 """The prefix of columns with attributes of patients."""
+
+IN_FILE = "row in the file"
+"""The name of an index that numbers the rows of a file from 0, where blank rows were skipped."""
 
 ROLES = ("", "reference", "alone")
 """The values of ``role``: a method, a reference that is not a federated method, or training alone."""
@@ -79,8 +83,8 @@ class Predictions:
 
 def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Predictions:
     """Check ``table`` and return it as :class:`Predictions`. Raises one-line ``DataError`` or ``ConfigError``."""
-    frame = _named(table)
     warnings: list[str] = []
+    frame = _named(table, warnings)
     frame = _evaluated(frame)
     frame["event"], event = _events(frame["label"], reading.event)
     frame["margin"] = _margins(frame, reading, warnings)
@@ -120,7 +124,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     return Predictions(frame, groups, event, models, roles, learners, decisions, tuple(warnings))
 
 
-def _named(table: pd.DataFrame) -> pd.DataFrame:
+def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
     twice = table.columns[table.columns.duplicated()]
     if len(twice):
         raise DataError(f"column '{twice[0]}' is there twice; keep one")
@@ -133,7 +137,11 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
             raise DataError(f"column '{name}' is missing; {nearest(name, [str(each) for each in table.columns])}")
     if "row" not in table and "patient" not in table:
         raise DataError("column 'row' is missing; number the rows of each hospital, the same in every model and seed")
-    frame = table.reset_index(drop=True)
+    if table.index.name == IN_FILE:
+        frame = table.copy()
+    else:
+        frame, remarks = without_blank_rows(table.reset_index(drop=True), "The data frame")
+        warnings += [f"{remark}." for remark in remarks]
     for name in ("hospital", "label", "model", "seed"):
         if frame[name].isna().any():
             raise DataError(f"row {_first(frame[name].isna())}: '{name}' is empty; fill it in")
@@ -149,7 +157,7 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
             continue
         wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
         if wrong.any():
-            raise DataError(f"row {_first(wrong)}: '{name}' is no number; correct it, or leave the column out")
+            raise DataError(f"row {_first(wrong)}: '{name}' is not a number; correct it, or leave the column out")
     if "learner" in frame:
         frame["learner"] = frame["learner"].fillna("").astype(str)
     if not pd.api.types.is_integer_dtype(frame["seed"]):
@@ -209,7 +217,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
     if low < 0 or high > 100:
         wrong = pd.Series((p < 0) | (p > 100), frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is no probability; give --logits if it is log-odds"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not a probability; give --logits if it is log-odds"
         )
     if reading.percent:
         p /= 100.0

@@ -103,7 +103,15 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ("a date among numbers", {"bun": with_marks("2020-01-05")}, {}, "'2020-01-05' (1)"),
     ("a month that a spreadsheet made", {"bun": with_marks("Mar-05")}, {}, "'Mar-05' (1)"),
     ("a remark", {"bun": with_marks("haemolysed")}, {}, 'na_values: {bun: ["haemolysed"]}'),
-    ("a level that is no number", {"grade": ["1", "2", "3", "3", "x"] * 12}, {}, "'x' (12)"),
+    (
+        "a remark in most rows",
+        {"bun": [*map(str, range(20)), *["haemolysed"] * 40]},
+        {},
+        "numbers in 20 rows and other marks in 40 rows (first: row 21): 'haemolysed' (40)",
+    ),
+    ("negative in most rows", {"titre": [*NUMBERS[:25], *["negative"] * 35]}, {}, 'na_values: {titre: ["negative"]}'),
+    ("totals beside a patient", {"patient": [*range(N - 1), "Total"]}, {"drop": ["patient"]}, "'Total' (row 60), wh"),
+    ("a level that is not a number", {"grade": ["1", "2", "3", "3", "x"] * 12}, {}, "'x' (12)"),
     ("truth and numbers", {"flag": with_marks("true")}, {}, "'true' (1)"),
     (
         "dates",
@@ -151,7 +159,8 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "answers in several words",
         {"died": ["0", "1", "no", "yes"] * 15},
         {},
-        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two answers in several spellings; write them alike",
+        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two classes, each in several spellings; write "
+        "each in one way",
     ),
     (
         "patients that a spreadsheet cut",
@@ -183,7 +192,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a line of totals among patients",
         {"patient": [*(f"p{i}" for i in range(N - 1)), "Total:"]},
         {"group": "patient"},
-        "data.group: 'Total:' has one row (row 60), which looks like a line of totals; remove that row",
+        "ends with a row 'Total:' (row 60), which looks like a line of totals; remove that row",
     ),
     (
         "a mark in the label",
@@ -243,7 +252,7 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ),
     (
         "numbers among texts",
-        {"titre": [*NUMBERS[:25], *["negative"] * 35]},
+        {"titre": [*NUMBERS[:25], *["negative", "weak", "strong", "trace", "none"] * 7]},
         {},
         "column 'titre' holds numbers in 25 rows and texts in 35, each a category; list it in data.categorical "
         "([titre, ...]) if that is meant",
@@ -416,7 +425,10 @@ def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"censored": {">": "half"}}, "half of a limit lies below it; use limit or missing"),
+        (
+            {"censored": {">": "half"}},
+            "half of a limit is below it, and these values are above it; use limit or missing",
+        ),
         ({"censored": {"<": "double"}}, "Input should be 'half', 'limit' or 'missing'"),
         ({"na_values": [None]}, "null is not a text; quote the text of the table"),
         ({"na_values": [True]}, "true is not a text; quote the text of the table"),

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.core.errors import DataError
+from raysim.data.fitted import Categorical, Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.data.preprocessing import prepare
 from raysim.data.records import Records
 from raysim.data.sources.frame import stored
 from raysim.data.sources.table import Table
+from raysim.serving import prepare as prepare_file
 
 ROWS = 12
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "whole numbers": st.integers(-50, 50),
-    # Larger whole numbers beside missing ones become floats, which pandas and Arrow write in different ways.
-    "large numbers": st.integers(-(10**9), 10**9),
-    # Without -0.0, which is a category of its own in training and the category 0.0 in a prediction.
-    "numbers": st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: x + 0.0),
-    "numbers of single precision": st.floats(-1e6, 1e6, allow_nan=False, width=32).map(lambda x: x + 0.0),
+    # Whole numbers beside missing ones become floats, which pandas and Arrow write in different ways.
+    "large numbers": st.integers(-(2**63), 2**63 - 1),
+    "neighbours": st.integers(2**53 - 2, 2**53 + 4),
+    "beyond int64": st.integers(2**63 - 2, 2**64 - 1),
+    "numbers": st.floats(-1e6, 1e6, allow_nan=False),
+    "zeros": st.sampled_from([0.0, -0.0, 0.5]),
+    "powers": st.sampled_from([1e15, 1e16, 2.0**60, 1e22, 1e23, 1e-7, 3.0]),
+    "numbers of single precision": st.floats(-1e6, 1e6, allow_nan=False, width=32),
+    "decimals": st.decimals(-1000, 1000, places=2),
+    "numbers and texts": st.sampled_from([1, 2.5, 2.0, "3", 1e16, -0.0]),
+    "truth and numbers": st.sampled_from([True, 1, 0, False, 2]),
     "truth": st.booleans(),
     "texts": st.sampled_from(["a", "b", "B", "None", "x y", "ä"]),
     "what is missing": st.sampled_from(["NA", "", " ", "null", "a"]),
-    "numbers as texts": st.sampled_from(["1", "2", "2.0", "-3.5", "1e2"]),
+    "numbers as texts": st.sampled_from(["1", "2", "2.0", "-3.5", "1e2", "-0", "0", "+1", " 1"]),
+    "zeros before numbers": st.sampled_from(["01", "1.0", "1", "1.00"]),
     "truth as texts": st.sampled_from(["true", "False", "TRUE", "1", "0"]),
     "codes": st.sampled_from(["007", "7", "010", "10"]),
     "thousands": st.sampled_from(["1,234.5", "12", "1'000", "−7", "2,345"]),
@@ -74,6 +86,14 @@ def read(path: Path, keys: dict[str, Any]) -> Records | str:
         return str(error)
 
 
+def exported_from(fitted: Preprocessing) -> dict[str, Any]:
+    """The functions of an exported ``prepare.py``."""
+    functions: dict[str, Any] = {"__name__": "prepare", "__file__": prepare_file.__file__}
+    exec(Path(prepare_file.__file__).read_text(), functions)
+    functions["_described"] = lambda: json.loads(json.dumps(fitted.tree()))
+    return functions
+
+
 @settings(max_examples=25, deadline=None)
 @given(made=tables())
 def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -81,10 +101,14 @@ def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_fact
     folder = tmp_path_factory.mktemp("carriers")
     frame.to_csv(folder / "rows.csv", index=False)
     texts = pd.read_csv(folder / "rows.csv", dtype=str, keep_default_na=False)
-    frame.to_parquet(folder / "typed.parquet")
+    carriers: dict[str, Path] = {}
+    typed = [frame, frame.convert_dtypes(), texts]
+    with suppress(pa.ArrowException):  # Parquet has no column of numbers and texts
+        frame.to_parquet(folder / "typed.parquet")
+        carriers["a Parquet file"] = folder / "typed.parquet"
+        typed.append(frame.astype({name: "category" for name in frame if name.startswith("x")}))
     texts.to_parquet(folder / "texts.parquet")
-    carriers: dict[str, Path] = {
-        "a Parquet file": folder / "typed.parquet",
+    carriers |= {
         "a Parquet file of texts": folder / "texts.parquet",
         "a frame": stored(frame),
         "a frame of objects": stored(frame.astype(object)),
@@ -108,9 +132,13 @@ def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_fact
     if isinstance(expected, Records):
         prepared = prepare(expected.features, np.arange(ROWS), np.ones(ROWS, np.bool_), "standard", 2)
         fitted = prepared.preprocessing
-        for rows in (folder / "rows.csv", *carriers.values(), frame, frame.convert_dtypes(), texts):
+        exported = exported_from(replace(fitted, reading=expected.reading))
+        np.testing.assert_array_equal(exported["features"](exported["read"](str(folder / "rows.csv"))), prepared.X)
+        for rows in (folder / "rows.csv", *carriers.values(), *typed):
             columns = read_new_rows(rows, replace(fitted, reading=expected.reading)).columns
             np.testing.assert_array_equal(fitted.transform(columns)[0], prepared.X)
+            if isinstance(rows, pd.DataFrame):
+                np.testing.assert_array_equal(exported["features"](rows), prepared.X)
 
 
 def test_an_explicit_category_stays_one(tmp_path: Path) -> None:
@@ -136,3 +164,47 @@ def test_dates_are_refused_alike(tmp_path: Path) -> None:
     said = "data.path: column 'admitted' holds dates or times in 7 rows (first: row 2), neither numbers nor text; drop"
     for path in (tmp_path / "rows.csv", stored(frame)):
         assert str(read(path, {})).startswith(said)
+
+
+def test_numbers_are_the_same_categories_however_they_are_written(tmp_path: Path) -> None:
+    values = [0.0, -0.0, 1e16, 2.0**60, 1.5, 0.1, 1e23, 1e-9]
+    cases = {
+        "0": ["0", "-0", "0.0", "-0.0", "+0", "0e5"],
+        "1.5": ["1.5", "1.50", "+1.5", "15e-1", " 1.5"],
+        "10000000000000000": ["10000000000000000", "1e16", "1e+16", "10000000000000000.0"],
+        "1152921504606846976": ["1152921504606846976", "1.152921504606847e+18"],
+        "0.1": ["0.1", ".1", "1e-1"],
+        "1e+23": ["1e23", "1e+23", "100000000000000000000000"],
+        "1e-9": ["1e-09", "0.000000001"],
+    }
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "x": values})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for path in (tmp_path / "rows.csv", stored(frame)):
+        records = read(path, {"categorical": ["x"]})
+        assert isinstance(records, Records)
+        assert set(records.features["x"].cat.categories) == set(cases)
+    column = Categorical("x", tuple(cases))
+    for at, written in enumerate(cases.values()):
+        assert column.positions(written).tolist() == [at] * len(written)
+    assert column.positions(["1_0", "", "x", "1e999999999999999999999"]).tolist() == [len(cases)] * 4
+
+    neighbours = Categorical("x", (str(2**53), str(2**53 + 1)))  # the same number as float64
+    assert neighbours.compared_as == "digits"
+    assert neighbours.positions([str(2**53), f"{2**53 + 1}.0", "9007199254740994"]).tolist() == [0, 1, 2]
+    assert Categorical("x", ("0", "-0")).compared_as == "text"
+
+
+def test_typed_dates_are_no_categories(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "day": pd.to_datetime(["2020-01-02"] * 8)})
+    said = read(stored(frame), {"categorical": ["day"]})
+    assert isinstance(said, str)
+    assert said.startswith("data.path: column 'day' holds timestamp[")
+    assert "convert it to text" in said
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    records = read(tmp_path / "rows.csv", {"categorical": ["day"]})
+    assert isinstance(records, Records)
+    fitted = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2).preprocessing
+    with pytest.raises(DataError, match=r"table: column 'day' holds timestamp.*, and training had text"):
+        read_new_rows(frame, fitted)
+    with pytest.raises(ValueError, match="column 'day' holds dates or times, and training had none"):
+        exported_from(fitted)["features"](frame)

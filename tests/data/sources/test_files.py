@@ -26,7 +26,8 @@ from pydantic import ValidationError
 from raysim.core.errors import DataError
 from raysim.data import cache
 from raysim.data.sources.table import Table
-from raysim.data.tables.text_form import holds_values
+from raysim.data.tables.table_file import read_table
+from raysim.data.tables.text_form import Keys, holds_values
 
 HEAD = "hospital,ward,age,lactate,died\n"
 ROWS = "Zürich,Médecine,71,2.1,0\nGenève,B,64,3.25,1\nZürich,B,50,4,1\n"
@@ -162,7 +163,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "a PDF": ("t.csv", b"%PDF-1.4 \0\1", "is a PDF, and no table; ask for the table behind it as CSV"),
     "XML": ("t.csv", "<?xml version='1.0'?><a/>", "is XML, and no table"),
     "a pointer": ("t.csv", "version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS, and no table; "),
-    "bytes": ("t.csv", bytes(range(256)) * 20, "holds bytes that are no text; it needs to be CSV or Parquet"),
+    "bytes": ("t.csv", bytes(range(256)) * 20, "holds bytes that are not text; convert it to CSV or Parquet"),
     "Excel": ("t.xlsx", zipped("xl/workbook.xml"), "is an Excel workbook; convert it: pip install openpyxl && python"),
     "Excel called CSV": ("t.csv", zipped("xl/workbook.xml"), "is an Excel workbook; convert it: "),
     "old Excel": ("t.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "is an Excel workbook of the old kind; "),
@@ -354,8 +355,8 @@ def test_a_comma_can_be_part_of_a_text(tmp_path: Path) -> None:
     ("fields", "words"),
     [
         ({"separator": ";;"}, "';;' is not a single character; write ',', ';', '|' or tab"),
-        ({"encoding": "latin-99"}, "'latin-99' is no encoding of texts"),
-        ({"encoding": "base64"}, "'base64' is no encoding of texts"),
+        ({"encoding": "latin-99"}, "'latin-99' is not an encoding of texts"),
+        ({"encoding": "base64"}, "'base64' is not an encoding of texts"),
         ({"silo": None}, "silo: missing; name the column of the hospital, or a file for each"),
     ],
 )
@@ -386,6 +387,22 @@ def test_western_european_is_told_from_others(text: str, encoding: str, recognis
     with pytest.raises(DataError, match=r"is not UTF-8 \(first in line 2\), and its encoding cannot be recognised"):
         table(path).read()
     assert table(path, encoding=encoding).read().features["ward"][0] == text
+
+
+@pytest.mark.parametrize("field", ["predictions", "table"])
+def test_without_a_configuration_no_key_is_named(field: str, tmp_path: Path) -> None:
+    polish = written(tmp_path, "t.csv", ASCII.replace("A", "płeć żeńska").encode("cp1250"))
+    mixed = written(tmp_path, "m.csv", "x,y\nZürich,1\n".encode() + "Zürich,1\n".encode("cp1252"))
+    either = written(tmp_path, "e.csv", "a|b\tc\n1|2\t3\n" * 3)
+    for path, said in (
+        (polish, "its encoding cannot be recognised; save it as UTF-8 (in Excel: Save As, CSV UTF-8)"),
+        (mixed, "another encoding in line 3; save all of it as UTF-8 (in Excel: Save As, CSV UTF-8)"),
+        (either, "; write its columns with commas between them, and texts that contain commas in quotation marks"),
+    ):
+        with pytest.raises(DataError) as caught:
+            read_table(path, [], field, usual=Keys(",", ".", "utf-8"))
+        assert str(caught.value).startswith(f"{field}: '{path}'")
+        assert str(caught.value).endswith(said)
 
 
 def test_an_encoding_that_is_not_the_files(tmp_path: Path) -> None:

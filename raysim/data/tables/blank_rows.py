@@ -1,0 +1,74 @@
+"""Skip blank rows of a table, as spreadsheets export them below the data and between blocks: rows without any value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.words import counted
+from raysim.data.tables.reading import is_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
+    """Return the rows with a value, and their positions in the file, from 0; None: all rows have one.
+
+    A cell of blanks is no value. ``left_out`` are positions of blank rows that the table no longer contains.
+    """
+    blank = np.ones(table.num_rows, np.bool_)
+    for column in table.columns:
+        if not blank.any():
+            break
+        blank &= _empty(column)
+    if not (blank.any() or left_out):
+        return table, None
+    rows = np.delete(np.arange(len(blank) + len(left_out)), list(left_out))
+    return (table.take(np.flatnonzero(~blank)) if blank.any() else table), rows[~blank]
+
+
+def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Return the rows of a frame that have a value, with their index, and a remark on other rows that begins with
+    ``name``."""
+    blank = np.ones(len(frame), np.bool_)
+    for k in range(frame.shape[1]):
+        if not blank.any():
+            return frame, ()
+        cells = frame.iloc[:, k]
+        blank &= cells.isna().to_numpy(np.bool_) if cells.dtype.kind in "biufmM" else cells.map(_is_blank).to_numpy()
+    remark = said(np.flatnonzero(~blank), len(blank)) if blank.any() else ""
+    return (frame[~blank], (f"{name} {remark}",)) if remark else (frame, ())
+
+
+def said(rows: NDArray[np.int64] | None, several: int) -> str:
+    """Describe the blank rows of a table of ``several`` rows whose other rows are ``rows``; empty without any."""
+    if rows is None:
+        return ""
+    blank = np.setdiff1d(np.arange(several), rows)
+    verb = "is" if len(blank) == 1 else "are"
+    return f"has {counted(len(blank), 'blank row')} (first: row {blank[0] + 1}), which {verb} skipped"
+
+
+def _is_blank(value: object) -> bool:
+    import pandas as pd
+
+    return not value.strip() if isinstance(value, str) else pd.api.types.is_scalar(value) and bool(pd.isna(value))
+
+
+def _empty(column: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return which cells have no value, ``[N]``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
+    empty = pc.is_null(column, nan_is_null=True)
+    if is_texts(column.type):
+        empty = pc.or_(empty, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
+    found: NDArray[np.bool_] = empty.to_numpy()
+    return found
