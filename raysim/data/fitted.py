@@ -95,7 +95,7 @@ class Categorical:
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
         """Return the position of each text of ``written [c]`` among the categories, ``[c]``; ``len(categories)`` if it
-        is no category.
+        is not a category.
 
         One file may contain ``1.0`` or ``TRUE`` where another has ``1`` or ``True``: see :attr:`compared_as`.
         """
