@@ -109,7 +109,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         changed: str | None = None
         own = None
         if k != 0 and k in joins:
-            own = joined(run, model, h, order[: joins[k]], section.joining)
+            own = joined(run, model, h, order[: joins[k]], section.joining, defined=not nobody)
         if k not in joins:
             out = ranked = np.full_like(out, np.nan)
         elif own is not None:
