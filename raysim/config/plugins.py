@@ -89,7 +89,7 @@ def build_last_steps(section: StrategySection, where: str = "strategy") -> LastS
 def _step(keys: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(keys, Mapping):
         raise ConfigError(
-            f"{where}: {as_yaml(keys)} is no step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}"
+            f"{where}: {as_yaml(keys)} is not a step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}"
         )
     return keys
 

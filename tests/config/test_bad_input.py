@@ -76,7 +76,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"training.stop": "{patience: 0}"}, "training.stop.patience: 0 is not at least 1"),
         ({"training.stop.rounds": 5}, "training.stop.rounds: unknown key"),
         ({"training.weight_decay": -1}, "training.weight_decay: -1 is not at least 0"),
-        ({"training.class_weights": "[1, -2]"}, "training.class_weights: -2 is no number of at least 0"),
+        ({"training.class_weights": "[1, -2]"}, "training.class_weights: -2 is not a number of at least 0"),
         (
             {"training.class_weights": "even"},
             "training.class_weights: 'even' is not none, balanced or a list with a weight for each class",
@@ -136,9 +136,15 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"tracking.uri": "postgresql://127.0.0.1:9/x"}, "tracking.uri: postgresql://127.0.0.1:9/x cannot be reached"),
         ({"tracking.uri": "mlflow.db"}, "tracking.uri: 'mlflow.db' is not a store"),
         ({"tracking.uri": "sqlite:mlflow.db"}, "tracking.uri: 'sqlite:mlflow.db' is not a store; use sqlite:///"),
-        ({"tracking.uri": "http://localhost:abc"}, "tracking.uri: 'http://localhost:abc' is no address (Port could"),
-        ({"tracking.uri": "http://localhost:99999"}, "tracking.uri: 'http://localhost:99999' is no address (Port out"),
-        ({"tracking.uri": "'http://[::1'"}, "tracking.uri: 'http://[::1' is no address (Invalid IPv6 URL); write"),
+        (
+            {"tracking.uri": "http://localhost:abc"},
+            "tracking.uri: 'http://localhost:abc' is not an address (Port could",
+        ),
+        (
+            {"tracking.uri": "http://localhost:99999"},
+            "tracking.uri: 'http://localhost:99999' is not an address (Port out",
+        ),
+        ({"tracking.uri": "'http://[::1'"}, "tracking.uri: 'http://[::1' is not an address (Invalid IPv6 URL); write"),
         ({"tracking.uri": "http://a..b:80"}, "tracking.uri: http://a..b:80 cannot be reached ("),
         ({"data.split": "{train: 0.8, test: 0.4}"}, "data.split"),
         ({"training.rounds": "true"}, "training.rounds: a truth value is not a number; write the number that is meant"),
@@ -161,7 +167,7 @@ def settings(values: dict[str, object]) -> list[str]:
             {"data.split": "{folds: 3, test: 0.3}"},
             "data.split: folds 3 decides the parts and cannot be combined with test; keep one",
         ),
-        ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path can; take it"),
+        ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path may"),
         ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),
         (
             {"strategy": "{name: fedprox, mu: 1, mu: 2}"},
@@ -175,7 +181,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"tracking.experiment": "n" * 251}, "tracking.experiment: 'nnn"),
         (
             {"data": '{source: synthetic, task: "a\\0b"}'},
-            "--set data: task: 'a\\x00b' holds a null byte, which no name or path can; take it out",
+            "--set data: task: 'a\\x00b' holds a null byte, which no name or path may contain; remove it",
         ),
         ({"resources.gpus_per_actor": ".inf"}, "resources.gpus_per_actor: inf is not a finite number"),
         ({"resources.cpus_per_actor": ".inf"}, "resources.cpus_per_actor: inf is not a finite number"),
@@ -337,9 +343,12 @@ def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
         ("seed: 1\ntraining: {rounds: 3}\nseed: 2\n", "c.yaml: line 3: key 'seed' stands in line 1 already; keep one"),
         ("training:\n  rounds: 3\n  rounds: 4\n", "c.yaml: line 3: key 'rounds' stands in line 2 already; keep one"),
         ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' stands twice in it; keep one"),
-        ('name: "a\\0b"\n', "c.yaml: name: 'a\\x00b' holds a null byte, which no name or path can; take it out"),
-        ('name: "a\\ud800b"\n', "c.yaml: name: 'a\\ud800b' holds half of a character, which no file can; take it out"),
-        ('"\\udc80": 1\n', "c.yaml: the value: '\\udc80' holds half of a character"),
+        ('name: "a\\0b"\n', "c.yaml: name: 'a\\x00b' holds a null byte, which no name or path may contain; remove it"),
+        (
+            'name: "a\\ud800b"\n',
+            "c.yaml: name: 'a\\ud800b' holds an invalid Unicode character (a surrogate); remove it",
+        ),
+        ('"\\udc80": 1\n', "c.yaml: the value: '\\udc80' holds an invalid Unicode character"),
         ('strategies: [{name: fedavg, label: "\\0"}]\n', "c.yaml: strategies.0.label: '\\x00' holds a null byte"),
     ],
 )

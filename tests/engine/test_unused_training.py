@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from raysim.core import registry
-from raysim.core.errors import ConfigError, HospitalFailed, TrainingDiverged
+from raysim.core.errors import ConfigError, HospitalFailed, StrategyError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.strategies.base import OF_STEPS
@@ -79,7 +79,7 @@ def test_rows_that_are_not_finite_end_a_run_with_the_hospitals_name(
     X[federation.rows(2, part), 0] = value
     np.save(federation.folder / "X.npy", X)
     damaged = Federation.open(federation.folder)
-    with pytest.raises((HospitalFailed, TrainingDiverged)) as raised:
+    with pytest.raises((HospitalFailed, StrategyError, TrainingDiverged)) as raised:
         run(damaged, job, 1)
     said = str(raised.value)
     assert "hospital 'h2'" in said or (name == "centralized" and "pooled rows" in said)

@@ -55,7 +55,8 @@ def check_together(job: Job) -> None:
         )
     if job.strategy.asynchrony() is not None:
         raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' has not; choose another or "
+            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' does not have; choose "
+            "another or "
             "leave secure out"
         )
     if job.secure.mode == "execute":
@@ -73,7 +74,7 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
     if not job.strategy.takes_trees:
         takes = [name for name in registry.entries("strategies") if _takes_trees(name)]
         raise ConfigError(
-            f"strategy.name: '{job.name}' averages parameters, which boosted trees have not; choose one of "
+            f"strategy.name: '{job.name}' averages parameters, which boosted trees do not have; choose one of "
             f"{', '.join(sorted(takes))}"
         )
     try:
@@ -171,7 +172,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
         )
     if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):
         raise ConfigError(
-            f"secure.neighbours: {count} is more than each of the {trained} hospitals with training rows has; lower "
+            f"secure.neighbours: {count} is more neighbours than any of the {trained} hospitals with training rows "
+            "can have; lower "
             "it, or write all"
         )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from raysim.strategies.coalitions.robust import questions
+from raysim.strategies.coalitions.robust import fits
 from raysim.strategies.coalitions.solver import bound, cliques, search, solve
 
 
@@ -158,8 +158,8 @@ def test_every_fold_is_validated_on_once(monkeypatch):
         trained_on.append(X[:, 0].tolist())
         return np.zeros(2)
 
-    monkeypatch.setattr(questions, "trained", noted)
-    rule = questions.RadiusRule(0.0, None, 0, (0.2, 0.1), 3, np.inf)
+    monkeypatch.setattr(fits, "trained", noted)
+    rule = fits.RadiusRule(0.0, None, 0, (0.2, 0.1), 3, np.inf)
     assert rule.of(np.arange(7.0)[:, None], np.zeros(7), 0) == 0.1
     assert [len(rows) for rows in trained_on[::2]] == [4, 5, 5], "seven rows in three folds"
     assert trained_on[::2] == trained_on[1::2]
@@ -168,7 +168,7 @@ def test_every_fold_is_validated_on_once(monkeypatch):
 
 def test_a_radius_is_of_use_below_half_of_kappa():
     for radius, usable in ((np.nextafter(0.5, 0), True), (0.5, False)):
-        rule = questions.RadiusRule(radius, None, 0, (), 3, 1.0)
+        rule = fits.RadiusRule(radius, None, 0, (), 3, 1.0)
         if usable:
             rule.check_trainable(2, True)
         else:
@@ -178,8 +178,8 @@ def test_a_radius_is_of_use_below_half_of_kappa():
 
 def test_a_radius_is_validated_on_the_whole_model(monkeypatch):
     """Models that predict -2 and -3 by their intercepts, of labels -3."""
-    monkeypatch.setattr(questions, "trained", lambda X, y, classes, radius, kappa: np.array([0.0, -radius]))
-    rule = questions.RadiusRule(0.0, None, 0, (2.0, 3.0), 3, np.inf)
+    monkeypatch.setattr(fits, "trained", lambda X, y, classes, radius, kappa: np.array([0.0, -radius]))
+    rule = fits.RadiusRule(0.0, None, 0, (2.0, 3.0), 3, np.inf)
     assert rule.of(np.ones((6, 1)), np.full(6, -3.0), 0) == 3.0
 
 
