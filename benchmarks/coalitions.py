@@ -4,7 +4,7 @@
 
 ``regression`` and ``classification`` are the paper's sets with three true weights, its radii, plainly trained models
 and κ = 1; ``random`` losses have no structure, the hardest there is. ``search`` is the time of the local search alone;
-the rest proves. The linear program's bound, with as many seconds, is printed where ``--lp`` asks for it.
+the rest proves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from threadpoolctl import threadpool_limits
 from raysim.data.sources.coalition_sets import coalition_sets
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
 from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
-from raysim.strategies.coalitions.solver.programs import lp_bound
 from raysim.strategies.coalitions.solver.search import search_coalitions
 from raysim.strategies.coalitions.solver.solve import find_coalitions
 
@@ -48,7 +47,6 @@ def main() -> None:
     parser.add_argument("--kinds", choices=KINDS, nargs="+", default=list(KINDS))
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--tolerance", type=float, default=1e-6, help="the relative gap at which to stop")
-    parser.add_argument("--lp", action="store_true")
     arguments = parser.parse_args()
     print(f"{'losses':>15} {'N':>4} {'K':>3} {'search s':>9} {'total s':>8} {'value':>12} {'gap':>9}")
     for hospitals in arguments.hospitals:
@@ -67,10 +65,6 @@ def main() -> None:
                 )
                 line = f"{kind:>15} {hospitals:4} {coalitions:3} {search:9.2f} {best.seconds:8.1f} {best.value:12.4f}"
                 line += f" {best.gap:9.2e} {'proven' if best.proven else ''}"
-                if arguments.lp:
-                    start = time.perf_counter()
-                    bound = lp_bound(losses, coalitions, seconds=arguments.seconds)
-                    line += f"  lp {(best.value - bound) / best.value:.1e} in {time.perf_counter() - start:.1f} s"
                 print(line, flush=True)
 
 

@@ -88,6 +88,9 @@ from raysim.strategies.view import Training as Training
 
 S = TypeVar("S", bound=State)
 
+OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer", "weight_decay"})
+"""The keys of ``training`` that concern hospitals' steps of gradient descent."""
+
 
 @dataclass(frozen=True)
 class Asynchrony:
@@ -156,6 +159,10 @@ class Strategy:
     def uses_training(self) -> bool:
         """Whether the configured learning rate, batches and local epochs matter. If not, sweeps do not tune them."""
         return True
+
+    def unused_training(self) -> frozenset[str]:
+        """Return the keys of ``training`` that change nothing, which a configuration must leave at their defaults."""
+        return frozenset() if self.uses_training() else OF_STEPS
 
     def stops_early(self) -> bool:
         """Whether ``training.stop`` may end the strategy before its last round."""
@@ -269,8 +276,8 @@ def choose(
     """Sample hospitals with the configured selection among ``candidates`` (ascending, all with training rows).
 
     ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` if a candidate's start is no row of the models, because the server then has no model to send with a
-    question. Raises it also if the selection returns hospitals that are no candidates.
+    :class:`Invalid` if a candidate's start is not a row of the models, because the server then has no model to send
+    with a question. Raises it also if the selection returns hospitals that are no candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")

@@ -18,6 +18,7 @@ from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Job
 from raysim.engine.server.job_checks import check_job
+from raysim.experiment import idle_keys
 from raysim.experiment.jobs import make_job
 from raysim.strategies.base import Selection, Strategy
 from raysim.tune.schedulers import perturbed
@@ -58,6 +59,8 @@ class SweepPlan:
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
             config = config.replaced(strategy=last_steps.judged_before(config.strategy, "strategy"))
+        if "selection.name" in params:  # the sizes of samples are for the selections that take them
+            config = config.replaced(selection=plugins.fitting_selection(config.selection))
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
@@ -79,7 +82,8 @@ class SweepPlan:
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
         """Return the complete configuration of a trial on test rows, which ``raysim run`` accepts without changes."""
-        return self.config(params, "test").of_run(seed).frozen_run()
+        config, strategy, _ = self.built(params, "test")
+        return idle_keys.without(config, strategy).of_run(seed).frozen_run()
 
     def rounds(self) -> int:
         """Return the rounds of the longest trial; the search space may vary them."""
@@ -115,6 +119,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
         perturbed(plan.space)
     for where, params in _probes(plan):
         _try(plan, where, params, None)
+    idle_keys.check(plan.built(params, "validation")[:2] for _, params in _probes(plan))
     _check_split(plan, config)
     federations = _federations(plan, config)
     task = next(iter(federations.values())).task

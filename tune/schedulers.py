@@ -45,7 +45,7 @@ def perturbed(space: Space) -> list[Dimension]:
     ]
     if not trials:
         raise ConfigError(
-            "sweep.space: scheduler pbt changes rates and pulls while trials run, and the space has none; "
+            "sweep.space: scheduler pbt changes learning rates and penalties while trials run, and the space has none; "
             "add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
         )
     return trials

@@ -181,7 +181,8 @@ class Space:
         for dimension in self.dimensions:
             if dimension.continuous:
                 raise ConfigError(
-                    f"sweep.space.{dimension.key}: {dimension.kind} has no end of values for searcher grid; "
+                    f"sweep.space.{dimension.key}: {dimension.kind} has infinitely many values, which searcher grid "
+                    "cannot list; "
                     f"use grid: [...] or q{dimension.kind}, or searcher random"
                 )
         if math.prod(dimension.count for dimension in self.dimensions) > MOST_COMBINATIONS:
@@ -289,7 +290,9 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
             raise ConfigError(f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else ''}")
         parent = dimensions[key]
         if parent.continuous:
-            raise ConfigError(f"{where}.{key}: {parent.kind} almost never takes a given value; condition on a choice")
+            raise ConfigError(
+                f"{where}.{key}: {parent.kind} almost never takes a given value; use a choice as the condition"
+            )
         for value in values:
             if value not in parent.all():
                 raise ConfigError(

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.coverage.pairs import deciles, families, fronts, pairs
-from benchmarks.coverage.predictions import calibrated, chosen_shares, curves, off, shares
+from benchmarks.coverage.predictions import calibrated, calibrations, curves, off
 from benchmarks.coverage.service import ERRORS, errors, service, single
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Effects
@@ -49,11 +49,9 @@ def cells(hospitals: list[int]) -> Iterator[Cell]:
         yield Cell("calibrated", f"{n} rows, {prevalence:.0%} events", partial(calibrated, n, prevalence))
     yield Cell("curves", "61 losses", curves)
     for h in hospitals:
-        for tau in (0.0, 0.5):
-            yield Cell("shares", f"{h}, spread {tau}", partial(shares, h, tau))
         for tau in (0.0, 0.3, 0.6):
             yield Cell("off", f"{h}, spread {tau}", partial(off, h, tau))
-        yield Cell("chosen", f"{h}", partial(chosen_shares, h))
+        yield Cell("chosen", f"{h}", partial(calibrations, h))
         for seeds in (1, 2, 3, 5):
             for name, (seed, hospital) in EFFECTS.items():
                 if (seeds == 1) != (name in ("none", "hospital")) and (seeds == 1 or name == "hospital"):

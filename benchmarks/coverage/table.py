@@ -25,7 +25,6 @@ ASIDE = (
     "width",
     "the same unadjusted",
     "spread has no upper limit",
-    "Newcombe 5",
     "worst decile, hospitals alone",
 )
 
@@ -36,7 +35,6 @@ NOT_CLAIMED = "(not claimed)"
 BETWEEN = {
     "service": "hospitals under one model",
     "errors": "errors of a real label",
-    "shares": "sensitivity at one threshold",
     "chosen": "calibration of hospitals",
     "off": "calibration at single hospitals",
     "pairs": "two strategies",

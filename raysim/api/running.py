@@ -25,7 +25,6 @@ from raysim.config import reading
 from raysim.config.paths import expanded
 from raysim.config.reading import Source
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError
 from raysim.report.terminal.progress import phase, say
 
 if TYPE_CHECKING:
@@ -161,14 +160,14 @@ def play_run(
     """Run a configuration; with ``again``, resume the run in folder ``out``."""
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
+            from raysim.experiment import idle_keys
             from raysim.experiment.runs import Experiment
             from raysim.experiment.scores import unread
             from raysim.experiment.unseen.folds import refuse
 
             config = reading.resolve(config)
             refuse(config, "run")
-            if config.models:
-                raise ConfigError("models: raysim run trains one model; name it in model, or use raysim compare")
+            idle_keys.check_run(config)
             experiment = Experiment(config, [config], [config.seed], out, again=again)
         for line in unread(config, "run"):
             say(console, line)

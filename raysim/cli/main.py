@@ -57,7 +57,7 @@ class Commands(TyperGroup):
             from raysim.core.errors import ConfigError, nearest
 
             near = nearest(args[0], self.list_commands(ctx))
-            raise ConfigError(f"'{args[0]}' is no command; {near}; see 'raysim --help'")
+            raise ConfigError(f"'{args[0]}' is not a command; {near}; see 'raysim --help'")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -233,9 +233,7 @@ def list_(
     from raysim.core.errors import ConfigError, nearest
 
     if kind not in set(Kind):
-        raise ConfigError(
-            f"list: '{kind}' is nothing that can be listed; {nearest(kind, Kind)}; see 'raysim list --help'"
-        )
+        raise ConfigError(f"list: '{kind}' cannot be listed; {nearest(kind, Kind)}; see 'raysim list --help'")
     if name is None:
         show_kind(kind, console_of(json), json=json)
     else:

@@ -36,7 +36,7 @@ def report(
         from raysim.report.checklist import checklist as write
 
         if hospital is not None or for_sharing:
-            raise ConfigError("--checklist: is of the whole run; leave --hospital and --for-sharing out")
+            raise ConfigError("--checklist: describes the whole run; leave out --hospital and --for-sharing")
         written = write(run, out)
         ungreet()
         print(f"checklist: {written}")

@@ -125,7 +125,7 @@ def ui(
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(
-            f"--uri: {uri} is not a store to open; an http store is a server already, see it in a browser"
+            f"--uri: {uri} is not a store to open; an http store is already a server; open it in a browser"
         )
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():

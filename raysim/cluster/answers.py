@@ -25,8 +25,8 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
         ) from None
     except ray.exceptions.RayActorError as error:
         raise ResourceError(
-            f"resources: a {kind} could not start ({_last_line(error)}); see that every node has raysim and what "
-            "constraints.txt names"
+            f"resources: a {kind} could not start ({_last_line(error)}); install raysim and the packages of "
+            "constraints.txt on every node"
         ) from None
     return answers
 
@@ -52,7 +52,8 @@ def cause_of(error: Any) -> Exception:
     if isinstance(cause, ray.exceptions.RaySystemError) and last.startswith(("ModuleNotFoundError", "ImportError")):
         # Ray could not unpickle an argument there.
         return ResourceError(
-            f"resources: what the run refers to cannot be imported on every node ({last}); install the same modules on "
+            f"resources: a module that the run uses cannot be imported on every node ({last}); install the same "
+            "modules on "
             "all, or put them where PYTHONPATH says"
         )
     return cause if isinstance(cause, Exception) else error

@@ -41,6 +41,9 @@ LISTENER = "ray_listen_error_messages"
 TALKATIVE = ("ray.widgets.util",)
 """Loggers that print while Ray is imported: in a notebook they report packages missing that only Ray's widgets need."""
 
+_imported_closed = False
+"""Whether ray was imported here with the variable that makes a Ray of one's own listen on this machine alone."""
+
 WATCH_SECONDS = 0.05
 """Seconds between two checks whether the processes of a Ray that was started here still run."""
 
@@ -57,18 +60,20 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     ``dashboard``: whether a Ray that is started here has its dashboard. Raises ``ResourceError`` within 40 seconds if
     the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
     """
+    global _imported_closed
     address = named()
     with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             yield True
             return
-        if not address and "ray" in sys.modules and OPEN not in os.environ:
+        if not address and "ray" in sys.modules and not (_imported_closed or OPEN in os.environ):
             print(
                 "raysim: ray was imported before raysim could tell it to listen on this machine alone: other machines "
                 f"reach its ports, and need its token; set {OPEN}=0 before, or import ray later",
                 file=sys.stderr,
             )
         standing.enter_context(host.environment(QUIET if address else QUIET | LOCAL, keep=True))
+        _imported_closed = _imported_closed or (not address and "ray" not in sys.modules)
         with host.quiet(*(() if verbose else TALKATIVE)):
             import ray  # noqa: F401
         options: dict[str, Any] = {"log_to_driver": verbose}

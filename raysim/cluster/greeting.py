@@ -53,7 +53,8 @@ def answering(address: str) -> str:
     """
     if "://" in address:
         raise ResourceError(
-            f"RAY_ADDRESS: '{address}' is a Ray Client's address, whose data stay behind; run on the cluster with "
+            f"RAY_ADDRESS: '{address}' is a Ray Client's address, and the cluster cannot read this machine's data; "
+            "run on the cluster with "
             "'ray job submit', or give the head's host:port"
         )
     host, _, port = address.rpartition(":")
@@ -81,13 +82,13 @@ def _greeted(address: str) -> str:
     except subprocess.TimeoutExpired as late:
         if address == AUTO:
             raise ResourceError(
-                f"RAY_ADDRESS: '{AUTO}' leads to a Ray that does not answer; 'ray stop' forgets a Ray that has ended"
+                f"RAY_ADDRESS: '{AUTO}' finds a Ray that does not answer; run 'ray stop' to forget a Ray that has ended"
             ) from None
         if _refused(str(late.stderr)):
             raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token; {TOKEN_REMEDY}") from None
         raise ResourceError(
-            f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
-            "not the dashboard's"
+            f"RAY_ADDRESS: '{address}' answers, but not as Ray does; give the head's port, usually 6379, not the "
+            "dashboard's"
         ) from None
     if not asked.returncode:
         return asked.stdout.split()[-1]

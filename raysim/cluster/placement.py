@@ -241,7 +241,8 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
             )
     if not resources.gpus_per_actor and hospitals > len(resources.per_hospital):
         raise ResourceError(
-            "resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set it, such as to 0.25, "
+            "resources.gpus_per_actor: 0 with resources.device: cuda leaves actors no GPU; set it, for example to "
+            "0.25, "
             "or set device: auto"
         )
 

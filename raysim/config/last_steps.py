@@ -41,7 +41,8 @@ def split(value: Any, where: str) -> Steps:
             recalibration = keys
         elif name is not None:
             raise ConfigError(
-                f"{at}.name: '{name}' is no step after the last round; use {RECALIBRATE}, or fine-tune without a name"
+                f"{at}.name: '{name}' is not a step after the last round; use {RECALIBRATE}, or fine-tune without a "
+                "name"
             )
         elif fine_tuning is not None:
             raise ConfigError(f"{at}: fine-tunes a second time; give one step all epochs")

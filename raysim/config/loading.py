@@ -32,11 +32,11 @@ def load(text: str) -> Any:
     for path, leaf in _texts(value):
         if "\0" in leaf:
             raise InvalidConfiguration(
-                f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path can; take it out"
+                f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path may contain; remove it"
             )
         if any("\ud800" <= letter <= "\udfff" for letter in leaf):
             raise InvalidConfiguration(
-                f"{path or 'the value'}: {leaf!r} holds half of a character, which no file can; take it out"
+                f"{path or 'the value'}: {leaf!r} holds an invalid Unicode character (a surrogate); remove it"
             )
     return value
 

@@ -69,7 +69,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         os.fsencode(path)
     except UnicodeEncodeError:
         raise ConfigError(
-            f"{os.fspath(path)!a}: is no path: it contains an invalid Unicode character; name another"
+            f"{os.fspath(path)!a}: is not a path: it contains an invalid Unicode character; name another"
         ) from None
     return Path(os.path.expanduser(path))
 

@@ -89,7 +89,7 @@ def build_last_steps(section: StrategySection, where: str = "strategy") -> LastS
 def _step(keys: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(keys, Mapping):
         raise ConfigError(
-            f"{where}: {as_yaml(keys)} is no step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}"
+            f"{where}: {as_yaml(keys)} is not a step; write its keys, such as {{epochs: 1, learning_rate: 0.03}}"
         )
     return keys
 
@@ -110,20 +110,22 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """Return the selection of a section. Selections without ``fraction`` and ``minimum`` ignore them.
+    """Return the selection of a section. Raises ``ConfigError`` for a size of the sample if it takes none."""
+    options = section.options()
+    if idle := sorted(options.keys() - fitting_selection(section).options().keys()):
+        raise ConfigError(
+            f"selection.{idle[0]}: {as_yaml(options[idle[0]])} changes nothing, since {section.name or 'the class'} "
+            f"takes no {idle[0]}; take it out, or name a selection that does (selection.name: uniform)"
+        )
+    selection: Selection = construct(_plugin("selections", section, "selection"), options, "selection")
+    return selection
 
-    Raises ``ConfigError`` if they are set without a name, for the default selection that has none.
-    """
+
+def fitting_selection(section: SelectionSection) -> SelectionSection:
+    """Return the section without ``fraction`` and ``minimum`` where its selection takes none."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
-    options = {key: value for key, value in section.options().items() if key in takes or key not in SIZE_KEYS}
-    if "name" not in section.model_fields_set and (idle := sorted(section.options().keys() - options.keys())):
-        raise ConfigError(
-            f"selection.{idle[0]}: changes nothing, since {section.name}, the default, takes no {idle[0]}; name a "
-            "selection that samples hospitals (selection.name: uniform)"
-        )
-    selection: Selection = construct(cls, options, "selection")
-    return selection
+    return section.having({k: v for k, v in section.options().items() if k in takes or k not in SIZE_KEYS})
 
 
 def build_source(section: DataSection) -> Source:

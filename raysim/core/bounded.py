@@ -36,7 +36,7 @@ DIGITS = 400
 def read_bytes(path: Path, limit: int) -> bytes:
     """The content of a file of at most ``limit`` bytes.
 
-    Raises ``ValueError`` for more bytes, and for what is no file, such as a pipe; and ``OSError``.
+    Raises ``ValueError`` for more bytes, and for what is not a file, such as a pipe; and ``OSError``.
     """
     # Opening a pipe that nobody writes to would wait for ever, but for this flag.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

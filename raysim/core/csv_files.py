@@ -82,7 +82,8 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """The text that pandas would write, in half the time; None where a cell needs quotes or is no number or text."""
+    """The text that pandas would write, in half the time; None where a cell needs quotes, or is not a number,
+    a truth value or a text."""
     names = [str(name) for name in table.columns]
     if len(names) < 2 or _QUOTED.search("".join(names)):
         return None
@@ -113,14 +114,14 @@ def _lines(table: pd.DataFrame) -> str | None:
 
 def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
     """The cells of a column as pandas would write them, null where a value is missing; None where a cell needs quotes
-    or is neither number nor text."""
+    or is neither number, truth value nor text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if column.dtype == float:
         return _numbers(column.to_numpy())
     kind = column.dtype.kind
-    if kind not in "iuO":  # texts are of the last kind too
+    if kind not in "biuO":  # texts are of the last kind too
         return None
     try:
         cells = pa.array(column, from_pandas=True)
@@ -129,6 +130,8 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
     arrow_type = cells.type
+    if pa.types.is_boolean(arrow_type):
+        return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
     if kind == "O":
         empty = pa.types.is_null(arrow_type)
         if not (empty or pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)):

@@ -39,9 +39,9 @@ def by_path(path: str) -> Any:
     except Exception as error:  # whatever the user's module raises on import
         if isinstance(error, ModuleNotFoundError) and (place := _brought_along(error.name)):
             raise ValueError(
-                f"'{path}' cannot be imported: module '{error.name}' lies in {place}, and code is taken only from "
-                f"{_places()[0]}, where the command was typed, and from installed packages; read that module, then "
-                f"give the command in {place}"
+                f"'{path}' cannot be imported: module '{error.name}' lies in {place}, and code is imported only from "
+                f"{_places()[0]}, where the command was started, and from installed packages; check that module, "
+                f"then run the command in {place}"
             ) from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None

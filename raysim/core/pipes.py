@@ -24,7 +24,7 @@ def reader_has_gone(stream: IO[str]) -> bool:
         poll = select.poll()
         poll.register(stream.fileno(), select.POLLOUT)
         return any(events & select.POLLERR for _, events in poll.poll(0))
-    except (OSError, ValueError, AttributeError):  # it is no file, or is closed
+    except (OSError, ValueError, AttributeError):  # it is not a file, or is closed
         return False
 
 

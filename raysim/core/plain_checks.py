@@ -20,4 +20,4 @@ def check_vectors(values: Iterable[Any], size: int, name: str) -> None:
     """Raise ``ValueError`` unless all are vectors ``[size]`` of finite numbers."""
     for value in values:
         if not isinstance(value, np.ndarray) or value.shape != (size,) or not np.isfinite(value).all():
-            raise ValueError(f"its {name} is no vector of {size} finite numbers")
+            raise ValueError(f"its {name} is not a vector of {size} finite numbers")

@@ -42,7 +42,9 @@ def read_rows(
         rows = []
         for row in reader:
             if None in row or None in row.values():
-                raise ConfigError(f"{field}: {path} line {reader.line_num} has not {len(columns)} fields; mend it")
+                raise ConfigError(
+                    f"{field}: {path} line {reader.line_num} does not have {len(columns)} fields; correct it"
+                )
             rows.append((reader.line_num, {key: value.strip() for key, value in row.items()}))
         return rows
     except (OSError, ValueError, csv.Error) as error:

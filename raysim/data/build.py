@@ -155,7 +155,9 @@ def _check(records: Records, source: str) -> None:
     lengths |= {name: len(v) for name, v in (("group", records.group), ("part", records.part)) if v is not None}
     for name, length in lengths.items():
         if length != n:
-            raise DataError(f"data.source: {source} gives {length:,} rows of {name} for {n:,} labels; give as many")
+            raise DataError(
+                f"data.source: {source} gives {length:,} rows of {name} for {n:,} labels; give the same number of both"
+            )
     if n == 0:
         raise DataError(f"data.source: {source} gives no rows; check what it reads and leaves out")
     if not records.classes and not np.isfinite(records.y).all():

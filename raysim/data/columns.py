@@ -60,7 +60,7 @@ def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
 
 
 def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
-    """Return a warning for each column from which a model would learn something that is no property of a patient."""
+    """Return a warning for each column from which a model would learn something that is not a property of a patient."""
     reasons = {
         "unnamed": "has no name in the file",
         "row number": "looks like a row number",

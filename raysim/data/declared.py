@@ -111,7 +111,8 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
         numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
         if len(numbers) != 2 or len(values) != 2 or not -math.inf < numbers[0] < numbers[1] < math.inf:
             raise DataError(
-                f"data.ranges.{name}: {list(declared[name])} is no range of numbers; give the least and the greatest "
+                f"data.ranges.{name}: {list(declared[name])} is not a range of numbers; give the least and the "
+                "greatest "
                 "value, as [0, 100]"
             )
         described[name] = Range(numbers[0], numbers[1], missing)

@@ -45,7 +45,7 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
     reachable = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
     for name in target:
         if name not in reachable:
-            raise ConfigError(f"system.target: '{name}' is no metric to reach; {nearest(name, reachable)}")
+            raise ConfigError(f"system.target: '{name}' is not a metric to reach; {nearest(name, reachable)}")
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
@@ -105,7 +105,7 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 
 
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
-    """Return one row per strategy, model served, seed and evaluated round.
+    """Return one row per strategy, model used, seed and evaluated round.
 
     Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Runs with undefined time are left
     out.

@@ -30,6 +30,7 @@ from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
     judged,
+    per_group,
     per_hospital,
     per_round,
     per_seed,
@@ -48,7 +49,7 @@ from raysim.report.naming import names
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
-from raysim.report.sections.section import Beside
+from raysim.report.sections.section import Supplement
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
@@ -135,7 +136,7 @@ def write_comparison(
         before=(*said_first, *limited),
         results=results,
         first=first,
-        beside=Beside(
+        supplement=Supplement(
             use=[*clinical.drawn(served, part, acting), *fitted],
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
@@ -170,7 +171,7 @@ def _patient_group_figures(
 ) -> list[svg.Figure]:
     """Write the runs' figures of patient groups, if figures by group were requested, and plot the ``chosen``
     strategies."""
-    patients = stacked_files(results, "patients.csv")
+    patients = per_group(results)
     if patients is None:
         return []
     from raysim.report.sections import patient_groups

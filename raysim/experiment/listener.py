@@ -82,7 +82,7 @@ class Listener:
         """Record that the run has ended in another process. Reads its result from its folder, and returns it."""
         outcome = load_finished(self.run.folder)
         if outcome is None:
-            raise ResourceError(f"{self.run.folder}: what its run wrote cannot be read; see that the disk is well")
+            raise ResourceError(f"{self.run.folder}: the results of its run cannot be read; check the disk")
         result = self.run.result(self._open(), outcome)
         self.end(result, Manifest.read(self.run.folder))
         return result

@@ -17,6 +17,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.run_state import RunState
+from raysim.experiment import idle_keys
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -87,7 +88,7 @@ class Run:
         job, config = self.job, self.entry.config
         rate = {"learning_rate": job.work.optimizer.learning_rate}
         config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)
-        return config.of_run(self.seed).frozen_run()
+        return idle_keys.without(config, job.strategy).of_run(self.seed).frozen_run()
 
     def opened(self, federation: Federation, *, again: bool, patience: float = 0.0) -> AbstractContextManager[Opened]:
         """Open the folder of the run; see :func:`raysim.storage.resume.opened`."""

@@ -55,8 +55,8 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
     except Exception as error:  # any error of MLflow, its database or the network
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ResourceError(
-            f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the store, "
-            "then resume again"
+            f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the "
+            "store, then resume again"
         ) from None
     (folder / UNSENT).unlink()
     return f"sent {_counted(len(runs))} to MLflow ({tracking.uri})"

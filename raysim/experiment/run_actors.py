@@ -202,7 +202,7 @@ class RunActors:
 
         if times > RESTARTS:
             raise ResourceError(
-                f"resources: the process of {run} was lost {times} times ({how}); see whether there is memory enough "
+                f"resources: the process of {run} was lost {times} times ({how}); check that there is enough memory "
                 "for it"
             )
         ray.kill(self._actors[place])

@@ -27,7 +27,7 @@ from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.privacy.noisy_statistics import left_out
 from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.engine.server.job_checks import check_job
-from raysim.experiment import tuning
+from raysim.experiment import idle_keys, tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
 from raysim.experiment.notes import headlines, note, taken, title, verdict
@@ -85,6 +85,7 @@ class Experiment:
         self._again = again
         self.seeds = seeds
         self.entries = entries(configs)
+        idle_keys.check((entry.config, entry.strategy) for entry in self.entries)
         self.unpaired: tuple[Unpaired, ...] = ()
         """The strategies and models that cannot be combined, if the experiment crosses them."""
         self._trial_seeds = () if tune is None else tune.of_seeds(seeds)
@@ -121,6 +122,7 @@ class Experiment:
         """
         seeds = config.seeds or (config.seed,)
         check_folds(config)
+        idle_keys.check_comparison(config)
         experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
         labels = [entry.label for entry in experiment.entries]
         experiment.config = config.replaced(reference=learners.reference_among(config, labels))

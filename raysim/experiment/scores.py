@@ -74,7 +74,7 @@ def check(federation: Federation, labels: Collection[str]) -> None:
     ``labels``."""
     for name in federation.scores:
         if len(federation.classes) != 2:
-            raise DataError(f"data.scores: '{name}', but the label has no two classes; leave scores out")
+            raise DataError(f"data.scores: '{name}', but the label does not have two classes; leave scores out")
         if name in labels:
             raise ConfigError(f"data.scores: '{name}' is the label of a strategy too; give the strategy another label")
 

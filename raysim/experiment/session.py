@@ -187,8 +187,8 @@ class OnRay:
                 restarts += 1
                 if restarts > RESTARTS:
                     raise ResourceError(
-                        f"resources: the coordinator was lost {restarts} times ({lost}); see whether there is memory "
-                        "enough for it"
+                        f"resources: the coordinator was lost {restarts} times ({lost}); check that there is enough "
+                        "memory for it"
                     ) from None
                 restarts += self._restart(str(lost), say)
                 where = f"round {since.round}" if since is not None else "the start"

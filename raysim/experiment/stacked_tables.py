@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from raysim.engine.job import Result
+from raysim.engine.measuring import subgroups
 from raysim.report import tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import traffic
@@ -83,16 +84,29 @@ def splits(results: Sequence[Result]) -> pd.DataFrame:
     return pd.concat(stacked, ignore_index=True)
 
 
+def per_group(results: Sequence[Result]) -> pd.DataFrame | None:
+    """Stack the figures of patient groups of all runs, as :func:`stacked_files` stacks files."""
+    return _stacked(
+        (result, subgroups.table(result.federation, result.outcome.grouping, result.outcome.groups))
+        for result in results
+        if result.outcome.grouping is not None
+    )
+
+
 def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
     """Stack the tables ``name`` of all runs, with ``strategy`` and ``seed`` as first columns; None if no run
     has one."""
+    return _stacked(
+        (result, tables.read_csv(result.folder / name)) for result in results if name in Manifest.read(result.folder)
+    )
+
+
+def _stacked(of_runs: Iterable[tuple[Result, pd.DataFrame]]) -> pd.DataFrame | None:
     stacked = []
-    for result in results:
-        if name in Manifest.read(result.folder):
-            table = tables.read_csv(result.folder / name)
-            table.insert(0, "strategy", result.label)
-            table.insert(1, "seed", result.seed)
-            stacked.append(table)
+    for result, table in of_runs:
+        table.insert(0, "strategy", result.label)
+        table.insert(1, "seed", result.seed)
+        stacked.append(table)
     return pd.concat(stacked, ignore_index=True) if stacked else None
 
 

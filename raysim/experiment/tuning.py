@@ -71,7 +71,9 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
     learners = {config.model.learner for config in configs}
     for name in tune.models:
         if name not in learners:
-            raise ConfigError(f"tune.models.{name}: is no model of the comparison; {nearest(name, sorted(learners))}")
+            raise ConfigError(
+                f"tune.models.{name}: is not a model of the comparison; {nearest(name, sorted(learners))}"
+            )
     listed = []
     for config in configs:
         label, grid = plugins.label(config.strategy), tune.grid(config.model.learner)

@@ -52,7 +52,9 @@ class Exported:
             told = _told(path / DESCRIBED)
             file = path / str(told.get("file"))
             if file.resolve().parent != path.resolve():
-                raise ConfigError(f"{path / DESCRIBED}: names {file}, which is no file of its folder; export it again")
+                raise ConfigError(
+                    f"{path / DESCRIBED}: names {file}, which is not a file of its folder; export it again"
+                )
             return Exported(path.name, _outputs(file), read_preprocessing(path), told.get("trained_on", {}))
         fitted = read_preprocessing(path.parent) if path.with_name(PREPROCESSING).is_file() else None
         described = path.with_name(DESCRIBED)
@@ -71,7 +73,7 @@ class Exported:
             texts = [str(name) for name, of in columns.items() if of.dtype.kind not in "fiub"]
             if texts:
                 raise DataError(
-                    f"MODEL: column '{texts[0]}' is no number, and no {PREPROCESSING} says what to make of it"
+                    f"MODEL: column '{texts[0]}' is not a number, and no {PREPROCESSING} says what to make of it"
                 )
             X = columns.to_numpy(np.float32)
         else:
@@ -106,7 +108,7 @@ def _told(described: Path) -> dict[str, Any]:
 
 def _outputs(file: Path) -> Outputs:
     if not file.is_file():
-        raise ConfigError(f"{file}: is no file; {REMEDY}")
+        raise ConfigError(f"{file}: is not a file; {REMEDY}")
     if file.suffix == ".onnx":
         return _of_onnx(file)
     if file.suffix == ".pt2":
@@ -118,7 +120,7 @@ def _outputs(file: Path) -> Outputs:
         raise ConfigError(f"{file}: is a model of xgboost; export it as json or onnx")
     if file.name == FILES["json"]:
         return outputs_of(file)
-    raise ConfigError(f"{file}: is no model; {REMEDY}")
+    raise ConfigError(f"{file}: is not a model; {REMEDY}")
 
 
 def _of_onnx(file: Path) -> Outputs:
@@ -132,7 +134,7 @@ def _of_onnx(file: Path) -> Outputs:
     # Classifiers of other tools output classes first, and probabilities last.
     real = [each.name for each in session.get_outputs() if each.type in ("tensor(float)", "tensor(double)")]
     if not real or len(session.get_inputs()) != 1:
-        raise ConfigError(f"{file}: takes no single matrix of features to numbers; {REMEDY}")
+        raise ConfigError(f"{file}: does not turn one matrix of features into numbers; {REMEDY}")
     name = session.get_inputs()[0].name
 
     def outputs(X: NDArray[np.float32]) -> NDArray[Any]:
@@ -154,9 +156,9 @@ def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
         tree = bounded.read_json(file)
         known = tree.get("link", tree.get("loss"))
     except (OSError, ValueError, AttributeError):
-        raise ConfigError(f"{file}: is no model of raysim export; export it again") from None
+        raise ConfigError(f"{file}: is not a model of raysim export; export it again") from None
     if known not in ("logit", "logistic"):
-        raise ConfigError(f"{file}: is no model of two classes; name one of two")
+        raise ConfigError(f"{file}: is not a model of two classes; name one of two")
     margins = _of_trees if "trees" in tree else _of_coefficients
 
     def outputs(X: NDArray[np.float32]) -> NDArray[Any]:

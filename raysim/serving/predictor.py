@@ -134,7 +134,7 @@ class Predictor:
             return self.served.headline
         if model not in self.served.owners:
             raise ConfigError(
-                f"--model: '{model}' served nobody in {self.folder}; {nearest(model, self.served.owners)}"
+                f"--model: '{model}' was used for no hospital in {self.folder}; {nearest(model, self.served.owners)}"
             )
         return model
 
@@ -200,7 +200,7 @@ class Predictor:
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
         """Return the patient group of each row ``[n]``."""
         if self.served.division is None:
-            raise ConfigError(f"{self.folder}: says nothing on the groups that its models belong to; run it again")
+            raise ConfigError(f"{self.folder}: does not describe the groups that its models belong to; run it again")
         hospitals = list(self.served.owners[self.served.headline])
         number = hospitals.index(hospital) if hospital in hospitals else len(hospitals)
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)

@@ -1,14 +1,14 @@
 """95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
 Every function works element by element on arrays of one shape; an undefined limit is NaN. Sources: Hanley and McNeil
-1982; Newcombe 2006 (AUROC, method 5); Wilson 1927; Clopper and Pearson 1934. Where each is printed, and its coverage:
+1982; Wilson 1927; Clopper and Pearson 1934. Where each is printed, and its coverage:
 ``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,12 +53,6 @@ def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
     a, v = np.where(usable, a, np.nan), np.where(usable, v, np.nan)
     reach = Z * np.sqrt(v) / (a * (1 - a))
     return Interval(expit(logit(a) - reach), expit(logit(a) + reach))
-
-
-def newcombe(t: Any, events: Any, non_events: Any) -> Any:
-    """Return the variance of Newcombe's method 5: Hanley and McNeil's with equal class sizes in the leading terms."""
-    half = (events + non_events) / 2 - 1
-    return t * (1 - t) * (1 + half * (1 - t) / (2 - t) + half * t / (1 + t)) / (events * non_events)
 
 
 def score_interval(
@@ -106,13 +100,11 @@ class AurocInterval(NamedTuple):
     by_logit: NDArray[np.bool_]
 
 
-def auroc_interval(
-    auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, score: Variance = hanley_mcneil
-) -> AurocInterval:
+def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> AurocInterval:
     """Return the printed interval of each AUROC.
 
     With at least :data:`FEW_ROWS` rows of the rarer class it is DeLong's on the logit scale if these are enough
-    (:data:`ENOUGH`), else the score interval with the variance ``score``. With fewer rows it is
+    (:data:`ENOUGH`), else the score interval. With fewer rows it is
     :func:`few_rows_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
@@ -123,7 +115,7 @@ def auroc_interval(
     left = ~by_logit & ~few
     low[by_logit], high[by_logit] = logit_interval(a[by_logit], v[by_logit])
     low[few], high[few] = few_rows_interval(a[few], m[few], n[few])
-    low[left], high[left] = score_interval(a[left], m[left], n[left], score)
+    low[left], high[left] = score_interval(a[left], m[left], n[left])
     return AurocInterval(low, high, np.asarray(by_logit))
 
 

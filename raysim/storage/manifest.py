@@ -215,5 +215,5 @@ def _inside(name: str) -> str:
     """Return ``name``, which must be a path inside the folder, because a manifest may be untrusted."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
-        raise ValueError(f"'{name}' is no path of a file in it")
+        raise ValueError(f"'{name}' is not a path of a file in it")
     return name

@@ -146,7 +146,7 @@ def read_ticket(folder: Path) -> Ticket:
         raise ConfigError(f"{folder / FILE}: cannot be read ({error}); start a new run") from None
     if ticket.kind not in KINDS:
         raise ConfigError(
-            f"{folder / FILE}: kind {ticket.kind!r} is none that this version goes on with ({', '.join(KINDS)}); "
+            f"{folder / FILE}: kind {ticket.kind!r} is not among those that this version resumes ({', '.join(KINDS)}); "
             "start a new run"
         )
     return ticket

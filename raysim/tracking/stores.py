@@ -32,7 +32,7 @@ def check_reachable(uri: str) -> None:
         port = parsed.port
     except ValueError as error:
         raise ConfigError(
-            f"tracking.uri: '{uri}' is no address ({error}); write for example http://host:port"
+            f"tracking.uri: '{uri}' is not an address ({error}); write for example http://host:port"
         ) from None
     if uri.startswith(SQLITE):
         _check_sqlite(uri)

@@ -28,7 +28,9 @@ def check(weights: ClassWeights, classes: int) -> None:
             f"{FIELD}: {_said(weights)} has {len(weights)} weights, this label has {classes} classes; give one for each"
         )
     if isinstance(weights, tuple) and not any(weights):
-        raise ConfigError(f"{FIELD}: {_said(weights)} lets no row count; give one class at least a weight above 0")
+        raise ConfigError(
+            f"{FIELD}: {_said(weights)} gives every row the weight 0; give at least one class a weight above 0"
+        )
 
 
 def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:

@@ -74,5 +74,5 @@ def choose(loss: str | None, n_classes: int) -> str:
     if loss is None:
         return REGRESSION[0]
     if loss not in REGRESSION:
-        raise ConfigError(f"model.loss: {loss!r} is no loss of a real label; {nearest(str(loss), REGRESSION)}")
+        raise ConfigError(f"model.loss: {loss!r} is not a loss of a real label; {nearest(str(loss), REGRESSION)}")
     return loss

@@ -57,10 +57,10 @@ class TreeSettings:
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise ValueError(f"{name}: {value!r} is no whole number from {least} to {most}")
+                raise ValueError(f"{name}: {value!r} is not a whole number from {least} to {most}")
         for name in ("rate", "l2", "gamma"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: {getattr(self, name)!r} is no number of at least 0")
+                raise ValueError(f"{name}: {getattr(self, name)!r} is not a number of at least 0")
         for name in ("row_share", "column_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not above 0 and at most 1")

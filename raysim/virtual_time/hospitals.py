@@ -176,7 +176,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
             continue
         begin, end = number(row["from"], f"{where}, from"), number(row["to"], f"{where}, to")
         if not 0 <= begin < end:
-            raise ConfigError(f"{where}: from {begin:g} to {end:g} is no interval; give 0 <= from < to")
+            raise ConfigError(f"{where}: from {begin:g} to {end:g} is not an interval; give 0 <= from < to")
         if period is not None and end > period:
             raise ConfigError(f"{where}: to {end:g} is beyond system.trace_period {period:g}; raise that")
         presences.append((begin, end))
@@ -185,7 +185,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
         raise ConfigError(f"{field}: {path} has no line for hospital '{missing}'; add one")
     merged = [(h, begin, end) for h, times in sorted(intervals.items()) for begin, end in joined(times)]
     if not merged:
-        raise ConfigError(f"{field}: {path} has nobody there at any time; give intervals")
+        raise ConfigError(f"{field}: {path} has no interval for any hospital; add some")
     hospital = np.array([h for h, _, _ in merged], dtype=np.int64)
     begins, ends = (np.array([interval[k] for interval in merged]) for k in (1, 2))
     carry = np.zeros(len(names))

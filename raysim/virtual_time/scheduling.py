@@ -126,7 +126,8 @@ class ClockedScheduler:
         later = now + self._section.wait if trace is None else trace.following(now)
         if not np.isfinite(later):
             raise ConfigError(
-                f"system.trace: after {now:g} s {why}, and nobody comes any more; set system.trace_period or give "
+                f"system.trace: after {now:g} s {why}, and no hospital becomes available later; set "
+                "system.trace_period or give "
                 "later intervals"
             )
         if waits > WAITS + (0 if trace is None else trace.moments):

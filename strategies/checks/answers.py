@@ -34,7 +34,7 @@ def check_state(state: Any, view: FederationView) -> None:
         raise Invalid(f"state: {shown(state)} is no State; return one")
     models, size = state.models, len(view.initial)
     if not isinstance(models, np.ndarray) or models.dtype.kind != "f" or models.ndim != 2:
-        raise Invalid(f"models: {shown(models)} is no float array [M, {size}]; give a row for each model")
+        raise Invalid(f"models: {shown(models)} is not a float array [M, {size}]; give a row for each model")
     if not len(models):
         raise Invalid("models: no model; row 0 is the global one")
     if models.shape[1] != size:
@@ -50,12 +50,12 @@ def check_state(state: Any, view: FederationView) -> None:
 def check_cohort(ids: Any, hospitals: int) -> None:
     """Raise :class:`Invalid` for a cohort that is not ascending ids of hospitals, or ``[POOLED]``."""
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in INTEGERS:
-        raise Invalid(f"select: {shown(ids)} is no array of ids; return ascending ids, or [POOLED]")
+        raise Invalid(f"select: {shown(ids)} is not an array of ids; return ascending ids, or [POOLED]")
     if not len(ids) or (len(ids) == 1 and ids[0] == POOLED):
         return
     outside = ids[(ids < 0) | (ids >= hospitals)]
     if len(outside):
-        raise Invalid(f"select: {outside[0]} is no hospital's id; there are 0 to {hospitals - 1}")
+        raise Invalid(f"select: {outside[0]} is not a hospital's id; there are 0 to {hospitals - 1}")
     if (ids[1:] <= ids[:-1]).any():
         raise Invalid("select: ids are not ascending, or name one twice; sort them, each once")
 
@@ -109,7 +109,7 @@ def check_facts(facts: Any) -> None:
         raise Invalid(f"facts: {shown(facts)} is no mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():
         if not isinstance(value, Real):
-            raise Invalid(f"facts.{name}: {shown(value)} is no number")
+            raise Invalid(f"facts.{name}: {shown(value)} is not a number")
 
 
 def check_uncertainty(uncertainty: Any, size: int) -> None:
@@ -133,5 +133,5 @@ def check_division(division: Division | None) -> int | None:
         return None
     count = getattr(division, "count", None)
     if not isinstance(count, Integral) or count < 1:
-        raise Invalid(f"division.count: {shown(count)} is no number of groups; give at least 1")
+        raise Invalid(f"division.count: {shown(count)} is not a number of groups; give at least 1")
     return int(count)

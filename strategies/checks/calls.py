@@ -71,7 +71,7 @@ def _check_send(field: str, send: Any, terms: int) -> None:
         check_kind(f"{field}.bound", send.bound, Bound)
         check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
         if not send.bound.l2 > 0:
-            raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is no length above 0")
+            raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is not a length above 0")
         if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
             raise Invalid(f"{field}.bound: {send.bound.unit} does not fit what is sent by {send.by}, {send.how}")
     most = send.largest if send.bound is None else send.bound.l2
@@ -99,7 +99,7 @@ def _check_joint(where: str, program: Program) -> None:
 
 def _check_shape(field: str, shape: Any) -> None:
     if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
-        raise Invalid(f"{field}.shape: {shown(shape)} is no tuple of lengths")
+        raise Invalid(f"{field}.shape: {shown(shape)} is not a tuple of lengths")
 
 
 def largest(send: Send, terms: int) -> float:
@@ -117,7 +117,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not 0 <= reply.group < groups:
-        raise Invalid(f"group: {shown(reply.group)} is no sum; there are 0 to {groups - 1}")
+        raise Invalid(f"group: {shown(reply.group)} is not a sum; there are 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         if send.undefined and np.isinf(array).any():

@@ -150,12 +150,12 @@ def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
     if len(wrong):
         raise Invalid(f"groups.group: {wrong[0]} is not among the division's {frame.groups}, 0 to {frame.groups - 1}")
     if (groups.rows < 0).any():
-        raise Invalid(f"groups.rows: {groups.rows.min()} is no number of rows")
+        raise Invalid(f"groups.rows: {groups.rows.min()} is not a number of rows")
 
 
 def _check_objective(objective: Objective, field: str, entries: int, of: str, frame: Frame) -> None:
     if not isinstance(objective.proximal, tuple | list):
-        raise Invalid(f"{field}.proximal: {shown(objective.proximal)} is no tuple of Proximal; write (term,)")
+        raise Invalid(f"{field}.proximal: {shown(objective.proximal)} is not a tuple of Proximal; write (term,)")
     for i, term in enumerate(objective.proximal):
         where = f"{field}.proximal.{i}"
         check_kind(where, term, Proximal)
@@ -169,7 +169,7 @@ def _check_objective(objective: Objective, field: str, entries: int, of: str, fr
         check_rows(f"{where}.towards", term.towards, frame.models)
     if objective.contrast is not None:
         if not isinstance(objective.contrast, tuple) or len(objective.contrast) != 2:
-            raise Invalid(f"{field}.contrast: {shown(objective.contrast)} is no pair of a weight and a temperature")
+            raise Invalid(f"{field}.contrast: {shown(objective.contrast)} is not a pair of a weight and a temperature")
         check_number(f"{field}.contrast.weight", objective.contrast[0])
         check_number(f"{field}.contrast.temperature", objective.contrast[1], above=True)
     if objective.frozen is not None:
@@ -215,7 +215,9 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
         check_array(f"{field}.sum_index", upload.sum_index, INTEGERS, entries, of)
         outside = upload.sum_index[(upload.sum_index < 0) | (upload.sum_index >= upload.sums)]
         if len(outside):
-            raise Invalid(f"{field}.sum_index: {outside[0]} is no sum; there are 0 to {upload.sums - 1}, so raise sums")
+            raise Invalid(
+                f"{field}.sum_index: {outside[0]} is not a sum; there are 0 to {upload.sums - 1}, so raise sums"
+            )
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:

@@ -42,7 +42,7 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
         allowed |= rows == sentinel
     if not allowed.all():
         names = "".join(f", or {sentinel.name}" for sentinel in sentinels)
-        raise Invalid(f"{field}: {rows[~allowed][0]} is no row of state.models; there are 0 to {models - 1}{names}")
+        raise Invalid(f"{field}: {rows[~allowed][0]} is not a row of state.models; there are 0 to {models - 1}{names}")
 
 
 def check_kind(field: str, value: Any, kind: type) -> None:
@@ -54,13 +54,13 @@ def check_kind(field: str, value: Any, kind: type) -> None:
 def check_number(field: str, value: Any, *, above: bool = False) -> None:
     """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0, or ``above`` it."""
     if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
-        raise Invalid(f"{field}: {shown(value)} is no number {'above' if above else 'of at least'} 0")
+        raise Invalid(f"{field}: {shown(value)} is not a number {'above' if above else 'of at least'} 0")
 
 
 def check_count(field: str, value: Any, *, least: int = 0) -> None:
     """Raise :class:`Invalid` unless ``value`` is a whole number of at least ``least``."""
     if not isinstance(value, Integral) or value < least:
-        raise Invalid(f"{field}: {shown(value)} is no whole number of at least {least}")
+        raise Invalid(f"{field}: {shown(value)} is not a whole number of at least {least}")
 
 
 def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:

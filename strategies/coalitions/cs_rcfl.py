@@ -35,6 +35,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from raysim.strategies.base import (
+    OF_STEPS,
     FederationView,
     Floats,
     Ids,
@@ -129,6 +130,9 @@ class CsRcfl(Strategy):
         cluster = np.zeros(len(view.sizes), dtype=np.int64)
         cluster[ids] = 1 + labels
         return _state(models, cluster, coalitions)
+
+    def unused_training(self) -> frozenset[str]:
+        return OF_STEPS | {"rounds"}  # its set-up alone fits models
 
     def uses_selection(self) -> bool:
         return False

@@ -79,6 +79,10 @@ class AgnosticFL(Strategy):
     def uses_selection(self) -> bool:
         return False
 
+    def unused_training(self) -> frozenset[str]:
+        one_step = {"batch_size", "local_epochs", "optimizer"} if self.averaging == "gradient" else set()
+        return frozenset(one_step | ({"learning_rate"} if self.learning_rate is not None else set()))
+
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.present
 

@@ -183,7 +183,7 @@ def check_group(attribute: str, privileged: Privileged) -> None:
         if not isinstance(privileged, str):
             raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")
     elif isinstance(privileged, str) or not privileged[0] < privileged[1]:
-        raise ValueError(f"privileged: '{privileged}' is no range of ages, smaller first; write [18, 65]")
+        raise ValueError(f"privileged: '{privileged}' is not a range of ages, smaller first; write [18, 65]")
 
 
 def patient_groups(

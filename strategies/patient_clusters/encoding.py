@@ -49,6 +49,8 @@ def load_encoder(path: str) -> Callable[[Floats], Any]:
         raise ValueError(f"encoder: {error}") from None
     if not callable(encoder) or getattr(encoder, MARK, None) is not True:
         # Some functions of Python execute their argument: pickle.loads interprets any array as a pickle.
-        raise ValueError(f"encoder: '{path}' is no encoder; mark the function that encodes rows with @patient_encoder")
+        raise ValueError(
+            f"encoder: '{path}' is not an encoder; mark the function that encodes rows with @patient_encoder"
+        )
     function: Callable[[Floats], Any] = encoder
     return function

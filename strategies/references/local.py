@@ -98,6 +98,9 @@ class Local(Strategy):
     def uses_training(self) -> bool:
         return not self.solve
 
+    def unused_training(self) -> frozenset[str]:
+        return super().unused_training() | ({"rounds"} if self.solve else set())
+
     def uses_programs(self) -> bool:
         return self.solve
 

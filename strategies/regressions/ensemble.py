@@ -73,6 +73,7 @@ class Ensemble(Exact):
     """An ensemble of hospitals' own logistic regressions; the fields are its settings."""
 
     title: ClassVar[str] = "Ensemble of own regressions"
+    one_round: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs.more("sends hospitals' own fits")
 
     combine: Literal["rows", "uniform", "stacked"] = "rows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,11 +17,17 @@ rows could be reconstructed from a few Hessians and gradients."""
 class Exact(Strategy):
     """A strategy that needs the sums of all hospitals with training rows, and no learning rate, batches or epochs."""
 
+    one_round: ClassVar[bool] = False
+    """Whether the strategy is finished after its first round, however many are configured."""
+
     def uses_selection(self) -> bool:
         return False
 
     def uses_training(self) -> bool:
         return False
+
+    def unused_training(self) -> frozenset[str]:
+        return super().unused_training() | ({"rounds"} if self.one_round else set())
 
     def remark(self, sizes: Ids) -> str:
         unused = "selection, learning rate, batches, local epochs and early stopping"

@@ -54,6 +54,7 @@ class MetaAnalysis(HiddenSums):
     """A meta-analysis of hospitals' own regressions; the fields are its settings."""
 
     title: ClassVar[str] = "Meta-analysis"
+    one_round: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs.more("sends sums of hospitals' own fits")
 
     combine: Literal["information", "fixed", "random"] = "information"

@@ -110,7 +110,9 @@ class Newton(HiddenSums):
         one_of("firth", self.firth, ("auto", "always", "never"))
         one_of("solver", self.solver, ("newton", "lbfgs"))
         if self.solver == "lbfgs" and not self.ridge:
-            raise ValueError("ridge: 0 leaves lbfgs without one optimum where columns are collinear; set 1, say")
+            raise ValueError(
+                "ridge: 0 leaves lbfgs without a single optimum where columns are collinear; set it to 1, for example"
+            )
         at_least("ridge", self.ridge, 0)
         if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
             raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")

@@ -66,6 +66,11 @@ def independent(hessian: Floats) -> Mask:
     return keep
 
 
+def within(matrix: Floats, keep: Mask) -> Floats:
+    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if that is all of them."""
+    return matrix if keep.all() else matrix[np.ix_(keep, keep)]
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """The state of a fit by Newton's method.
@@ -117,11 +122,11 @@ class Fit:
                 self, keep=keep, losses=losses, halvings=self.halvings + 1, beta=(beta + self.accepted[0]) / 2.0
             )
             return halved._capped()
-        within = np.ix_(keep, keep)
         bent = None if curvature is None else _step(curvature, penalised.gradient, keep)
         step = _step(penalised.hessian, penalised.gradient, keep) if bent is None else bent
         if step is None:
-            return replace(self, keep=keep, losses=losses, beta=beta, status=self._flat(penalised.hessian[within]))
+            flat = self._flat(within(penalised.hessian, keep))
+            return replace(self, keep=keep, losses=losses, beta=beta, status=flat)
         if self.firth and bent is None:
             # The information does not include the slope of the hat values, whose mean is p / n. With as many
             # coefficients as rows this mean is 1, and whole steps would be twice too long.
@@ -138,7 +143,7 @@ class Fit:
         )
         if decrement <= (FIRTH_STOP if self.firth and bent is None else STOP) * (1 + abs(penalised.loss)):
             return replace(after, status="converged")
-        if not self.firth and self.ridge == 0.0 and separated(after.decrements, penalised.hessian[within]):
+        if not self.firth and self.ridge == 0.0 and separated(after.decrements, within(penalised.hessian, keep)):
             return replace(after, status="separated")
         return after._capped()
 
@@ -172,7 +177,7 @@ def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
     step = np.zeros_like(gradient)
     if not keep.any():
         return step
-    _, step[keep], refused = dposv(curvature[np.ix_(keep, keep)], gradient[keep])
+    _, step[keep], refused = dposv(within(curvature, keep), gradient[keep])
     return None if refused else step
 
 
@@ -182,7 +187,7 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
     weights[0] = 0.0
     loss = sums.loss + float(weights @ beta**2) / 2.0
     if firth:
-        loss -= float(np.linalg.slogdet(sums.hessian[np.ix_(keep, keep)])[1]) / 2.0
+        loss -= float(np.linalg.slogdet(within(sums.hessian, keep))[1]) / 2.0
     return Sums(sums.rows, loss, sums.gradient - weights * beta, sums.hessian + np.diag(weights))
 
 
@@ -196,7 +201,7 @@ def firth_gradient(
     """
     mu = family.mean(X @ beta)
     kept = X[:, keep]
-    leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(information[np.ix_(keep, keep)], kept.T).T)
+    leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(within(information, keep), kept.T).T)
     gradient: Floats = X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts)
     return gradient
 
@@ -216,7 +221,7 @@ def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats
     mu = family.mean(X @ beta)
     weight, slope, kept = family.weight(mu), 1.0 - 2.0 * mu, X[:, keep]
     try:
-        root = np.linalg.cholesky(information[np.ix_(keep, keep)])
+        root = np.linalg.cholesky(within(information, keep))
     except np.linalg.LinAlgError:
         return None
     scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)

@@ -122,6 +122,7 @@ class Odal(Exact):
     """A lead hospital's fit, corrected by all hospitals' gradients (ODAL); the fields are its settings."""
 
     title: ClassVar[str] = "ODAL"
+    one_round: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs.more("sends the lead hospital's fit by itself")
 
     order: int = 2

@@ -51,6 +51,9 @@ class Trees(Strategy):
     def uses_training(self) -> bool:
         return False
 
+    def unused_training(self) -> frozenset[str]:
+        return super().unused_training() | {"rounds"}
+
     def stops_early(self) -> bool:
         return True
 

@@ -133,8 +133,8 @@ class RandomTrees(Trees):
             raise ValueError("model.row_share: random_trees adds up all rows; set 1")
         if training.noisy and task.settings.min_rows < LEAST_ROWS:
             raise ValueError(
-                f"model.min_rows: {task.settings.min_rows} lets a leaf of strategy random_trees show so few patients, "
-                f"and privacy.unit is to hide them; give at least {LEAST_ROWS}"
+                f"model.min_rows: {task.settings.min_rows} would let a leaf of strategy random_trees show so few "
+                f"patients, which privacy.unit must hide; give at least {LEAST_ROWS}"
             )
 
     def round(self, view: FederationView, state: State) -> Calls:

@@ -82,7 +82,7 @@ def test_auto_leads_to_a_ray_that_has_ended(tmp_path, nobody):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(nobody)
     line = refused(tmp_path, "auto", _impatient, RAY_TMPDIR=str(tmp_path))
-    assert "'auto' leads to a Ray that does not answer; 'ray stop' forgets a Ray that has ended" in line
+    assert "'auto' finds a Ray that does not answer; run 'ray stop' to forget a Ray that has ended" in line
 
 
 def test_auto_leads_to_no_ray(monkeypatch):
@@ -96,7 +96,7 @@ def test_auto_leads_to_no_ray(monkeypatch):
 
 def test_something_else_answers(tmp_path, listener):
     line = refused(tmp_path, listener, _impatient)
-    assert "does not answer as Ray does; give the head's port, mostly 6379" in line
+    assert "answers, but not as Ray does; give the head's port, usually 6379" in line
 
 
 def test_no_token(tmp_path, listener):

@@ -77,10 +77,10 @@ def test_impossible_settings_are_refused_by_name(values, said):
     [
         (["h0,0,5"], "has no line for hospital 'h1'; add one"),
         (["h0,0,5", "h9,1,2"], "line 3: no hospital is called 'h9'; known: h0, h1"),
-        (["h0,0,5", "h1,7,3"], "line 3: from 7 to 3 is no interval; give 0 <= from < to"),
+        (["h0,0,5", "h1,7,3"], "line 3: from 7 to 3 is not an interval; give 0 <= from < to"),
         (["h0,0,5", "h1,noon,3"], "line 3, from: 'noon' is not a number"),
-        (["h0,0,5", "h1,1"], "line 3 has not 3 fields; mend it"),
-        (["h0,,", "h1,,"], "has nobody there at any time; give intervals"),
+        (["h0,0,5", "h1,1"], "line 3 does not have 3 fields; correct it"),
+        (["h0,,", "h1,,"], "has no interval for any hospital; add some"),
         (["h0,0,50", "h1,,"], "line 2: to 50 is beyond system.trace_period 40; raise that"),
     ],
 )
@@ -162,5 +162,5 @@ def test_a_target_must_have_a_better_and_a_worse(tmp_path, monkeypatch):
     for name in ("size_bias", "auroq", "mae"):
         tree = yaml.safe_load(CONFIG) | {"system": {"target": {name: 1.0}}}
         (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
-        with pytest.raises(ConfigError, match=rf"^system.target: '{name}' is no metric to reach; "):
+        with pytest.raises(ConfigError, match=rf"^system.target: '{name}' is not a metric to reach; "):
             commands.compare_all(reading.resolve(tmp_path / "c.yaml"), Console(), None, in_process=True, verbose=False)

@@ -113,7 +113,7 @@ def test_a_key_without_a_default_is_noticed_as_soon_as_it_is_declared():
 
 
 def test_what_is_left_out_has_its_default_however_deep():
-    config = resolve({"data": {"split": {"by": "row"}}, "system": {"rounds": {"deadline": 3}}})
+    config = resolve({"data": {"split": {"by": "row"}}, "system": {"latency": 1, "rounds": {"deadline": 3}}})
     assert config.data.split == Split(by="row")
     assert config.data.split.train == 0.8
     assert config.system is not None

@@ -91,3 +91,93 @@ def test_the_configuration_that_a_run_wrote_runs_again(section: dict[str, Any], 
     written = [yaml.safe_load((result.folder / "config.yaml").read_text())[name] for result in (first, again)]
     assert written[0] == written[1]
     assert written[0].items() >= section[name].items()
+
+
+TREES: dict[str, Any] = {"strategy": "federated_trees", "model": {"name": "boosted_trees", "trees": 2}, "training": {}}
+PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        ({"strategy": "newton", "training": {"batch_size": 64}}, "training.batch_size: 64 changes nothing for newton"),
+        ({"strategy": "newton", "training": {"stop": {}}}, r"training.stop: .* changes nothing for newton"),
+        (
+            {"strategy": "meta_analysis", "training": {"optimizer": "adam"}},
+            "training.optimizer: 'adam' changes nothing for meta_analysis; take it out, or write the default 'sgd'",
+        ),
+        ({"strategy": "meta_analysis"}, "training.rounds: 1 changes nothing for meta_analysis"),
+        ({"strategy": "newton", "selection": "haccs"}, "selection: 'haccs' changes nothing for newton"),
+        (
+            {"selection": {"name": "all", "fraction": 0.5}},
+            "selection.fraction: 0.5 changes nothing, since all takes no",
+        ),
+        (TREES | {"training": {"rounds": 9}}, "training.rounds: 9 changes nothing for federated_trees"),
+        (TREES | {"data": SMALL["data"] | {"missing_flags": False}}, "data.missing_flags: false changes nothing for"),
+        (TREES | {"data": SMALL["data"] | {"preprocessing": "median"}}, "data.preprocessing: 'median' changes nothing"),
+        (
+            {"strategy": "local", "compression": {"name": "top_k"}},
+            "compression.name: 'top_k' changes nothing for local",
+        ),
+        (
+            {"privacy": PATIENTS, "training": {"local_epochs": 2}},
+            "training.local_epochs: 2 changes .* privacy.mode: pool",
+        ),
+        ({"system": {"wait": 5}}, "system.wait: 5.0 changes nothing for fedavg"),
+        ({"system": {"rounds": {"deadline": 3}}}, "system: rounds.deadline: 3 s are never over, as nothing takes time"),
+        (
+            {"strategy": "fedbuff", "system": {"latency": 1, "rounds": {"minimum_cohort": 2}}},
+            "system.rounds.minimum_cohort: 2 changes nothing for fedbuff",
+        ),
+        ({"tune": {"training.batch_size": [8, 16]}}, "tune: changes nothing in raysim run"),
+        ({"recalibrate": "both"}, "recalibrate: changes nothing in raysim run"),
+        ({"evaluation": {"groups": [], "age_bands": [50]}}, r"evaluation.age_bands: \[50.0\] divide the attribute age"),
+        (
+            {"adversary": {"attack": "units", "feature": "age", "stuck": True, "factor": 2}},
+            "adversary.factor: 2 is not",
+        ),
+        ({"data": SMALL["data"] | {"rows_per_hospital": 40}}, "data.rows: 400 has no effect with rows_per_hospital"),
+        (
+            {"data": SMALL["data"] | {"task": "regression"}, "model": "linear_regression"}
+            | {"evaluation": {"clinical": {"bins": 5}}},
+            "evaluation.clinical: its figures are for two classes, and the label is a number",
+        ),
+    ],
+)
+def test_what_no_run_of_a_command_uses_is_refused(sections: dict[str, Any], line: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=line):
+        raysim.run(SMALL | sections, out=tmp_path / "run", in_process=True)
+
+
+@pytest.mark.parametrize(
+    ("sections", "line"),
+    [
+        (
+            {"strategies": ["newton", "meta_analysis"], "training": {"batch_size": 8}},
+            "for newton and meta_analysis; take",
+        ),
+        (
+            {"strategies": ["newton", "fedavg"], "models": ["logistic_regression"], "model": "mlp"},
+            "model.name: 'mlp' ch",
+        ),
+        (
+            {"evaluation": {"unseen": {"joining": "fine_tune"}}},
+            "evaluation.unseen.joining: fine_tune concerns labelled",
+        ),
+    ],
+)
+def test_what_no_strategy_of_a_comparison_uses_is_refused(sections: dict[str, Any], line: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match=line):
+        raysim.compare(SMALL | {"reference": "newton"} | sections, out=tmp_path / "all", in_process=True)
+
+
+def test_a_key_that_one_strategy_uses_is_written_for_that_strategy_alone(tmp_path: Path):
+    used = {"training": {"rounds": 2, "optimizer": "adam", "learning_rate": 0.02}, "selection": {"name": "uniform"}}
+    compared = {"strategies": ["newton", "fedavg"], "reference": "newton", "seeds": [1]}
+    raysim.compare(SMALL | used | compared, out=tmp_path / "all", in_process=True)
+    for name, optimizer, selection in (("newton", "sgd", "all"), ("fedavg", "adam", "uniform")):
+        path = tmp_path / "all" / "runs" / name / "seed-1" / "config.yaml"
+        written = yaml.safe_load(path.read_text())
+        assert (written["training"]["optimizer"], written["selection"]["name"]) == (optimizer, selection)
+        again = raysim.run(path, out=tmp_path / name, in_process=True)
+        assert yaml.safe_load((again.folder / "config.yaml").read_text()) == written

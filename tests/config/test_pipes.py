@@ -42,11 +42,10 @@ def test_a_run_whose_output_is_closed_goes_on(where: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("swep", "raysim: 'swep' is no command; did you mean 'sweep'?; see 'raysim --help'\n"),
+        ("swep", "raysim: 'swep' is not a command; did you mean 'sweep'?; see 'raysim --help'\n"),
         (
             "list strategy",
-            "raysim: list: 'strategy' is nothing that can be listed; did you mean 'strategies'?; "
-            "see 'raysim list --help'\n",
+            "raysim: list: 'strategy' cannot be listed; did you mean 'strategies'?; see 'raysim list --help'\n",
         ),
     ],
 )

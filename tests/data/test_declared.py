@@ -289,10 +289,10 @@ def test_keys_that_do_not_go_together_are_refused(path, data, privacy, line):
     [
         ({"age": [0, 100], "sex": ["f"]}, "data.ranges: has no entry for feature 'lactate'"),
         (RANGES | {"agee": [0, 1]}, r"data.ranges: no feature is called 'agee'.*age"),
-        (RANGES | {"age": [100, 0]}, r"data.ranges.age: \[100, 0\] is no range"),
-        (RANGES | {"age": [0]}, r"data.ranges.age: \[0\] is no range"),
-        (RANGES | {"age": [0, "many"]}, r"data.ranges.age: .* is no range"),
-        (RANGES | {"age": [0, float("inf")]}, r"data.ranges.age: .* is no range"),
+        (RANGES | {"age": [100, 0]}, r"data.ranges.age: \[100, 0\] is not a range"),
+        (RANGES | {"age": [0]}, r"data.ranges.age: \[0\] is not a range"),
+        (RANGES | {"age": [0, "many"]}, r"data.ranges.age: .* is not a range"),
+        (RANGES | {"age": [0, float("inf")]}, r"data.ranges.age: .* is not a range"),
     ],
 )
 def test_ranges_that_describe_no_column_are_refused(ranges, line):

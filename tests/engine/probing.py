@@ -221,7 +221,7 @@ class CallsWrong(Strategy):
 
 @dataclass(frozen=True)
 class AtOnce(Strategy):
-    """A round that is no generator."""
+    """A round that is not a generator."""
 
     def round(self, view: FederationView, state: State) -> Calls:
         return state  # type: ignore[return-value]

@@ -198,15 +198,13 @@ def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
 
 def test_what_does_not_go_with_messages_is_refused(federation):
     job = hidden(federation, STRATEGIES[1], {})
-    with pytest.raises(
-        ConfigError, match=r"compression.name: strategy 'Ifca' has hospitals send zeros beside their updates"
-    ):
+    with pytest.raises(ConfigError, match=r"compression.name: strategy 'Ifca' sends zeros along with updates"):
         run(federation, replace(job, compression=CompressionSection(name="grid")), 1)
 
 
 def test_a_clip_that_moves_does_not_go_with_choices(federation):
     privacy = {"noise_multiplier": 2.0, "clip": 0.5, "adaptive": {"bits": 5.0}}
-    with pytest.raises(ConfigError, match=r"privacy.adaptive: moves the clip, and what hospitals count for .* 'Ifca'"):
+    with pytest.raises(ConfigError, match=r"privacy.adaptive: changes the clip, which fixes the weights of .* 'Ifca'"):
         run(federation, hidden(federation, STRATEGIES[1], privacy=privacy), 1)
     run(federation, hidden(federation, STRATEGIES[0], privacy=privacy), 1)
 

@@ -97,7 +97,7 @@ def test_a_hospital_that_is_lost_remembers_nothing_of_the_round(federation: Fede
 def test_each_is_refused_where_sums_are_hidden(federation: Federation):
     job = replace(job_of(federation, Probe()), secure=SecureSection())
     line = (
-        r"^secure.mode: 'model' hides what each hospital sends, and strategy 'Probe', round 1, program 'probe' sends 'l"
+        r"^secure.mode: 'model' hides what each hospital sends, and strategy 'Probe', round 1, program 'probe' needs 'l"
     )
     with pytest.raises(ConfigError, match=line):
         run(federation, job, 1)
@@ -113,7 +113,7 @@ def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federatio
 
 @pytest.mark.parametrize("unit", ["row", "patient", "hospital"])
 def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit):
-    """Rows, patients (of two rows each) or hospitals are shortened by hand; what is no number counts nowhere."""
+    """Rows, patients (of two rows each) or hospitals are shortened by hand; what is not a number counts nowhere."""
     np.save(federation.folder / "people.npy", np.arange(len(federation.y)) // 2)
     federation = Federation.open(federation.folder)
     length, total, cut = 0.9, np.zeros(4), 0
@@ -134,7 +134,7 @@ def test_one_unit_moves_a_sum_by_its_bound_at_most(federation: Federation, unit)
 
 
 def test_a_bound_that_does_not_fit_is_refused(federation: Federation):
-    with pytest.raises(StrategyError, match=r"program 'bounded': sum.bound.l2: 0 is no length above 0"):
+    with pytest.raises(StrategyError, match=r"program 'bounded': sum.bound.l2: 0 is not a length above 0"):
         play(federation, BoundedSums(Bound("row", 0)))
 
 
@@ -162,7 +162,7 @@ LINES = {
     "large": "total: an entry of 1000 is not below 1000, the largest declared or summed",
     "memory": "other: not declared; keeps names state",
     "memory shape": r"state: has shape \[3\] and \[2\] is declared",
-    "group": "group: 1 is no sum; there are 0 to 0",
+    "group": "group: 1 is not a sum; there are 0 to 0",
     "text": "total: holds <U1; give numbers",
     "returns": "run: returns a? ?.*; return a Reply",
 }
@@ -179,7 +179,7 @@ CALLS = {
     "nothing": "program 'wrong': it sends nothing and keeps nothing, so it would be lost; declare what it sends",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
-    "strangers": "select: 7 is no hospital's id; there are 0 to 6",
+    "strangers": "select: 7 is not a hospital's id; there are 0 to 6",
     "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
     "each_of": r"program 'wrong': each_of 'theta' has shape \[1\] for 6 hospitals",
     "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",

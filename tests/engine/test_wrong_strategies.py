@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import HospitalFailed, StrategyError
 from raysim.engine.job import Round
 from raysim.engine.server.coordinator import JobRun
-from raysim.strategies.base import Context, FederationView, Send, State, Statistic, Strategy, statistics_of
+from raysim.strategies.base import Bound, Context, FederationView, Keep, Send, State, Statistic, Strategy, statistics_of
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.commands import refusal
 from tests.conftest import MakeFederation, job_of, play
@@ -35,23 +37,23 @@ LINES = {
     "ForgetsUpload": "round 1: upload: nothing, and the result is not kept either, so that it is lost; give "
     "Upload(weight), or LocalTraining(keep=True)",
     "DividesByZero": "round 1: upload.weight: not finite at place 0; give numbers",
-    "CountsFromOne": "round 1: start: 1 is no row of state.models; there are 0 to 0, or OWN",
-    "CountsFromTheEnd": "round 1: start: -1 is no row of state.models; there are 0 to 0, or OWN",
+    "CountsFromOne": "round 1: start: 1 is not a row of state.models; there are 0 to 0, or OWN",
+    "CountsFromTheEnd": "round 1: start: -1 is not a row of state.models; there are 0 to 0, or OWN",
     "StartsFromNothing": "round 1: start: LAST, but no problem is before this one; name a row of state.models",
     "MixesNothing": "round 1: start: MIXTURE, but mixture gives None; define it, or name a row of state.models",
-    "SumsTooFew": "round 1: upload.sum_index: 1 is no sum; there are 0 to 0, so raise sums",
-    "PullsToItself": "round 1: objective.proximal.0.towards: -2 is no row of state.models; there are 0 to 0",
-    "ForgetsComma": "round 1: objective.proximal: a Proximal is no tuple of Proximal; write (term,)",
+    "SumsTooFew": "round 1: upload.sum_index: 1 is not a sum; there are 0 to 0, so raise sums",
+    "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; there are 0 to 0",
+    "ForgetsComma": "round 1: objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
     "Unsorted": "round 1: select: ids are not ascending, or name one twice; sort them, each once",
-    "InvitesStrangers": "round 1: select: 5 is no hospital's id; there are 0 to 4",
+    "InvitesStrangers": "round 1: select: 5 is not a hospital's id; there are 0 to 4",
     "Reshapes": "round 1: models: rows of 68 parameters; a model has 69",
     "Explodes": "round 2: models: row 0 is not finite; take smaller steps at the server",
     "ForgetsReturn": "round 1: state: None is no State; return one",
     "AveragesAll": "round 1: upload.sums: 1 for 2 models; give each model a sum, or override aggregate",
     "ServesNobody": "serve: serve.global: 4 values for 5 hospitals; give one for each",
-    "ServesWhatIsNot": "serve: serve.cluster: 1 is no row of state.models; there are 0 to 0, or OWN",
+    "ServesWhatIsNot": "serve: serve.cluster: 1 is not a row of state.models; there are 0 to 0, or OWN",
     "SendsAtTheEnd": "personalize: upload: nothing is aggregated after the last round; leave it out",
-    "Wanders": "setup: cluster: 1 is no row of state.models; there are 0 to 0",
+    "Wanders": "setup: cluster: 1 is not a row of state.models; there are 0 to 0",
 }
 
 
@@ -162,3 +164,66 @@ def test_a_mistake_of_a_later_round_says_which(federate: MakeFederation):
     assert first.round == 1
     with pytest.raises(StrategyError, match=r"^strategy 'LateMistake', round 3: start: 2 values for 3 hospitals; give"):
         next(events)
+
+
+@dataclass(frozen=True)
+class AtOnce(FedAvg):
+    """Calls hospitals before training."""
+
+    program: Any = None
+
+    def setup(self, view: FederationView) -> State:
+        statistics_of(view, self.program)
+        return super().setup(view)
+
+
+@dataclass(frozen=True)
+class Sends(Statistic):
+    """Sends an array, declared as it may be."""
+
+    declared: Send
+    array: Any
+    stored: Mapping[str, Keep] = field(default_factory=dict)
+    name = "sends"
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return self.stored
+
+    @property
+    def sent(self) -> Send:
+        return self.declared
+
+    def value(self, at: Context) -> Any:
+        return self.array
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (Sends(Send(), 1.0), "program 'sends': sends: only a round's calls have sums; send it each"),
+        (
+            Sends(Send(how="each"), 1.0, {"own": Keep()}),
+            "program 'sends': only a round's calls store anything; leave keeps out",
+        ),
+        (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] and [2] is declared"),
+        (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: it is not finite"),
+        (
+            Sends(Send(how="each", undefined=True), np.inf),
+            "hospital 'h0': sends: it is infinite; NaN stands for what is undefined",
+        ),
+        (
+            Sends(Send(undefined=True), 1.0),
+            "program 'sends': sends.undefined: a sum needs numbers; send it each, or leave undefined out",
+        ),
+        (
+            Sends(Send(how="each", bound=Bound("row", 1.0)), 1.0),
+            "program 'sends': sends.bound: row does not fit what is sent by hospital, each",
+        ),
+    ],
+)
+def test_a_wrong_program_of_a_call_at_once_is_one_line(federate: MakeFederation, program: Sends, line: str):
+    with pytest.raises(StrategyError) as raised:
+        play(federate([6, 5]), AtOnce(program=program))
+    assert str(raised.value).startswith("strategy 'AtOnce', ") or str(raised.value).startswith("strategy 'AtOnce': ")
+    assert str(raised.value).endswith(line)

@@ -135,10 +135,10 @@ def test_a_model_has_a_grid_of_its_own_with_as_many_trials(tmp_path: Path) -> No
     ("tune", "line"),
     [
         ({"models": {"mlp": {"model.hidden": [[4]]}}}, r"^tune.models.mlp: has 1 settings and the other models 2"),
-        ({"models": {"mlp": {"rate": [1, 2]}}}, r"^tune.models.mlp.rate: is no key of model or training"),
+        ({"models": {"mlp": {"rate": [1, 2]}}}, r"^tune.models.mlp.rate: is not a key of model or training"),
         (
             {"models": {"mpl": {"model.hidden": [[4], [8]]}}},
-            r"^tune.models.mpl: is no model of the comparison; did you",
+            r"^tune.models.mpl: is not a model of the comparison; did you",
         ),
         ({"models": {"mlp": {"model.hidden": [[4], [8]]}}, "per": "comparison"}, r"^tune.per: comparison"),
         ({"models": {"mlp": {"model.hiden": [[4], [8]]}}}, r"^model.hiden: not an option of MLP"),

@@ -154,7 +154,7 @@ def test_apache_in_the_demo(data_folder: Path) -> None:
     auroc = delong_of_sums(pair_sums(federation.scores["apache_iv"][known], federation.y[known], [0, 1680]))[0]
     assert auroc[0] == pytest.approx(0.8608724, abs=1e-6)
     other = reading.resolve({"data": {**tree, "scores": ["apache"]}})
-    with pytest.raises(DataError, match=r"data\.scores: 'apache' is no score of source eicu"):
+    with pytest.raises(DataError, match=r"data\.scores: 'apache' is not a score of source eicu"):
         plugins.build_federation(other, plugins.build_source(other.data), 0)
 
 

@@ -86,7 +86,7 @@ class Server:
 
 def serve(*options: str) -> None:
     """``mlflow server``, which here becomes the program that it would start: that would import all again."""
-    warnings.simplefilter("ignore")  # it is no program of raysim's
+    warnings.simplefilter("ignore")  # it is not a program of raysim's
     from mlflow import server
     from mlflow.cli import cli
 

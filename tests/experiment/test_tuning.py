@@ -196,9 +196,9 @@ def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch:
     ("tune", "message"),
     [
         ({}, "tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]"),
-        ({"training.learning_rat": [1]}, "tune.training.learning_rat: is no key of training or model to tune"),
-        ({"strategy.mu": [1]}, "tune.strategy.mu: is no key of training or model to tune"),
-        ({"training.stop": [{}]}, "tune.training.stop: is no key of training or model to tune"),
+        ({"training.learning_rat": [1]}, "tune.training.learning_rat: is not a key of training or model to tune"),
+        ({"strategy.mu": [1]}, "tune.strategy.mu: is not a key of training or model to tune"),
+        ({"training.stop": [{}]}, "tune.training.stop: is not a key of training or model to tune"),
         ({"training.learning_rate": []}, "tune.training.learning_rate: [] is not a list of values, each once"),
         ({"training.learning_rate": 0.1}, "tune.training.learning_rate: 0.1 is not a list of values, each once"),
         ({"training.learning_rate": [0.1, 0.1]}, "tune.training.learning_rate: [0.1, 0.1] is not a list of values"),
@@ -235,7 +235,7 @@ def test_without_validation_rows_it_is_refused():
     ("seeds", "message"),
     [
         (3, r"^tune\.seeds: 3 are more than the comparison has \(1, 2\); give at most 2$"),
-        ([2, 7], r"^tune\.seeds: 7 is no seed of the comparison; name some of 1, 2$"),
+        ([2, 7], r"^tune\.seeds: 7 is not a seed of the comparison; name some of 1, 2$"),
     ],
 )
 def test_seeds_that_the_comparison_lacks_are_refused(seeds: Any, message: str):

@@ -181,12 +181,15 @@ def test_what_several_runs_cost_together():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"declared_public": ["prepocessing"]}, "privacy.declared_public: 'prepocessing' is no kind of message that "),
+        (
+            {"declared_public": ["prepocessing"]},
+            "privacy.declared_public: 'prepocessing' is not a kind of message that ",
+        ),
         ({"declared_public": ["updates"]}, "privacy.declared_public: 'updates' is what models are learned from"),
-        ({"declared_public": ["foo"]}, "privacy.declared_public: 'foo' is no kind of message .*; known: choice, "),
+        ({"declared_public": ["foo"]}, "privacy.declared_public: 'foo' is not a kind of message .*; known: choice, "),
         (
             {"unit": "patient", "clip": 1.0, "declared_public": [], "statistics": {"nothing": {"epsilon": 1.5}}},
-            "privacy.statistics: 'nothing' is no kind of message that hospitals release; known: ",
+            "privacy.statistics: 'nothing' is not a kind of message that hospitals release; known: ",
         ),
         (
             {"epsilon": None, "noise_multiplier": 1e308},

@@ -165,7 +165,7 @@ def test_pseudonyms_hold_no_name() -> None:
 
 def test_it_takes_no_other_file_s_place(folder: Path, page: str) -> None:
     before = (folder / SHARED).read_bytes()
-    with pytest.raises(ConfigError, match="exists, and a page to pass on replaces no file; name another"):
+    with pytest.raises(ConfigError, match="exists, and a page for sharing never replaces a file; name another"):
         rewritten(folder, None, None, for_sharing=True)
     with pytest.raises(ConfigError, match=r"^--for-sharing: .*leave --hospital out"):
         rewritten(folder, "Tiny", None, for_sharing=True)

@@ -86,7 +86,7 @@ def test_neighbours():
 def test_how_many_neighbours_and_shares_there_are():
     assert [graph.degree("all", 9), graph.degree("auto", 208), graph.degree(4, 9), graph.degree(20, 9)] == [8, 30, 4, 8]
     assert [graph.threshold("auto", m, k) for m, k in ((11, 10), (11, 8), (208, 30), (3, 2))] == [8, 6, 21, 3]
-    assert graph.threshold("auto", 10, 8) == 6, "one of them is no neighbour"
+    assert graph.threshold("auto", 10, 8) == 6, "one of them is not a neighbour"
     assert [graph.threshold(5, 10, 9), graph.threshold(50, 10, 9)] == [5, 10]
 
 

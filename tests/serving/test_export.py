@@ -291,7 +291,9 @@ def test_the_command_refuses_in_a_line(
     assert line(chip, "--out", "m", "--hospital", "1") == (
         "--hospital: '1' is not one of the run's; did you mean '12'?"
     )
-    assert line(chip, "--out", "m", "--model", "clusters").startswith("--model: 'clusters' served nobody in ")
+    assert line(chip, "--out", "m", "--model", "clusters").startswith(
+        "--model: 'clusters' was used for no hospital in "
+    )
     assert line(groups, "--out", "m").endswith("who are told apart by their rows; use raysim predict")
     assert line(chip, "--out", "taken") == "--out: taken exists; name a new folder"
     assert line(chip, "--out", "/proc/model").startswith("--out: /proc/model cannot be written (")

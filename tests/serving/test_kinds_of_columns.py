@@ -40,12 +40,15 @@ CELLS: dict[str, list[str]] = {
     "levels": ["5/6", "4", "3", "1/2"],
     "listed": ["1", "2", "10", ""],
     "listed reals": ["1.0", "2.5", "2.50"],
+    "listed zeros": ["0.0", "-0.0", "1.5", ""],
+    "listed large": ["1e16", "10000000000000000", "1.152921504606847e+18", "2", ""],
+    "neighbours": ["9007199254740992", "9007199254740993", ""],
     "codes": ["007", "7", "010"],
     "logical": ["True", "false", "1"],
     "disease": ["I21.0", "E11.9", "V45", "<NA>"],
 }
 KEYS: dict[str, Any] = {
-    "categorical": ["listed", "listed reals", "codes", "logical", "..."],
+    "categorical": ["listed", "listed reals", "listed zeros", "listed large", "neighbours", "codes", "logical", "..."],
     "na_values": {"marked": ["?"], "sentinel": [-999], "zeros marked": ["00"]},
     "censored": {"<": "half", ">": "limit"},
     "units": {"units": ["mg"]},
@@ -53,7 +56,7 @@ KEYS: dict[str, Any] = {
 
 
 def rows(seed: int) -> pd.DataFrame:
-    """A table of texts, with all of the 26 kinds of columns."""
+    """A table of texts, with all of the 29 kinds of columns."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -66,7 +69,7 @@ def rows(seed: int) -> pd.DataFrame:
 
 
 def test_all_kinds_are_scored_alike(place: Path, tmp_path: Path) -> None:
-    assert len(CELLS) == 26
+    assert len(CELLS) == 29
     rows(0).to_csv(tmp_path / "rows.csv", index=False)
     data = {"source": "table", "path": str(tmp_path / "rows.csv"), "silo": "hospital", "label": "died"}
     run = folder_of(place, {"name": "fedavg", "label": "kinds"}, data=data | KEYS | {"split": {"column": "part"}})

@@ -142,7 +142,7 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     assert len(never) > 1
     models = served(federation, outcome, "float64")
     assert {"cluster/0", "cluster/1"} < set(models.vectors)
-    assert "global" not in models.vectors, "row 0 of its models served nobody"
+    assert "global" not in models.vectors, "row 0 of its models used nobody"
     assert outcome.mixture is not None
     for hospital in never:
         theta_of = models.vectors[f"personal/h{hospital}"]
@@ -174,7 +174,7 @@ def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     personal = models.vectors[f"personal/h{drawn}"]
     np.testing.assert_array_equal(personal[~shared.private], shared.models[0][~shared.private])
     np.testing.assert_array_equal(personal[shared.private], shared.kept[drawn][shared.private])
-    assert models.others is None, "the body alone is no model"
+    assert models.others is None, "the body alone is not a model"
 
 
 def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federate, tmp_path):

@@ -72,7 +72,7 @@ def test_nothing_is_tested_without_rows_and_certain_risks_are_tested() -> None:
 
 
 def test_states_of_hospitals() -> None:
-    """Far off; right, many rows; right, few rows; no rows; a prediction that is no number; one class only."""
+    """Far off; right, many rows; right, few rows; no rows; a prediction that is not a number; one class only."""
     rng = np.random.default_rng(1)
     risks = [np.full(400, 0.1), np.full(3000, 0.4), E1_A, E1_A[:0], np.array([0.5, np.nan]), np.full(5, 0.9)]
     y = [rng.random(400) < 0.3, np.arange(3000) % 5 < 2, EVENTS, EVENTS[:0], [0, 1], np.ones(5)]

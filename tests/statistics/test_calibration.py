@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.special import expit, logit, ndtri
-from scipy.stats import chi2, norm
+from scipy.special import expit, logit
+from scipy.stats import norm
 
 from raysim.metrics.measures import merge_histograms, score_histogram
-from raysim.statistics.clinical import calibration_spread as spreading
 from raysim.statistics.clinical.calibration import (
     Bins,
     Groups,
@@ -24,15 +22,8 @@ from raysim.statistics.clinical.calibration import (
     from_histogram,
     raw,
 )
-from raysim.statistics.clinical.calibration_spread import (
-    _chance,
-    _middles,
-    _rows,
-    calibration_chance,
-    calibration_spread,
-)
-from raysim.statistics.clinical.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
-from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
+from raysim.statistics.clinical.equity import calibration_chance
+from raysim.statistics.clinical.thresholds import net_benefits, threshold_at_specificity
 
 Y = [1] * 5 + [0] * 7
 P = [0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35]
@@ -186,53 +177,11 @@ def hospitals(rng, rows, spread):
     return groups
 
 
-def test_the_spread_of_intercepts():
-    rng = np.random.default_rng(3)
-    rows = [15, 100, 200, 150, 90, 60, 300, 250]
-    groups = hospitals(rng, rows, 0.8)
-    spread = calibration_spread(groups, rng, draws=200)
-    intercepts = np.array([calibration(g).in_the_large.estimate for g in groups])
-    together = raw(
-        *(np.concatenate(parts) for parts in zip(*((expit(g.logit), g.events) for g in groups), strict=True))
-    )
-    common = calibration(together).in_the_large.estimate
-    expected = [expit(g.logit + common) for g in groups]
-    enough = np.array([min(p.sum(), (1 - p).sum()) >= 10 for p in expected])
-    assert 2 < sum(enough) < 8
-    assert np.isfinite(spread.intercept).tolist() == np.isfinite(spread.se).tolist() == enough.tolist()
-    y, v = intercepts[enough], np.array([1 / (p * (1 - p)).sum() for p in expected])[enough]
-    assert spread.intercept[enough] == pytest.approx(y)
-    assert spread.se[enough] == pytest.approx(np.sqrt(v))
-    wanted = hartung_knapp(y, v, paule_mandel(y, v))
-    assert (spread.mean.estimate, spread.mean.se) == pytest.approx((wanted.estimate, wanted.se))
-    assert 0 < spread.tau.low < 0.8 < spread.tau.high
-    assert spread.p == 1 / 201
-
-
-def test_hospitals_that_happen_to_have_events_do_not_move_the_mean():
-    """Of hospitals that expect about ten events, those that have ten or more have intercepts above the true .4."""
-    rng = np.random.default_rng(8)
-    logits = [rng.standard_normal(46) - 2 for _ in range(150)]
-    groups = [raw(expit(z), rng.random(46) < expit(z + 0.4)) for z in logits]
-    spread = calibration_spread(groups, rng, draws=10)
-    lucky = [calibration(g).in_the_large.estimate for g in groups if g.events.sum() >= 10]
-    assert np.mean(lucky) > 0.6
-    assert 20 < spread.hospitals < 130
-    assert spread.mean.low < 0.4 < spread.mean.high
-    assert np.isnan(calibration_spread([], rng).p)
-
-
-def test_chance_alone_is_that_of_the_whole_spread():
-    groups = hospitals(np.random.default_rng(3), [40, 12, 90, 5], 0.5)
-    whole = calibration_spread(groups, np.random.default_rng(4), draws=60)
-    assert calibration_chance(groups, np.random.default_rng(4), draws=60) == whole.p
-
-
 def test_equally_calibrated_hospitals():
     rng = np.random.default_rng(4)
-    spread = calibration_spread(hospitals(rng, [40] * 12, 0.0), rng, draws=200)
-    assert spread.p > 0.05
-    assert spread.mean.low < 0.4 < spread.mean.high
+    assert calibration_chance(hospitals(rng, [40] * 12, 0.0), rng, draws=200) > 0.05
+    different = hospitals(rng, [15, 100, 200, 150, 90, 60, 300, 250], 0.8)
+    assert calibration_chance(different, rng, draws=200) == 1 / 201
 
 
 def test_the_test_of_calibration_is_calibrated():
@@ -241,85 +190,45 @@ def test_the_test_of_calibration_is_calibrated():
     Few events tie with many draws, and a tie counts as reached: the mean p is above a half.
     """
     rng = np.random.default_rng(5)
-    p = np.array([calibration_spread(hospitals(rng, [3, 8, 5, 12, 4], 0.0), rng, draws=99).p for _ in range(250)])
+    p = np.array([calibration_chance(hospitals(rng, [3, 8, 5, 12, 4], 0.0), rng, draws=99) for _ in range(250)])
     assert (p <= 0.05).sum() <= 19
     assert p.mean() == pytest.approx(0.59, abs=0.08)
 
 
-def test_the_interval_of_the_spread_holds_it():
-    """Of 120 federations of small and large hospitals as many as a 95 % interval holds; other logits change nothing."""
-    rng = np.random.default_rng(9)
-    for spread in (0.0, 0.5):
-        held = 0
-        for _ in range(120):
-            tau = calibration_spread(hospitals(rng, [6, 200, 15, 40, 90, 11, 300, 25], spread), rng, draws=99).tau
-            held += tau.low <= spread <= tau.high
-        assert 106 <= held <= 120
-    groups = hospitals(rng, [60, 90, 40, 200], 0.6)
-    moved = [Groups(g.logit - 1.5, g.rows, g.events) for g in groups]
-    each = [calibration_spread(g, np.random.default_rng(2), draws=200).tau for g in (groups, moved)]
-    assert each[0] == pytest.approx(each[1], abs=1e-4)
-
-
-def test_the_spread_of_certain_hospitals_is_that_of_their_intercepts():
-    """Of 20 hospitals with 10,000 rows each events say the intercepts; chi-square on 19 df bounds their spread."""
-    rows, intercepts = 10_000.0, 0.6 * ndtri((np.arange(20) + 0.5) / 20)
-    groups = [Groups(np.zeros(1), np.array([rows]), np.array([np.round(rows * expit(a))])) for a in intercepts]
-    tau = calibration_spread(groups, np.random.default_rng(1), draws=100).tau
-    sd = intercepts.std(ddof=1)
-    assert tau.estimate == pytest.approx(sd, rel=0.12)
-    exact = sd * np.sqrt(19 / chi2.ppf([0.975, 0.025], 19))
-    assert (tau.low, tau.high) == pytest.approx(exact, rel=0.2)
-
-
-def test_too_few_hospitals_have_no_spread_of_calibration():
+def test_too_few_hospitals_have_no_differences_in_calibration():
     rng = np.random.default_rng(6)
-    spread = calibration_spread(hospitals(rng, [100, 100], 0.0), rng)
-    assert spread.hospitals == 2
-    assert np.isnan([spread.p, *spread.tau, spread.mean.estimate]).all()
+    assert np.isnan(calibration_chance([], rng))
+    assert np.isnan(calibration_chance(hospitals(rng, [100, 100], 0.0), rng))
     perfect = [raw([0.0, 1.0], [0, 1])] * 4
-    assert np.isnan(calibration_spread(perfect, rng).p)
+    assert np.isnan(calibration_chance(perfect, rng))
 
 
 # --- thresholds ---
 
 
-def test_worked_decisions():
-    at_2 = count(P, Y, 0.2)
-    assert at_2 == Counts(5, 6, 0, 1)
-    gain = net_benefit(at_2, 0.2)
-    assert (gain.value, gain.everyone) == pytest.approx((0.2916666667, 0.2708333333), abs=6e-11)
-    at_5 = count(P, Y, 0.5)
-    assert at_5 == Counts(4, 2, 1, 5)
-    gain = net_benefit(at_5, 0.5)
-    assert (gain.value, gain.everyone) == pytest.approx((0.1666666667, -0.1666666667), abs=6e-11)
-    at_half = decision(at_5)
-    values = [at_half.sensitivity.value, at_half.specificity.value, at_half.ppv.value, at_half.prevalence]
-    assert values == pytest.approx([0.8, 5 / 7, 2 / 3, 5 / 12])
-    assert (at_half.sensitivity.low, at_half.sensitivity.high) == pytest.approx((0.283582, 0.994949), abs=6e-7)
-    assert (at_half.npv.successes, at_half.npv.of) == (5, 6)
-    assert at_2 + at_5 == Counts(9, 8, 1, 6)
+def test_worked_net_benefit():
+    for counts, threshold, value, everyone in (
+        ((5, 6), 0.2, 0.2916666667, 0.2708333333),
+        ((4, 2), 0.5, 0.1666666667, -0.1666666667),
+    ):
+        gain = net_benefits(*counts, 5, 12, threshold)
+        assert (gain[0], gain[3]) == pytest.approx((value, everyone), abs=6e-11)
 
 
 def test_the_error_of_net_benefit_is_that_of_its_terms():
-    counts, t = Counts(30, 40, 10, 120), 0.25
-    odds = t / (1 - t)
-    terms = np.repeat([1.0, -odds, 0.0, 0.0], counts)
-    gain = net_benefit(counts, t)
-    assert gain.value == pytest.approx(terms.mean())
-    assert gain.high - gain.value == pytest.approx(1.959963984540054 * np.sqrt(terms.var() / 200))
-    assert gain.value - gain.low == pytest.approx(gain.high - gain.value)
+    odds = 0.25 / (1 - 0.25)
+    terms = np.repeat([1.0, -odds, 0.0, 0.0], (30, 40, 10, 120))
+    value, low, high, _ = net_benefits(30, 40, 40, 200, 0.25)
+    assert value == pytest.approx(terms.mean())
+    assert high - value == pytest.approx(1.959963984540054 * np.sqrt(terms.var() / 200))
+    assert value - low == pytest.approx(high - value)
 
 
-def test_undefined_decisions():
-    nothing = decision(Counts(0, 0, 0, 0))
-    assert np.isnan([share.value for share in nothing[:4]]).all()
-    assert np.isnan([nothing.prevalence, *net_benefit(Counts(0, 0, 0, 0), 0.5)]).all()
-    no_event = decision(Counts(0, 3, 0, 4))
-    assert np.isnan([no_event.sensitivity.value, no_event.sensitivity.low]).all()
+def test_undefined_net_benefit():
+    assert np.isnan(net_benefits(0, 0, 0, 0, 0.5)).all()
     for t in (0, 1, 1.5):
         with pytest.raises(ValueError, match="probability"):
-            net_benefit(Counts(1, 1, 1, 1), t)
+            net_benefits(1, 1, 2, 4, t)
 
 
 @given(predictions, st.sampled_from([0.5, 0.8, 0.95]))
@@ -343,15 +252,8 @@ def test_thresholds_on_edges_of_histogram_bins_count_exactly():
     for b in (10, 100, len(histogram.bins) - 1):
         edge = (groups.logit[b - 1] + groups.logit[b]) / 2  # between two middles, where no margin is within a bin
         called = groups.logit >= edge
-        counts = count(
-            groups.logit.repeat(groups.rows.astype(int)),
-            np.concatenate(
-                [np.repeat([1, 0], [int(e), int(n - e)]) for e, n in zip(groups.events, groups.rows, strict=True)]
-            ),
-            edge,
-        )
-        assert counts.true_positive == groups.events[called].sum() == histogram.positives[b:].sum()
-        assert counts.false_positive == histogram.negatives[b:].sum()
+        assert groups.events[called].sum() == histogram.positives[b:].sum()
+        assert (groups.rows - groups.events)[called].sum() == histogram.negatives[b:].sum()
 
 
 def test_groups_are_as_their_rows():
@@ -367,34 +269,12 @@ def test_rows_that_do_not_fit():
         raw([0.1, 0.2], [1])
 
 
-def test_spread_intercepts_lie_where_they_expect_as_many_events():
-    """Of rows whose logit is 1, in bins a 32nd wide; against 10,000 quantiles of normal intercepts."""
-    taus = [0.0, 1.0, 2.0]
-    middles = _middles(SimpleNamespace(logit=np.ones(5), counts=np.ones(5)), taus)
-    z = ndtri((np.arange(10_000) + 0.5) / 10_000)
-    expected = [expit(1 + middle + tau * z).mean() for middle, tau in zip(middles, taus, strict=True)]
-    assert expected == pytest.approx([expit(1.0)] * 3, abs=2e-3)
-
-
 def test_draws_that_are_as_far_as_what_is_observed_count():
-    """Events are all but certain: all draws are as what is observed."""
-    hospitals = [Groups(np.array([20.0]), np.array([n]), np.array([n])) for n in (3.0, 4.0, 5.0)]
-    assert _chance(hospitals, 0.0, np.random.default_rng(0), 5) == 1.0
+    """One of two rows has the event at each hospital, in what is observed and in all draws."""
 
+    class Alternating:
+        def random(self, size, dtype):
+            return np.broadcast_to(np.tile([0.1, 0.9], size[1] // 2), size).astype(dtype)
 
-def test_rows_of_hospitals_have_their_own_variance():
-    hospitals = [Groups(np.log([1 / 3, 3.0]), np.array([n, 2.0]), np.array([1.0, 1.0])) for n in (3.0, 4.0, 5.0)]
-    rows = _rows(hospitals, 0.0)
-    assert rows is not None
-    assert rows.observed.tolist() == [2.0] * 3
-    assert rows.expected.tolist() == pytest.approx([n / 4 + 2 * 3 / 4 for n in (3, 4, 5)])
-    assert rows.variance.tolist() == pytest.approx([(n + 2) * 3 / 16 for n in (3, 4, 5)])
-
-
-def test_draws_without_a_spread_are_as_far_as_chance_is(monkeypatch):
-    """Three hospitals, one intercept: a chi-square statistic of 2 degrees of freedom, whose mean is 2."""
-    kept = []
-    monkeypatch.setattr(spreading, "invert", lambda observed, drawn, taus: kept.append(drawn[0]))
-    hospitals = [Groups(np.array([z]), np.array([200.0]), np.array([99.0])) for z in (2.0, 0.0, -2.0)]
-    spreading._spread(hospitals, 0.0, np.random.default_rng(0), 400)
-    assert kept[0].mean() == pytest.approx(2.0, abs=0.5)
+    hospitals = [Groups(np.zeros(1), np.array([2.0 * n]), np.array([1.0 * n])) for n in (1, 2, 3)]
+    assert calibration_chance(hospitals, Alternating(), 5) == 1.0

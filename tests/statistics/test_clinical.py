@@ -27,13 +27,7 @@ from raysim.statistics.clinical.curves import (
 )
 from raysim.statistics.clinical.equity import _binomial, _groups, clinical_equity
 from raysim.statistics.clinical.operating_points import operating_points
-from raysim.statistics.clinical.thresholds import (
-    Counts,
-    gained,
-    net_benefit,
-    net_benefits,
-    threshold_at_sensitivity,
-)
+from raysim.statistics.clinical.thresholds import gained, net_benefits, threshold_at_sensitivity
 from raysim.statistics.intervals import clopper_pearson, wilson
 
 Y = np.array([1] * 5 + [0] * 7)
@@ -80,8 +74,8 @@ def test_worked_figures_at_thresholds():
     assert by_name["ppv", 0.2].low[0] == pytest.approx(float(wilson(5, 11).low)), "ten rows and more have Wilson's"
     assert by_name["net_benefit", 0.2].value[0] == pytest.approx(0.2916666667, abs=6e-11)
     assert by_name["net_benefit_of_all", 0.2].value[0] == pytest.approx(0.2708333333, abs=6e-11)
-    gain = net_benefit(Counts(4, 2, 1, 5), 0.5)
-    assert by_name["net_benefit", 0.5].low[0] == pytest.approx(gain.low)
+    _, low, _, _ = net_benefits(4, 2, 5, 12, 0.5)
+    assert by_name["net_benefit", 0.5].low[0] == pytest.approx(low)
     assert by_name["observed_over_expected", None].value[0] == pytest.approx(0.8620689655, abs=2e-3)
 
 
@@ -91,7 +85,7 @@ def test_the_interval_of_net_benefit_is_that_of_a_mean_of_rows(probability):
     odds = probability / (1 - probability)
     of_rows = np.repeat([1.0, -odds, 0.0], [3, 2, 5])
     reach = 1.959963984540054 * of_rows.std() / np.sqrt(10)
-    gain = net_benefit(Counts(3, 2, 1, 4), probability)
+    gain = net_benefits(3, 2, 4, 10, probability)
     expected = (of_rows.mean(), of_rows.mean() - reach, of_rows.mean() + reach, 0.4 - 0.6 * odds)
     assert gain == pytest.approx(expected, rel=1e-12)
 

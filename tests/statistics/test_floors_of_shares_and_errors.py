@@ -1,41 +1,13 @@
-"""The floor of shares and of errors of real labels: by hand, and in federations drawn with and without differences."""
+"""The floor of errors of real labels: by hand, and in federations drawn with and without differences."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 from raysim.statistics.chance.inversion import invert
-from raysim.statistics.chance.noise_floor import error_floor, share_floor, true_error_range
+from raysim.statistics.chance.noise_floor import error_floor, true_error_range
 from raysim.statistics.chance.simulate import Chance, errors
-
-
-def test_the_floor_of_shares():
-    """At 30 hospitals of 40 rows with one share, the standard deviation under equal service is the binomial one."""
-    rng = np.random.default_rng(17)
-    rows = np.full(30, 40)
-    equal = share_floor("sensitivity", rng.binomial(rows, 0.7), rows, rows, rng)
-    assert equal.figures["std"].floor == pytest.approx(np.sqrt(0.7 * 0.3 / 40), rel=0.1)
-    assert (equal.shown, equal.common) == (False, pytest.approx(0.7, abs=0.04))
-    true = expit(0.8 + 0.7 * rng.standard_normal(30))
-    spread = share_floor("sensitivity", rng.binomial(rows, true), rows, rows, rng)
-    assert spread.shown
-    assert spread.tau.low < 0.7 < spread.tau.high
-    assert "true sensitivity" in spread.sentence()
-
-
-def test_shares_by_hand_and_at_their_ends():
-    successes, rows = np.array([3, 0, 4, 2, 0]), np.array([4, 2, 8, 2, 0])
-    floor = share_floor("sensitivity", successes, rows, rows + 1, np.random.default_rng(0), draws=60)
-    p, share = 9 / 16, np.array([0.75, 0, 0.5, 1])
-    w = rows[:4] / (p * (1 - p))
-    assert (floor.hospitals, floor.common) == (4, p)
-    assert floor.q == pytest.approx((w * (share - p) ** 2).sum())
-    assert floor.figures["lowest"].value == 0.5  # the only one of five rows or more
-    for x in (np.zeros(5, dtype=int), rows):
-        end = share_floor("sensitivity", x, rows, rows + 1, np.random.default_rng(0), draws=60)
-        assert (end.q, end.shown, end.figures["std"].value) == (0, False, 0)
 
 
 def of_errors(rng, rows, tau, law):
@@ -147,10 +119,3 @@ def test_the_highest_error_of_heavy_tails_is_no_false_alarm():
         floor = error_floor("MAE", *sent, rows, rows, chance, draws=120, taus=(0, 0.1, 0.3))
         count += floor.figures["highest"].p <= 0.05
     assert count <= 20
-
-
-def test_no_difference_at_all_is_what_chance_always_shows():
-    floor = share_floor("sensitivity", [8] * 4, [20] * 4, [50] * 4, np.random.default_rng(0), draws=50)
-    assert floor.q == pytest.approx(0, abs=1e-20)
-    assert floor.p == 1
-    assert not floor.shown

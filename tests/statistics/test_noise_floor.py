@@ -18,12 +18,11 @@ from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert
 from raysim.statistics.chance.noise_floor import (
     STAGE,
     noise_floor,
-    share_floor,
     true_range,
     weighted_squares,
 )
 from raysim.statistics.chance.ranks import Ranks
-from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, federations, shares
+from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, federations
 from raysim.statistics.discrimination.common_curve import common_curve
 from tests.statistics.federations import sums
 
@@ -367,24 +366,11 @@ def test_where_a_share_reaches_a_half(share, reached):
     assert _crossing(np.array(share), (0, 1, 3), 0.5) == pytest.approx(reached)
 
 
-def test_draws_are_made_a_block_at_a_time_and_all_of_them(monkeypatch):
+def test_draws_are_made_a_block_at_a_time_and_all_of_them():
     chance = Chance(lambda: np.random.default_rng(0))
     for draws, blocks in ((9, [4, 4, 1]), (8, [4, 4]), (4, [4])):
         assert list(chance._blocks((draws,), lambda _, count: count, draws, 4)) == blocks
     assert chance._kept == [4]
-    monkeypatch.setattr("raysim.statistics.chance.simulate.BLOCK", 8)
-    drawn = list(shares([5, 7], 0.3, [0.0, 0.5], 7, np.random.default_rng(1)))
-    assert [block.true.shape for block in drawn] == [(2, 2, 2)] * 3 + [(2, 1, 2)]
-
-
-@pytest.mark.parametrize("share", [0, 1])
-def test_where_all_or_none_succeed_half_a_row_keeps_the_variance_above_0(monkeypatch, share):
-    against = []
-    monkeypatch.setattr(module, "_against", lambda *given: against.append(given))
-    share_floor("sensitivity", [5 * share, 15 * share], [5, 15], [9, 9], np.random.default_rng(0))
-    ((_, values, variance, common, *_),) = against
-    assert (values.tolist(), common) == ([share, share], share)
-    assert variance.tolist() == pytest.approx([0.975 * 0.025 / 5, 0.975 * 0.025 / 15], rel=1e-12)
 
 
 def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch):

@@ -247,7 +247,9 @@ def test_a_ticket_of_no_command_is_refused(here: Path, monkeypatch):
     stopped(monkeypatch, SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "run", 5)
     ticket = json.loads(Path("run/resume.json").read_text())
     Path("run/resume.json").write_text(json.dumps(ticket | {"kind": "contest"}))
-    with pytest.raises(ConfigError, match=r"resume.json: kind 'contest' is none that this version goes on with \(run"):
+    with pytest.raises(
+        ConfigError, match=r"resume.json: kind 'contest' is not among those that this version resumes \(run"
+    ):
         go_on("run")
 
 

@@ -168,8 +168,8 @@ def centre(make: Callable[[Any], Any]) -> Change:
         (of(*TALLY, "admitted")(math.nan), "its shares of bad updates are"),
         (of(*TALLY)({"dict": []}), "cannot be gone on from"),
         (of("attacks", "byzantine", "directions")(10**40), "its number of directions is 1000"),
-        (centre(lambda array: array * np.nan), "its centre of updates is no vector of"),
-        (centre(lambda array: array[:1]), "its centre of updates is no vector of"),
+        (centre(lambda array: array * np.nan), "its centre of updates is not a vector of"),
+        (centre(lambda array: array[:1]), "its centre of updates is not a vector of"),
         (centre(lambda array: np.zeros((10**7, 0))), "is empty and has shape"),
     ],
 )

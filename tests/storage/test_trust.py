@@ -56,8 +56,8 @@ def test_the_module_of_a_strangers_folder_is_refused_in_a_line_that_names_it(the
         go_on(theirs / "run")
     assert str(refused.value) == (
         f"strategy.class: 'strangers_module.Mine' cannot be imported: module 'strangers_module' lies in {theirs}, and "
-        f"code is taken only from {os.getcwd()}, where the command was typed, and from installed packages; read that "
-        f"module, then give the command in {theirs}"
+        f"code is imported only from {os.getcwd()}, where the command was started, and from installed packages; check "
+        f"that module, then run the command in {theirs}"
     )
     assert not (theirs.parent / "mark").exists()
     assert str(theirs) not in sys.path

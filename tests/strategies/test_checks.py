@@ -1,4 +1,4 @@
-"""Checks of all but a problem: cohorts, states, models served, and what else strategies and selections return."""
+"""Checks of all but a problem: cohorts, states, models used, and what else strategies and selections return."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, START, VIEW, 
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([0, 1], "select: [0, 1] is no array of ids; return ascending ids, or [POOLED]"),
-        (np.array([True, False]), "select: an array [2] of bool is no array of ids"),
-        (np.array([[0, 1]]), "select: an array [1, 2] of int64 is no array of ids"),
+        ([0, 1], "select: [0, 1] is not an array of ids; return ascending ids, or [POOLED]"),
+        (np.array([True, False]), "select: an array [2] of bool is not an array of ids"),
+        (np.array([[0, 1]]), "select: an array [1, 2] of int64 is not an array of ids"),
         (np.array([1, 0]), "select: ids are not ascending, or name one twice"),
         (np.array([0, 3, 2]), "select: ids are not ascending, or name one twice"),
         (np.array([1, 1]), "select: ids are not ascending, or name one twice"),
-        (np.array([1, 5]), "select: 5 is no hospital's id; there are 0 to 4"),
-        (np.array([POOLED, 1]), "select: -1 is no hospital's id; there are 0 to 4"),
+        (np.array([1, 5]), "select: 5 is not a hospital's id; there are 0 to 4"),
+        (np.array([POOLED, 1]), "select: -1 is not a hospital's id; there are 0 to 4"),
     ],
 )
 def test_a_cohort_that_is_none(ids, message):
@@ -64,16 +64,19 @@ BANK = np.zeros((2, 4))
     ("state", "message"),
     [
         (BANK, "state: an array [2, 4] of float64 is no State; return one"),
-        (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is no float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
-        (State(BANK[0]), "models: an array [4] of float64 is no float array [M, 4]"),
-        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is no float array [M, 4]"),  # type: ignore[arg-type]
+        (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is not a float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
+        (State(BANK[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
+        (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),  # type: ignore[arg-type]
         (State(BANK[:0]), "models: no model; row 0 is the global one"),
         (State(BANK[:, 1:]), "models: rows of 3 parameters; a model has 4"),
         (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
         (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),
         (State(BANK, cluster=np.array([0, 1])), "cluster: 2 values for 5 hospitals"),
-        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is no row of state.models; there are 0 to 1"),
-        (State(BANK, cluster=np.array([0, 1, OWN, 1, 1])), "cluster: -2 is no row of state.models; there are 0 to 1"),
+        (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is not a row of state.models; there are 0 to 1"),
+        (
+            State(BANK, cluster=np.array([0, 1, OWN, 1, 1])),
+            "cluster: -2 is not a row of state.models; there are 0 to 1",
+        ),
     ],
 )
 def test_a_state_that_does_not_fit(state, message):
@@ -96,9 +99,9 @@ EVERYONE = np.zeros(5, dtype=np.int64)
         (
             {"global": EVERYONE, "mine": EVERYONE + 2},
             None,
-            "serve.mine: 2 is no row of state.models; there are 0 to 1, or OWN",
+            "serve.mine: 2 is not a row of state.models; there are 0 to 1, or OWN",
         ),
-        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is no row of state.models; there are 0 to 1, or OWN"),
+        ({"mine": EVERYONE + MIXTURE}, None, "serve.mine: -3 is not a row of state.models; there are 0 to 1, or OWN"),
         (
             {"group": np.zeros((5, 2), np.int64)},
             None,
@@ -128,13 +131,13 @@ def test_what_else_a_strategy_returns():
         answers.check_private(np.ones(3, np.bool_), 4)
     answers.check_asynchrony(None)
     answers.check_asynchrony(Asynchrony(1, 1))
-    with pytest.raises(Invalid, match=r"^asynchrony\.concurrency: 0 is no whole number of at least 1"):
+    with pytest.raises(Invalid, match=r"^asynchrony\.concurrency: 0 is not a whole number of at least 1"):
         answers.check_asynchrony(Asynchrony(0, 1))
-    with pytest.raises(Invalid, match=r"^asynchrony\.buffer: 0 is no whole number of at least 1"):
+    with pytest.raises(Invalid, match=r"^asynchrony\.buffer: 0 is not a whole number of at least 1"):
         answers.check_asynchrony(Asynchrony(1, 0))
     answers.check_facts({})
     answers.check_facts({"gap": np.float64(0.5), "n": 3})
-    with pytest.raises(Invalid, match=r"^facts\.gap: 'none' is no number$"):
+    with pytest.raises(Invalid, match=r"^facts\.gap: 'none' is not a number$"):
         answers.check_facts({"gap": "none"})
     for wrong in (None, {0: 1.0, "gap": 1.0}):
         with pytest.raises(Invalid, match=r"^facts: .* is no mapping"):
@@ -143,7 +146,7 @@ def test_what_else_a_strategy_returns():
     for groups in (1, 3):
         assert answers.check_division(SimpleNamespace(count=groups)) == groups  # type: ignore[arg-type]
     for count in (0, None, 1.5):
-        with pytest.raises(Invalid, match=r"^division\.count: .* is no number of groups; give at least 1$"):
+        with pytest.raises(Invalid, match=r"^division\.count: .* is not a number of groups; give at least 1$"):
             answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
     check_personal(problem(upload=None, training=KEPT))
     with pytest.raises(Invalid, match=r"^upload: nothing is aggregated after the last round"):
@@ -321,5 +324,5 @@ def test_rows_of_a_bank():
     check_rows("start", np.array([0, 1]), 2)
     check_rows("start", np.array([1, base.OWN]), 2, base.OWN, base.LAST)
     for wrong in ([0, 2], [-1, 0], [base.LAST, 1]):
-        with pytest.raises(base.Invalid, match=r"^start: -?\d is no row of state.models; there are 0 to 1, or OWN$"):
+        with pytest.raises(base.Invalid, match=r"^start: -?\d is not a row of state.models; there are 0 to 1, or OWN$"):
             check_rows("start", np.array(wrong), 2, base.OWN)

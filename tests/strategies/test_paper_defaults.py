@@ -140,7 +140,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "VIOLATED": 1e-5,
         "ADDED": 50,
     },
-    "coalitions.solver.programs": {"VIOLATED": 1e-6, "PROVE": {"mip_rel_gap": 0.0}, "RISEN": 1e-6, "CUTS": 200},
+    "coalitions.solver.programs": {"PROVE": {"mip_rel_gap": 0.0}},
     "coalitions.solver.search": {"STARTS": 50, "KICKS": 400, "LEAST": 1e-10},
     "coalitions.solver.solve": {"ENUMERATED": 20, "PROGRAMMED": 40, "TOLERANCE": 1e-6},
     "fairness.fairfed": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},

@@ -98,9 +98,9 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(start=START.astype(float)), "start: holds float64; give an array of whole numbers, one for each"),
         (problem(start=START[:2]), "start: 2 values for 3 hospitals; give one for each"),
         (problem(start=START[:, None]), "start: shape [3, 1] for 3 hospitals; give one for each"),
-        (problem(start=np.array([0, 2, 0])), "start: 2 is no row of state.models; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, -9, 0])), "start: -9 is no row of state.models; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of state.models"),
+        (problem(start=np.array([0, 2, 0])), "start: 2 is not a row of state.models; there are 0 to 1, or OWN"),
+        (problem(start=np.array([0, -9, 0])), "start: -9 is not a row of state.models; there are 0 to 1, or OWN"),
+        (problem(start=np.array([0, POOLED, 0])), "start: -1 is not a row of state.models"),
         (problem(start=np.array([0, LAST, 0])), "start: LAST, but no problem is before this one"),
         (problem(start=np.array([0, MIXTURE, 0])), "start: MIXTURE, but mixture gives None"),
         (problem(upload=WEIGHT), "upload: an array [3] of float64 is no Upload; give one, or leave it out"),
@@ -129,21 +129,24 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(upload=Upload(WEIGHT, sum_index=START)),
-            "upload.sum_index: 1 is no sum; there are 0 to 0, so raise sums",
+            "upload.sum_index: 1 is not a sum; there are 0 to 0, so raise sums",
         ),
-        (problem(upload=Upload(WEIGHT, sum_index=-START, sums=2)), "upload.sum_index: -1 is no sum; there are 0 to 1"),
+        (
+            problem(upload=Upload(WEIGHT, sum_index=-START, sums=2)),
+            "upload.sum_index: -1 is not a sum; there are 0 to 1",
+        ),
         (problem(upload=Upload(WEIGHT, sum_index=START[1:], sums=2)), "upload.sum_index: 2 values for 3 hospitals"),
-        (problem(upload=Upload(WEIGHT, sums=0)), "upload.sums: 0 is no whole number of at least 1"),
+        (problem(upload=Upload(WEIGHT, sums=0)), "upload.sums: 0 is not a whole number of at least 1"),
         (problem(upload=Upload(WEIGHT, what="gradient")), "upload.what: 'gradient' is not one of delta, parameters"),
         (problem(objective=Proximal(1.0, START)), "objective: a Proximal is no Objective; give one, or leave it out"),
         (
             problem(objective=Objective(Proximal(1.0, START))),
-            "objective.proximal: a Proximal is no tuple of Proximal; write (term,)",
+            "objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
         ),
         (problem(objective=Objective((1.0,))), "objective.proximal.0: 1.0 is no Proximal"),
         (
             problem(objective=Objective((Proximal(1.0, START), Proximal(-1.0, START)))),
-            "objective.proximal.1.weight: -1.0 is no number of at least 0",
+            "objective.proximal.1.weight: -1.0 is not a number of at least 0",
         ),
         (
             problem(objective=Objective((Proximal(np.array([1.0, -2.0, 0.0]), START),))),
@@ -155,7 +158,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(objective=Objective((Proximal(np.nan, START),))),
-            "objective.proximal.0.weight: nan is no number of at least",
+            "objective.proximal.0.weight: nan is not a number of at least",
         ),
         (
             problem(objective=Objective((Proximal(1.0, START[1:]),))),
@@ -163,7 +166,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(objective=Objective((Proximal(1.0, np.array([0, OWN, 0])),))),
-            "objective.proximal.0.towards: -2 is no row of state.models; there are 0 to 1",
+            "objective.proximal.0.towards: -2 is not a row of state.models; there are 0 to 1",
         ),
         (
             problem(program=Beside(3)),
@@ -184,13 +187,13 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(objective=Objective(contrast=0.5)),  # type: ignore[arg-type]
-            "objective.contrast: 0.5 is no pair of a weight and a temperature",
+            "objective.contrast: 0.5 is not a pair of a weight and a temperature",
         ),
         (
             problem(objective=Objective(contrast=(1.0, 0.0))),
-            "objective.contrast.temperature: 0.0 is no number above 0",
+            "objective.contrast.temperature: 0.0 is not a number above 0",
         ),
-        (problem(objective=Objective(contrast=(-1.0, 1.0))), "objective.contrast.weight: -1.0 is no number"),
+        (problem(objective=Objective(contrast=(-1.0, 1.0))), "objective.contrast.weight: -1.0 is not a number"),
         (
             problem(objective=Objective(frozen=np.zeros(3, np.bool_))),
             "objective.frozen: 3 values for 4 parameters; give one for each",
@@ -200,19 +203,19 @@ def test_what_is_right_only_for_some_passes_for_these():
             "objective.frozen: holds int64; give an array of truth values, one for each",
         ),
         (problem(training={"epochs": 3}), "training: {'epochs': 3} is no LocalTraining"),
-        (problem(training=LocalTraining(epochs=-1)), "training.epochs: -1 is no whole number of at least 0"),
-        (problem(training=LocalTraining(epochs=1.5)), "training.epochs: 1.5 is no whole number of at least 0"),
+        (problem(training=LocalTraining(epochs=-1)), "training.epochs: -1 is not a whole number of at least 0"),
+        (problem(training=LocalTraining(epochs=1.5)), "training.epochs: 1.5 is not a whole number of at least 0"),
         (problem(training=LocalTraining(epochs=np.array([1, -2, 1]))), "training.epochs: -2 is not at least 0"),
         (problem(training=LocalTraining(epochs=np.array([1, 2]))), "training.epochs: 2 values for 3 hospitals"),
         (
             problem(training=LocalTraining(learning_rate=-0.1)),
-            "training.learning_rate: -0.1 is no number of at least 0",
+            "training.learning_rate: -0.1 is not a number of at least 0",
         ),
         (
             problem(training=LocalTraining(learning_rate=np.inf)),
-            "training.learning_rate: inf is no number of at least 0",
+            "training.learning_rate: inf is not a number of at least 0",
         ),
-        (problem(training=LocalTraining(batch_size=-1)), "training.batch_size: -1 is no whole number of at least 0"),
+        (problem(training=LocalTraining(batch_size=-1)), "training.batch_size: -1 is not a whole number of at least 0"),
         (
             problem(
                 training=LocalTraining(carry=True),
@@ -279,7 +282,7 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
             replace(FRAME, groups=3),
             "groups.group: -1 is not among the division's 3",
         ),
-        (groups(rows=np.array([1, 2, -1, 1])), replace(FRAME, groups=3), "groups.rows: -1 is no number of rows"),
+        (groups(rows=np.array([1, 2, -1, 1])), replace(FRAME, groups=3), "groups.rows: -1 is not a number of rows"),
         (problem(groups={}), replace(FRAME, groups=3), "groups: {} is no RowGroups"),
         (replace(groups(), training=None), replace(FRAME, groups=3), "training: None is no LocalTraining"),
         (replace(groups(), then={}), replace(FRAME, groups=3), "then: {} is no LocalProblem"),

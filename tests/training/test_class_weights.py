@@ -39,7 +39,7 @@ def test_what_does_not_fit_the_label() -> None:
         (
             (0.0, 0.0),
             2,
-            "training.class_weights: [0.0, 0.0] lets no row count; give one class at least a weight above 0",
+            "training.class_weights: [0.0, 0.0] gives every row the weight 0; give at least one class a weight above 0",
         ),
     ):
         with pytest.raises(ConfigError) as error:

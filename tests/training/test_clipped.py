@@ -95,7 +95,7 @@ def test_a_row_that_is_not_finite_counts_zero():
 
 
 def test_an_embedding_s_clipped_sum_is_that_of_autograd():
-    """Of patients of several rows; padding has no gradient, and what is no index into the table is said."""
+    """Of patients of several rows; padding has no gradient, and what is not an index into the table is said."""
     rng, clip, patient = np.random.default_rng(0), 0.3, np.array([0, 0, 1, 2, 2, 2, 3])
     text = model("text_dense", 6, 3, vocabulary=9, dimension=4)
     theta, ids, y = text.initial(rng), rng.integers(0, 9, (7, 6)).astype(float), rng.integers(0, 3, 7)

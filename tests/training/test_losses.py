@@ -42,7 +42,7 @@ def test_a_label_has_a_loss_that_fits_it() -> None:
     assert [choose(None, 0), choose("absolute", 0)] == ["squared", "absolute"]
     with pytest.raises(ConfigError, match=r"^model.loss: 'squared' is for a real label"):
         choose("squared", 2)
-    with pytest.raises(ConfigError, match=r"^model.loss: 'log_loss' is no loss of a real label"):
+    with pytest.raises(ConfigError, match=r"^model.loss: 'log_loss' is not a loss of a real label"):
         choose("log_loss", 0)
 
 

@@ -107,7 +107,7 @@ def test_histograms_add_up_over_children(few, monkeypatch):
     children = binned.histograms([np.flatnonzero(left), np.flatnonzero(~left)], g, h)
     assert (children.sum(axis=0) == parent).all()
     assert (binned.histograms([np.zeros(0, int)], g, h) == 0).all()
-    places = (bins.codes(X).T + bins.first).ravel()
+    places = (bins.codes(X) + bins.first).ravel()
     direct = np.stack([np.bincount(places, np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
     assert (direct == parent).all()
 
@@ -270,10 +270,10 @@ def test_too_many_categories_are_refused():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("depth", 40, "depth: 40 is no whole number from 1 to 10"),
-        ("trees", 0, "trees: 0 is no whole number"),
-        ("bins", 1, "bins: 1 is no whole number from 2 to 255"),
-        ("rate", -1, "rate: -1 is no number of at least 0"),
+        ("depth", 40, "depth: 40 is not a whole number from 1 to 10"),
+        ("trees", 0, "trees: 0 is not a whole number"),
+        ("bins", 1, "bins: 1 is not a whole number from 2 to 255"),
+        ("rate", -1, "rate: -1 is not a number of at least 0"),
         ("row_share", 0, "row_share: 0 is not above 0 and at most 1"),
         ("edges", "middle", "edges: 'middle' is not known; write codes or exact"),
     ],

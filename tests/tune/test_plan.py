@@ -37,7 +37,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__trials": 10**12}, "sweep.trials: 1000000000000 is not at most 1000000"),
         ({"sweep__trials": None}, "sweep.trials: searcher random does not stop by itself"),
         ({"sweep__searcher": "optna"}, "sweep.searcher: 'optna' is not a searcher; did you mean 'optuna'?"),
-        ({"sweep__searcher": "grid"}, "has no end of values for searcher grid"),
+        ({"sweep__searcher": "grid"}, "has infinitely many values, which searcher grid cannot list"),
         ({"sweep__scheduler": "ahsa"}, "sweep.scheduler: 'ahsa' is not a scheduler; did you mean 'asha'?"),
         ({"sweep__scheduler": "asha"}, "sweep.scheduler.objective: asha cannot judge by several (auroc, worst_decile"),
         ({"sweep__scheduler": {"name": "asha", "objective": "std"}}, "'std' is not among the sweep's objectives"),
@@ -48,7 +48,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ),
         (
             {"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__space": {"strategy.clusters": {"choice": [2]}}},
-            "pbt changes rates and pulls",
+            "pbt changes learning rates and penalties",
         ),
         ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, and the scheduler"),
         (
@@ -61,7 +61,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
             "sweep.space.strategy.from: 'rec.yaml' is read only by run, compare and plan",
         ),
         ({"sweep__reference": {"auroc": float("nan")}}, "sweep.reference.auroc: nan is not a finite number"),
-        ({"system": {"target": {"aurocc": 0.5}}}, "system.target: 'aurocc' is no metric to reach"),
+        ({"system": {"target": {"aurocc": 0.5}}}, "system.target: 'aurocc' is not a metric to reach"),
         ({"sweep__scheduler": ASHA, "evaluation__every": 0}, "evaluation.every: 0 evaluates no round"),
         ({"sweep__trails": 3}, "sweep.trails: unknown key; did you mean 'trials'?"),
         ({"data__split": {"train": 0.8, "test": 0.2}}, "data.split.validation: 0 leaves nothing to choose trials by"),

@@ -27,6 +27,6 @@ def test_the_module_of_a_strangers_folder_is_refused(tmp_path: Path, monkeypatch
     (out / "sweep.yaml").write_text(yaml.safe_dump(tree))
     (out / JOURNAL).write_text(json.dumps({"sweep": "", "data": [], "working": str(theirs)}) + "\n")
     monkeypatch.chdir(ours)
-    with pytest.raises(ConfigError, match=f"module 'strangers_sweep' lies in {theirs}, and code is taken only from"):
+    with pytest.raises(ConfigError, match=f"module 'strangers_sweep' lies in {theirs}, and code is imported only from"):
         go_on(out, Console(file=io.StringIO()), failed=False, verbose=False)
     assert not (tmp_path / "mark").exists()

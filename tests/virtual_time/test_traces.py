@@ -44,12 +44,12 @@ def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, t
     outcome = play(federation, FedAvg(), rounds=30, system=system(**here, trace_period=40))
     assert moments(outcome)[0] == pytest.approx(15 + 9 / 13)
     assert moments(outcome)[-1] > 40
-    with pytest.raises(ConfigError, match=r"^system.trace: after .* s fewer than 2 hospitals are there, and nobody"):
+    with pytest.raises(ConfigError, match=r"^system.trace: after .* s fewer than 2 hospitals are there, and no"):
         play(federation, FedAvg(), rounds=30, system=system(**here))
     for strategy in (FedAsync(), FedBuff(buffer=3)):
         assert moments(play(federation, strategy, rounds=150, system=system(**here, trace_period=40)))[-1] > 80
         with pytest.raises(
-            ConfigError, match=r"^system.trace: after .* s no hospital is there to be asked, and nobody"
+            ConfigError, match=r"^system.trace: after .* s no hospital is there to be asked, and no hospital"
         ):
             play(federation, strategy, rounds=300, system=system(**here))
 
@@ -81,11 +81,11 @@ def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(feder
     [
         ("h0,5,", r"line 2, to"),
         ("h0,,5", r"line 2, from"),
-        ("h0,5,5", r"line 2: from 5 to 5 is no interval"),
-        ("h0,-1,5", r"line 2: from -1 to 5 is no interval"),
+        ("h0,5,5", r"line 2: from 5 to 5 is not an interval"),
+        ("h0,-1,5", r"line 2: from -1 to 5 is not an interval"),
         ("h0,5,41", r"line 2: to 41 is beyond system\.trace_period 40; raise that"),
         ("h1,5,6", r"line 2: no hospital is called 'h1'"),
-        ("h0,,", r"has nobody there at any time; give intervals"),
+        ("h0,,", r"has no interval for any hospital; add some"),
     ],
 )
 def test_lines_of_no_use_are_refused(tmp_path, line, message):

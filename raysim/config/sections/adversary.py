@@ -74,6 +74,11 @@ class AdversarySection(Section):
     @model_validator(mode="after")
     def _fitting(self) -> AdversarySection:
         self.refuse_idle("adversary", "attack", USED)
+        if self.stuck and self.factor is not None:
+            raise ConfigError(
+                f"adversary.factor: {self.factor:g} is not used where adversary.stuck: true sets the feature to its "
+                "mean; remove it"
+            )
         allowed = LEVELS[self.attack]
         if self.effective_knowledge not in allowed:
             raise ConfigError(

@@ -5,9 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import (
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from raysim.core.defaults import default
+from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 
 
@@ -59,6 +67,17 @@ class UnseenSection(Section):
     joining: Literal["recalibrate", "fine_tune", "cluster"] = default("evaluation.unseen.joining")
     trained_on: Literal["train", "all"] = default("evaluation.unseen.trained_on")
 
+    @model_validator(mode="after")
+    def _used_by_onboarding(self) -> UnseenSection:
+        if self.onboarding == (0,):
+            for key, usual in (("held", 0.5), ("joining", "recalibrate")):
+                if (value := getattr(self, key)) != usual:
+                    raise ConfigError(
+                        f"evaluation.unseen.{key}: {value} concerns labelled rows of new hospitals, and "
+                        "evaluation.unseen.onboarding is [0]; name numbers of rows there, or take it out"
+                    )
+        return self
+
     @field_validator("folds")
     @classmethod
     def _folds_that_leave_some(cls, value: Any) -> Any:
@@ -89,7 +108,7 @@ class EvaluationSection(Section):
 
     The loss over all training rows is taken before training and at ``loss_points`` rounds or more (0: never).
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
-    empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
+    empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model used
     says of every row, of all parts, is written too; it is in the egress ledger. ``importance`` is how often each column
     is permuted within hospitals, for what it does to the headline model (0: never). A hospital may be named the lowest
     from ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use
@@ -118,6 +137,15 @@ class EvaluationSection(Section):
         written: dict[str, Any] = write(self)
         without = {key: value for key, value in written.items() if key != "unseen" or value is not None}
         return without | ({"clinical": None} if self.clinical is None else {})
+
+    @model_validator(mode="after")
+    def _of_ages(self) -> EvaluationSection:
+        if self.groups is not None and "age" not in self.groups and self.age_bands != type(self)().age_bands:
+            raise ConfigError(
+                f"evaluation.age_bands: {list(self.age_bands)} divide the attribute age, which evaluation.groups does "
+                "not name; add it, or take them out"
+            )
+        return self
 
     @field_validator("age_bands")
     @classmethod

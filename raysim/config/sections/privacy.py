@@ -56,7 +56,9 @@ class AdaptiveClip(Section):
     @model_validator(mode="after")
     def _bounded(self) -> AdaptiveClip:
         if self.bits == math.inf and self.rate:
-            raise ConfigError(f"privacy.adaptive.bits: {self.bits} hides all that the clip could follow; give a number")
+            raise ConfigError(
+                f"privacy.adaptive.bits: {self.bits} is so much noise that the clip cannot adapt; give a smaller number"
+            )
         return self
 
 
@@ -199,8 +201,8 @@ class PrivacySection(Section):
             named = f"privacy.statistics.{kind}"
             if self.unit == "hospital":
                 raise ConfigError(
-                    f"{named}: noise that hides a whole hospital leaves nothing of what it sends, so "
-                    "this is not for privacy.unit: hospital; declare the kind public, or choose patient"
+                    f"{named}: noise that hides a whole hospital hides all that it sends, so this cannot be combined "
+                    "with privacy.unit: hospital; declare the kind public, or choose patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
                 raise ConfigError(f"{named}: '{kind}' is never released with noise; declare it public, or take it out")

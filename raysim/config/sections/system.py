@@ -173,4 +173,10 @@ class SystemSection(Section):
             raise ValueError("trace: cannot be combined with availability; keep one of them")
         if self.trace_period is not None and self.trace is None:
             raise ValueError("trace_period: there is no trace to repeat; set trace")
+        timed = (self.rows_per_second, self.downlink, self.uplink, self.latency, self.table)
+        if self.rounds.deadline is not None and not self.hospitals and all(each is None for each in timed):
+            raise ValueError(
+                f"rounds.deadline: {self.rounds.deadline:g} s are never over, as nothing takes time; set "
+                "rows_per_second, downlink, uplink or latency"
+            )
         return self

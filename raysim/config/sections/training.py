@@ -57,7 +57,7 @@ class TrainingSection(Section):
             return value
         for weight in value:
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-                raise ValueError(f"{as_yaml(weight)} is no number of at least 0")
+                raise ValueError(f"{as_yaml(weight)} is not a number of at least 0")
         return value
 
 
@@ -116,7 +116,7 @@ class TuneSection(BaseModel):
             return tuple(seeds[: self.seeds])
         for seed in self.seeds:
             if seed not in seeds:
-                raise ConfigError(f"tune.seeds: {seed} is no seed of the comparison; name some of {named}")
+                raise ConfigError(f"tune.seeds: {seed} is not a seed of the comparison; name some of {named}")
         return self.seeds
 
     @field_validator("seeds", mode="before")
@@ -137,7 +137,7 @@ class TuneSection(BaseModel):
         for key, values in self.model_extra.items():
             of_model = key.startswith("model.") and key != "model."
             if key not in keys and not of_model:
-                raise ConfigError(f"tune.{key}: is no key of training or model to tune; {nearest(key, keys)}")
+                raise ConfigError(f"tune.{key}: is not a key of training or model to tune; {nearest(key, keys)}")
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
                 raise ConfigError(f"tune.{key}: {as_yaml(values)} is not a list of values, each once; name some to try")
             for value in () if of_model else values:
@@ -151,7 +151,7 @@ class TuneSection(BaseModel):
             for key, values in grid.items():
                 if key not in keys and not (key.startswith("model.") and key != "model."):
                     raise ConfigError(
-                        f"tune.models.{learner}.{key}: is no key of model or training; {nearest(key, keys)}"
+                        f"tune.models.{learner}.{key}: is not a key of model or training; {nearest(key, keys)}"
                     )
                 if not values or any(values.count(value) > 1 for value in values):
                     raise ConfigError(f"tune.models.{learner}.{key}: {as_yaml(values)} does not list values, each once")

@@ -50,7 +50,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_index(frame: pd.DataFrame, name: Any, field: str) -> None:
-    """Raise ``DataError`` where ``name`` is no column but an index of the frame, which is not stored."""
+    """Raise ``DataError`` where ``name`` is not a column but an index of the frame, which is not stored."""
     named = isinstance(name, str) and name in getattr(getattr(frame, "index", None), "names", ())
     if named and name not in frame.columns:
         raise DataError(f"{field}: '{name}' is the data frame's index; make it a column: frame.reset_index()")
@@ -79,15 +79,15 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
     """Return the frame's columns in ``columns`` (None: all) as an Arrow table, categories as dictionaries of texts.
 
-    Raises ``DataError`` naming ``field`` where ``frame`` is no data frame, has several columns of one name, or contains
-    values without an Arrow type.
+    Raises ``DataError`` naming ``field`` where ``frame`` is not a data frame, has several columns of one name, or
+    contains values without an Arrow type.
     """
     import pandas as pd
     import pyarrow as pa
 
     if not isinstance(frame, pd.DataFrame):
         raise DataError(
-            f"{field}: a {type(frame).__name__} is no pandas data frame; make one, or name a file (data.path)"
+            f"{field}: a {type(frame).__name__} is not a pandas data frame; make one, or name a file (data.path)"
         )
     if isinstance(frame.columns, pd.MultiIndex):
         raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")

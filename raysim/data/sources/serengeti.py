@@ -124,6 +124,6 @@ def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
     strange = np.flatnonzero(values.isna() & column.notna())
     if len(strange):
         raise DataError(
-            f"data.path: {file} has '{column.iloc[strange[0]]}' as {column.name}, which is no number; correct it"
+            f"data.path: {file} has '{column.iloc[strange[0]]}' as {column.name}, which is not a number; correct it"
         )
     return values.to_numpy(np.float64)

@@ -85,11 +85,22 @@ class Synthetic(BaseModel):
         low, high = self.prevalence
         if not 0 < low <= high < 1:
             raise ValueError(f"prevalence: [{low}, {high}] is not a range inside (0, 1), smaller first")
+        self._refuse_idle(self.rows_per_hospital is not None, "rows_per_hospital", "rows", "smallest", "size_sigma")
+        self._refuse_idle(self.task == "regression", "task: regression", "label_noise")
+        self._refuse_idle(self.task == "classification", "task: classification", "noise")
+        self._refuse_idle(not self.missing, "missing: 0", "group_practice", "site_practice", "sicker_measured")
         if self.rows_per_hospital is None and self.rows < self.hospitals:
             raise ValueError(
                 f"rows: {self.rows} is fewer than the {self.hospitals:,} hospitals; give each at least one"
             )
         return self
+
+    def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
+        """Raise ``ValueError`` for a key that is not at its default, if the ``names`` are ``idle``."""
+        fields = type(self).model_fields
+        for name in names if idle else ():
+            if (value := getattr(self, name)) != fields[name].default:
+                raise ValueError(f"{name}: {value} has no effect with {why}; take it out")
 
     @property
     def predicts(self) -> str:

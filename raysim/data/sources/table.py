@@ -93,7 +93,7 @@ class Table(BaseModel):
     @classmethod
     def _possible(cls, rules: dict[str, str]) -> dict[str, str]:
         if rules.get(">") == "half":
-            raise ValueError('">": half of a limit lies below it; use limit or missing')
+            raise ValueError('">": half of a limit is below it, and these values are above it; use limit or missing')
         return rules
 
     @field_validator("separator")
@@ -112,7 +112,7 @@ class Table(BaseModel):
         except (LookupError, ValueError):
             known = False
         if not known:
-            raise ValueError(f"{as_yaml(value)} is no encoding of texts; write utf-8, cp1252, utf-16 or another")
+            raise ValueError(f"{as_yaml(value)} is not an encoding of texts; write utf-8, cp1252, utf-16 or another")
         return value
 
     @model_validator(mode="after")

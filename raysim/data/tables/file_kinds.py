@@ -1,4 +1,4 @@
-"""Recognise the kind of a file by its content rather than its name; a file that is no table is refused with a
+"""Recognise the kind of a file by its content rather than its name; a file that is not a table is refused with a
 remedy."""
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def head_of(path: Path) -> bytes:
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """Describe a file that is no table, and what to do; None where the file may be text."""
+    """Describe a file that is not a table, and what to do; None where the file may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"

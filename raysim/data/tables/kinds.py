@@ -91,7 +91,7 @@ class Finding:
     - ``recorded``: number of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and of different numbers.
     - ``categories``: number of different texts, numbers included.
-    - ``marks``: number of rows of each text that is no number, the most frequent first.
+    - ``marks``: number of rows of each text that is not a number, the most frequent first.
     - ``forms``: number of rows of each form of these texts.
     - ``first``: the first row with such a text, from 1 among the column's rows.
     - ``zeros``: whether some numbers have leading zeros, which suggests codes.

@@ -118,11 +118,13 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
     counts = dict(zip(labels, np.bincount(indices).tolist(), strict=True))
     check_twins("data.label", "classes", counts)
     if len(labels) > 2 and {each.strip().casefold() for each in labels} <= _ANSWERS:
-        raise DataError(f"data.label: {written(labels, counts)} are two answers in several spellings; write them alike")
+        raise DataError(
+            f"data.label: {written(labels, counts)} are two classes, each in several spellings; write each in one way"
+        )
     classes = natural(labels)
     if positive is not None:
         if positive not in classes:
-            raise DataError(f"data.positive: '{positive}' is no class; {nearest(positive, classes)}")
+            raise DataError(f"data.positive: '{positive}' is not a class; {nearest(positive, classes)}")
         if len(classes) != 2:
             raise DataError(f"data.positive: '{positive}', but there are {len(classes)} classes; remove it")
         classes.sort(key=lambda each: each == positive)

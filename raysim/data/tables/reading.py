@@ -66,7 +66,7 @@ class Reading:
             raise ValueError(f"'{unknown[0]}' is not a rule for values beyond a limit")
         decimal = tree.get("decimal")
         if decimal not in (None, ".", ","):
-            raise ValueError(f"'{decimal}' is no decimal mark")
+            raise ValueError(f"'{decimal}' is not a decimal mark")
         units = {name: tuple(map(str, written)) for name, written in tree.get("units", {}).items()}
         form = str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8"))
         return Reading(marks, censored, decimal, *form, units)
@@ -230,7 +230,7 @@ def with_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def is_texts(type: pa.DataType) -> bool:
-    """Whether a column contains texts and is no dictionary."""
+    """Whether a column contains texts and is not a dictionary."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))

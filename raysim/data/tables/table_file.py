@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The name that pandas gives an unnamed index in a Parquet file; it contains row labels and is no column of the
+"""The name that pandas gives an unnamed index in a Parquet file; it contains row labels and is not a column of the
 data."""
 
 
@@ -58,9 +58,10 @@ class Read:
 
 
 def check_table(path: Path, field: str) -> None:
-    """Raise ``DataError`` naming ``field`` where there is no file, or where the file is no table."""
+    """Raise ``DataError`` naming ``field`` where there is no file, or where the file is not a table."""
     if not path.exists():
-        files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        folder = path.parent.iterdir() if path.parent.is_dir() else ()
+        files = sorted(p.name for p in folder if p.is_file() and not p.name.startswith("."))
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
     if not (path.is_file() or path.is_dir()):

@@ -96,7 +96,7 @@ def is_pattern(path: Path) -> bool:
 def table_files(path: Path, field: str) -> list[Path]:
     """Return the file at ``path``, or all files that match the pattern.
 
-    Raises ``DataError`` naming ``field`` where no file matches, and for a file that is no table.
+    Raises ``DataError`` naming ``field`` where no file matches, and for a file that is not a table.
     """
     path = path.expanduser()
     if not is_pattern(path):

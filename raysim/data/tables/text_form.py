@@ -144,7 +144,7 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
         if zeros := head.count(0):
             odd, even = head[1::2].count(0), head[::2].count(0)
             if zeros < len(head) / 4 or min(odd, even) > 0.1 * max(odd, even):
-                raise DataError(f"{field}: '{path}' holds bytes that are no text; it needs to be CSV or Parquet")
+                raise DataError(f"{field}: '{path}' holds bytes that are not text; convert it to CSV or Parquet")
             return "utf-16-le" if odd > even else "utf-16-be"
         file.seek(0)
         try:

@@ -38,7 +38,7 @@ def check_attacks(
         _check_name("adversary.feature", adversary.feature, federation.features)
     if adversary.attack in ("label_flip", "backdoor") and not classes:
         raise ConfigError(
-            f"adversary.attack: '{adversary.attack}' turns classes, and the label is a number; choose another attack"
+            f"adversary.attack: '{adversary.attack}' changes classes, and the label is a number; choose another attack"
         )
     if adversary.attack == "backdoor" and adversary.label >= classes:
         raise ConfigError(f"adversary.label: {adversary.label} is none of {classes} classes; write one below {classes}")

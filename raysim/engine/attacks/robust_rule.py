@@ -162,6 +162,6 @@ def check_ruled(problem: LocalProblem, name: str) -> None:
     if problem.beside or problem.spread:
         beside = ", ".join(problem.extras) or "zeros"
         raise ConfigError(
-            f"aggregation.name: strategy '{name}' also averages further numbers ({beside}), which no rule "
-            "guards; choose another strategy or leave aggregation out"
+            f"aggregation.name: strategy '{name}' also averages further numbers ({beside}), which no robust rule "
+            "protects; choose another strategy or leave aggregation out"
         )

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import TrainingDiverged
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
-from raysim.engine.client.failure_context import named
+from raysim.engine.client.failure_context import check_rows, named
 from raysim.engine.client.initial_model import Parameters, parameters
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
@@ -177,7 +178,12 @@ class Evaluating:
         served = rows_of[self.served]
         if len(served) == 0 or served.min() < 0:
             return None
-        return joined(logits, plan.models, served, self._part_rows(plan.work.federation, part))
+        rows = self._part_rows(plan.work.federation, part)
+        outputs: NDArray[Any] = joined(logits, plan.models, served, rows)
+        if not np.isfinite(outputs).all():
+            for hospital, start, end in zip(self.served.tolist(), rows.offsets, rows.offsets[1:], strict=False):
+                _check_finite(plan, rows.federation, hospital, part, outputs[start:end])
+        return outputs
 
     def _scores(
         self,
@@ -191,16 +197,29 @@ class Evaluating:
     ) -> NDArray[Any]:
         """Return the outputs ``[n]`` for a hospital's rows of a part. ``served``: one model row, or one for each group
         ``[G]``."""
-        rows = federation.rows(hospital, part)
-        if np.ndim(served) == 0:
-            return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])
-        scores = model.logits(parameters(plan, int(served[0]), hospital, kept), federation.X[rows])
-        for group in range(1, len(served)):
+        rows, each = federation.rows(hospital, part), np.atleast_1d(served)
+        scores = model.logits(parameters(plan, int(each[0]), hospital, kept), federation.X[rows])
+        for group in range(1, len(each)):
             inside = self._groups.rows(federation, plan.division, hospital, part, group)
             if len(inside):
-                theta = parameters(plan, int(served[group]), hospital, kept)
+                theta = parameters(plan, int(each[group]), hospital, kept)
                 scores[inside - rows.start] = model.logits(theta, federation.X[inside])
+        _check_finite(plan, federation, hospital, part, scores)
         return scores
+
+
+def _check_finite(plan: RoundPlan, federation: Federation, hospital: int, part: str, outputs: NDArray[Any]) -> None:
+    """Raise an error for ``outputs [n]`` that are not finite, unless noise hides the hospital's rows.
+
+    It is :class:`HospitalFailed` if the rows are not finite, else :class:`TrainingDiverged`.
+    """
+    if plan.measured.noise is not None or np.isfinite(outputs).all():
+        return
+    check_rows(federation, hospital, part, f"evaluating in round {plan.round}")
+    raise TrainingDiverged(
+        f"training.learning_rate: the model's outputs for the {part} rows of hospital "
+        f"'{federation.hospitals[hospital]}' are not finite in round {plan.round}; lower it or scale the features"
+    )
 
 
 def untrained(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from raysim.core import importing
 from raysim.core.errors import HospitalFailed, RaysimError, ResourceError
 from raysim.data.federation import Federation
@@ -40,6 +42,14 @@ class named:
         if isinstance(error, Exception) and not isinstance(error, RaysimError):
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
+
+
+def check_rows(federation: Federation, hospital: int, part: str, doing: str) -> None:
+    """Raise :class:`HospitalFailed` if a hospital's features or labels of a ``part`` are not finite numbers."""
+    rows = federation.rows(hospital, part)
+    if not (np.isfinite(federation.X[rows]).all() and np.isfinite(federation.y[rows]).all()):
+        with named(federation, hospital, doing):
+            raise ValueError(f"its {part} rows hold values that are not finite")
 
 
 def of_full_memory(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.data.federation import Federation
+from raysim.engine.client.failure_context import check_rows
 from raysim.engine.client.initial_model import Parameters
 from raysim.engine.client.tasks import Tasks
 from raysim.engine.messages.memory import HospitalStates
@@ -159,6 +160,8 @@ class Sending:
             return
         hospital = int(self._plan.ids[j])
         name = "the pooled rows" if hospital == POOLED else f"hospital '{self._open(False).hospitals[hospital]}'"
+        if hospital != POOLED:
+            check_rows(self._open(False), hospital, "train", f"training in round {self._plan.round}")
         raise TrainingDiverged(
             f"training.learning_rate: {rate} made {name} diverge in round {self._plan.round}; "
             "lower it or scale the features"

@@ -98,8 +98,8 @@ class CompressedUpdates(Step):
         sent = problem.sent
         if problem.spread:
             raise ConfigError(
-                f"compression.name: strategy '{self._name}' has hospitals send zeros beside their updates where sums "
-                "are all that the server learns, which are not compressed; leave compression out"
+                f"compression.name: strategy '{self._name}' sends zeros along with updates if the server learns only "
+                "sums, and these cannot be compressed; leave compression out"
             )
         if sent is not None and sent.what == "parameters":
             raise ConfigError(

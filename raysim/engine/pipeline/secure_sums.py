@@ -65,8 +65,8 @@ class SecureSums(Step):
             return None
         if each := next((name for name, send in call.program.sends.items() if send.how == "each"), None):
             raise ConfigError(
-                f"secure.mode: '{section.mode}' hides what each hospital sends, and {name} sends '{each}' so; leave "
-                "secure out, or choose another strategy"
+                f"secure.mode: '{section.mode}' hides what each hospital sends, and {name} needs '{each}' of each "
+                "hospital; leave secure out, or choose another strategy"
             )
         secure = self._sum(round, FIRST_OF_CALLS + number, call.ids)
         if secure is None:

@@ -44,8 +44,8 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
         )
     if section.delta >= 1 / max(terms.units, 1):
         raise ConfigError(
-            f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; with it one "
-            f"whole {section.unit} could be given away"
+            f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; at that delta "
+            f"the rows of one whole {section.unit} could be published"
         )
     if section.against == "server" and section.way == "central":
         raise ConfigError(
@@ -193,8 +193,8 @@ def _check_descent(job: Job, federation: Federation) -> None:
     why = model.unclippable if isinstance(model, Clippable) else "does not say how"
     if why is not None:
         raise ConfigError(
-            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, for it "
-            f"{why}, so privacy.unit: {section.unit} cannot be guaranteed; choose another model"
+            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, "
+            f"because it {why}, so privacy.unit: {section.unit} cannot be guaranteed; choose another model"
         )
     if section.way == "pooled" and work.optimizer.name != "sgd":
         raise ConfigError(
@@ -203,8 +203,8 @@ def _check_descent(job: Job, federation: Federation) -> None:
         )
     if section.way == "pooled" and work.optimizer.weight_decay:
         raise ConfigError(
-            f"training.weight_decay: {work.optimizer.weight_decay:g} is not for privacy.mode: pooled, whose sum holds "
-            "gradients of patients alone; set it to 0"
+            f"training.weight_decay: {work.optimizer.weight_decay:g} is not for privacy.mode: pooled, whose sum may "
+            "hold only gradients of patients; set it to 0"
         )
 
 

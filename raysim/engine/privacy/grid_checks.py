@@ -34,13 +34,13 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
         return  # nothing is guaranteed
     if section.adaptive is not None:
         raise ConfigError(
-            "compression.name: 'grid' has one step for all rounds, and privacy.adaptive moves the noise that it is "
-            "measured by; leave one of the two out"
+            "compression.name: 'grid' has one step for all rounds, and privacy.adaptive changes the noise from "
+            "which that step follows; leave one of the two out"
         )
     if section.hides_sizes:
         raise ConfigError(
-            "compression.name: 'grid' is to hold the gradients of as many patients as a hospital has, which "
-            "privacy.sizes: noisy hides; leave one of the two out"
+            "compression.name: 'grid' needs room for the gradients of all patients of a hospital, and "
+            "privacy.sizes: noisy hides their number; leave one of the two out"
         )
     whole = multiplier * section.clip
     least, most = whole / math.sqrt(max(terms.left, 1)), whole / math.sqrt(max(terms.fewest - 1, 1))

@@ -66,8 +66,8 @@ class HospitalNoise(Guard):
         check_sent(problem, self._job.name)
         if problem.spread and self._section.adaptive is not None:
             raise ConfigError(
-                f"privacy.adaptive: moves the clip, and what hospitals count for strategy '{self._job.name}' is fixed "
-                "by it; take it out"
+                "privacy.adaptive: changes the clip, which fixes the weights of hospitals for strategy "
+                f"'{self._job.name}'; take it out"
             )
         self._weights, self._problem = self._fixed(view, cohort.state), problem
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))

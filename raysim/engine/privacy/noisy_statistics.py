@@ -38,7 +38,7 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
         return None
     if any(send.bound is None or send.bound.l1 is None or send.kind != kind for send in program.sends.values()):
         raise ConfigError(
-            f"privacy.statistics.{kind}: what hospitals send is no sum over rows, and noise would not hide a "
+            f"privacy.statistics.{kind}: what hospitals send is not a sum over rows, and noise would not hide a "
             f"{section.unit} in it; take it out"
         )
     if getattr(program, "privacy_epsilon", None) is not None:

@@ -87,7 +87,8 @@ class ProgramNoise(Step):
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         raise ConfigError(
-            f"privacy.unit: {self._section.unit} cannot be guaranteed, for strategy '{self._job.name}' trains models "
+            f"privacy.unit: {self._section.unit} cannot be guaranteed, because strategy '{self._job.name}' trains "
+            "models "
             "in addition to client programs; choose another strategy or leave privacy out"
         )
 
@@ -128,6 +129,7 @@ def check_hides(section: PrivacySection, call: Call, turns: int, name: str, ever
     for reason, applies in reasons.items():
         if applies:
             raise ConfigError(
-                f"privacy.unit: {section.unit} cannot be guaranteed, for {name} {reason}; choose another strategy or "
+                f"privacy.unit: {section.unit} cannot be guaranteed, because {name} {reason}; choose another "
+                "strategy or "
                 "leave privacy out"
             )

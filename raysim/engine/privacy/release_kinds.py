@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from raysim.config.sections.privacy import METRICS, PREPROCESSING, SIZE, UPDATES, WITHOUT_NOISE, PrivacySection, plain
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
+from raysim.strategies.base import Program, Statistic
 from raysim.traffic.ledger import RECALIBRATION
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def check_kinds(section: PrivacySection, job: Job) -> None:
                 known |= _of_plugins(job)  # only now: it imports every strategy
             if plain(name) not in map(plain, known):
                 raise ConfigError(
-                    f"privacy.{key}: '{name}' is no kind of message that hospitals release; {nearest(name, known)}"
+                    f"privacy.{key}: '{name}' is not a kind of message that hospitals release; {nearest(name, known)}"
                 )
 
 
@@ -47,8 +48,10 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """Return the ``kind`` of every class in these modules that has the ``answer`` method of a question."""
+    """Return the names of statistics in these modules, and of a user's own programs. What they send has the same
+    kind."""
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
-    kinds = [getattr(each, "kind", None) for each in classes if hasattr(each, "answer")]
-    return {kind for kind in kinds if isinstance(kind, str)}
+    programs = [each for each in classes if issubclass(each, Program)]
+    told = [each for each in programs if issubclass(each, Statistic) or not each.__module__.startswith("raysim.")]
+    return {each.name for each in told if isinstance(each.name, str) and each.name}

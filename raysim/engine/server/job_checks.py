@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from raysim.adversaries.who import TOGETHER
+from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -54,7 +55,8 @@ def check_together(job: Job) -> None:
         )
     if job.strategy.asynchrony() is not None:
         raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' has not; choose another or "
+            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' does not have; choose "
+            "another or "
             "leave secure out"
         )
     if job.secure.mode == "execute":
@@ -72,7 +74,7 @@ def check_trees(job: Job, training: Training, federation: Federation) -> None:
     if not job.strategy.takes_trees:
         takes = [name for name in registry.entries("strategies") if _takes_trees(name)]
         raise ConfigError(
-            f"strategy.name: '{job.name}' averages parameters, which boosted trees have not; choose one of "
+            f"strategy.name: '{job.name}' averages parameters, which boosted trees do not have; choose one of "
             f"{', '.join(sorted(takes))}"
         )
     try:
@@ -101,6 +103,18 @@ def check_declared(job: Job, where: str, label: str) -> None:
                 f"{where}.{field.name}: {value!r}, and hospitals train with training.{field.name}: "
                 f"{used[field.name]!r}; set both alike, or read it from the view{label}"
             )
+
+
+def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
+    """Raise ``ConfigError`` for settings of figures that are not defined for the label (0 classes: a real label)."""
+    kind = f"the label has {classes} classes" if classes else "the label is a number"
+    if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
+        raise ConfigError(f"evaluation.clinical: its figures are for two classes, and {kind}; take it out")
+    if not classes and evaluation.minimum_events != EvaluationSection().minimum_events:
+        raise ConfigError(
+            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, and {kind}; take "
+            "it out"
+        )
 
 
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
@@ -158,10 +172,12 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
         )
     if job.secure is not None and isinstance(count := job.secure.neighbours, int) and count >= max(trained, 3):
         raise ConfigError(
-            f"secure.neighbours: {count} is more than each of the {trained} hospitals with training rows has; lower "
+            f"secure.neighbours: {count} is more neighbours than any of the {trained} hospitals with training rows "
+            "can have; lower "
             "it, or write all"
         )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
+    _check_classes(job.evaluation, classes)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)

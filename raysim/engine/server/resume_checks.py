@@ -45,7 +45,7 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     if job.privacy is None:
         return
     if since.round >= job.rounds:
-        raise ValueError("no round is left to be played after it, by which its ledger could be judged")
+        raise ValueError("there is no round after it, so that its ledger cannot be checked")
     due = partial(_due, server, since) if in_rounds else lambda round: ()
     always = job.privacy.unit == "hospital" or job.privacy.way == "pooled"
     check_guarantee(history, _setup_again(server), due, always=always)

@@ -67,7 +67,7 @@ class Curve(Section):
         written = [f"{value:g}" for value in values]
         twice = next((text for text in written if written.count(text) > 1), None)
         if twice is not None:  # labels distinguish values by this text
-            raise ValueError(f"{twice}, in six digits, stands there twice; name each value once")
+            raise ValueError(f"{twice} appears twice when written with six digits; name each value once")
         return values
 
 
@@ -113,7 +113,7 @@ def _begun(path: Path) -> tuple[Curve, Lines]:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
         if not all(value is None or isinstance(value, int | float) for _, value in lines.values()):
-            raise ValueError("a value is no number")
+            raise ValueError("a value is not a number")
         return validated(Curve, tree["curve"], "curve"), lines
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be used ({error}); run raysim curve again") from None
@@ -237,7 +237,7 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
         raise ConfigError(f"evaluation.part: {folder} was not evaluated on {part} rows; name the part that it was")
     if curve.figure not in hospitals.select_dtypes("number"):
         raise ConfigError(
-            f"curve.figure: '{curve.figure}' is no column of figures in {folder / 'hospitals.csv'}; name one that is"
+            f"curve.figure: '{curve.figure}' is not a column of figures in {folder / 'hospitals.csv'}; name one that is"
         )
     absent = [label for label in lines if label not in set(hospitals["strategy"])]
     if absent:

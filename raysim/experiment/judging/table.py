@@ -157,7 +157,7 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
             continue
         wrong = pd.to_numeric(frame[name], errors="coerce").isna() & frame[name].notna()
         if wrong.any():
-            raise DataError(f"row {_first(wrong)}: '{name}' is no number; correct it, or leave the column out")
+            raise DataError(f"row {_first(wrong)}: '{name}' is not a number; correct it, or leave the column out")
     if "learner" in frame:
         frame["learner"] = frame["learner"].fillna("").astype(str)
     if not pd.api.types.is_integer_dtype(frame["seed"]):
@@ -217,7 +217,7 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
     if low < 0 or high > 100:
         wrong = pd.Series((p < 0) | (p > 100), frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is no probability; give --logits if it is log-odds"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not a probability; give --logits if it is log-odds"
         )
     if reading.percent:
         p /= 100.0

@@ -37,6 +37,7 @@ from raysim.engine.messages.update_sums import sum_count
 from raysim.engine.server.coordinator import JobRun
 from raysim.engine.server.job_checks import check_job
 from raysim.engine.server.pool import StateReferences
+from raysim.experiment import idle_keys
 from raysim.experiment.entries import Entry, entries
 from raysim.experiment.jobs import make_job
 from raysim.experiment.pairs import going_together
@@ -121,6 +122,7 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
     planned = entries(_planned_configs(config))
+    idle_keys.check((entry.config, entry.strategy) for entry in planned)
     data = {entry.label: plugins.build_federation(entry.config, source, seed) for entry in planned}
     jobs = {entry.label: _job(entry, data[entry.label], seed) for entry in planned}
 

@@ -99,7 +99,8 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
     names = natural(federation.hospitals)
     if section.onboarding != (0,) and section.joining == "recalibrate" and not federation.sizes("validation").any():
         raise ConfigError(
-            "evaluation.unseen.onboarding: recalibrates towards what validation rows of the others have in common; "
+            "evaluation.unseen.onboarding: recalibrates towards the mean of the other hospitals, which needs their "
+            "validation rows; "
             "give data.split.validation a share, or let evaluation.unseen.joining be fine_tune"
         )
     most = int((1 - section.held) * int(federation.totals.max()) + 1e-9)

@@ -59,7 +59,7 @@ class AllRows:
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""
     margins: Mapping[str, NDArray[Any]]
-    """The outputs of each model served, ``[n]`` or ``[n, C]``."""
+    """The outputs of each model used, ``[n]`` or ``[n, C]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The judged rows of each hospital of the fold, by model served and number of rows that join."""
+    """The judged rows of each hospital of the fold, by model used and number of rows that join."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by name."""
     notes: tuple[str, ...]
@@ -80,7 +80,7 @@ class Judged:
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:
-    """Judge the hospitals of a fold under every model served of a run without them."""
+    """Judge the hospitals of a fold under every model used of a run without them."""
     result, federation = run.result, run.result.federation
     predictions = result.outcome.predictions
     everything = {}
@@ -109,7 +109,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         changed: str | None = None
         own = None
         if k != 0 and k in joins:
-            own = joined(run, model, h, order[: joins[k]], section.joining)
+            own = joined(run, model, h, order[: joins[k]], section.joining, defined=not nobody)
         if k not in joins:
             out = ranked = np.full_like(out, np.nan)
         elif own is not None:

@@ -99,7 +99,7 @@ def validate(model: str, source: Source, overrides: Sequence[str] = (), out: Pat
             raise DataError(f"{model}: {NOTHING}; {str(error).partition('; ')[2]}") from None
         raise
     if len(federation.classes) != 2:
-        raise DataError("data.label: has no two classes; validate judges a model of two")
+        raise DataError("data.label: does not have two classes; validate judges models of two classes")
     if exported is None:
         name, risks, notes = model, is_probability(federation, model), list[str]()
         margins = margins_of(federation.scores[model], risks)
@@ -156,7 +156,7 @@ def _write(
     if undefined := int(table[tables.AUROC].isna().sum()):
         said.append(f"{counted(undefined, 'hospital')} of {len(table):,} without both classes have no AUROC.")
     if unseen.scores is None:
-        said.append("It is no probability: it ranks, and has no calibration.")
+        said.append("It is not a probability: it ranks, and has no calibration.")
     else:
         said += [_over_all(unseen.scores), _off(calibration_by_hospital(unseen.scores), federation.hospitals)]
     folder = choose_folder(out, "validation")

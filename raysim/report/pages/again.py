@@ -56,7 +56,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
         raise ConfigError(_unusable(path, folder, tree)) from None
     target = out or folder / name
     if for_sharing and target.exists():
-        raise ConfigError(f"--out: {target} exists, and a page to pass on replaces no file; name another")
+        raise ConfigError(f"--out: {target} exists, and a page for sharing never replaces a file; name another")
     if target.resolve() != (folder / "report.html").resolve() or hospital is not None:
         spare(target, "--out")
     try:

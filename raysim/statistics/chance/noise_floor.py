@@ -26,7 +26,7 @@ from raysim.core.words import chance, counted
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
 from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible
-from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations, shares
+from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
 
@@ -43,7 +43,7 @@ STAGE = 3
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """The noise floor of one figure over hospitals: a model's AUROC, another share, or an error.
+    """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
     - ``figure``: its name. ``common``: its value at every hospital under equal service. ``hospitals``: the number
       judged.
@@ -136,36 +136,6 @@ def noise_floor(
         return federations(events, non_events, middles, curve.event_sd, spreads, draws, chance)
 
     return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, drawn, taus)
-
-
-def share_floor(
-    figure: str,
-    successes: ArrayLike,
-    rows: ArrayLike,
-    sizes: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    minimum_rows: int = 5,
-    draws: int = DRAWS,
-    taus: Sequence[float] = TAUS,
-) -> NoiseFloor:
-    """Compute the noise floor of a share, such as sensitivity, at ``H`` hospitals: ``successes [H]`` of ``rows [H]``.
-
-    Simulated successes are binomial. Hospitals without rows are not judged. If all rows of all hospitals are successes,
-    or none is, there is no spread. The rest is as in :func:`noise_floor`.
-    """
-    x, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.int64)
-    judged = n > 0
-    x, n = x[judged], n[judged]
-    common = float(x.sum() / n.sum()) if n.sum() else float("nan")
-    dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
-    # One success, or failure, more than none keeps the weights finite where all hospitals are alike.
-    within = np.clip(common, 0.5 / max(n.sum(), 1), 1 - 0.5 / max(n.sum(), 1))
-
-    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
-        return shares(n, within, spreads, draws, rng)
-
-    return _against(figure, x / n, within * (1 - within) / n, common, dispersion, drawn, taus)
 
 
 def error_floor(

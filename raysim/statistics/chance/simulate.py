@@ -178,21 +178,6 @@ class Chance:
             yield drawn
 
 
-def shares(
-    rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator
-) -> Iterator[DrawnFederations]:
-    """Simulate a share of each hospital's ``rows [H]`` as :func:`federations` does: binomial, with the hospital's true
-    share."""
-    n = np.asarray(rows, dtype=np.int64)
-    spreads = np.asarray(taus, dtype=np.float64)
-    mu = centres(common, spreads)
-    size = max(1, min(draws, BLOCK // max(len(n) * len(spreads), 1)))
-    for start in range(0, draws, size):
-        z = rng.standard_normal((min(size, draws - start), len(n)))
-        true = expit(mu[:, None, None] + spreads[:, None, None] * z)
-        yield DrawnFederations(rng.binomial(n, true) / n, true)
-
-
 def errors(
     rows: ArrayLike,
     pooled: ArrayLike,

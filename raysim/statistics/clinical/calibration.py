@@ -116,7 +116,7 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
     """Return the bins of a histogram of margins, each with its middle as prediction: a probability is off by less than
     .002."""
     low, high = edges(histogram.bins)
-    # The bin of an infinite margin holds nothing else; its other end is no number.
+    # The bin of an infinite margin holds nothing else; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
     rows = (histogram.positives + histogram.negatives).astype(np.float64)
     return Groups(middle, rows, histogram.positives.astype(np.float64))
@@ -233,5 +233,5 @@ def _margin(ordered: NDArray[np.uint32]) -> Floats:
     """Return the float32 margins of sortable integers (see :func:`raysim.metrics.segments.sortable`)."""
     positive = ordered >> np.uint32(31) == 1
     bits = np.where(positive, ordered ^ np.uint32(1 << 31), ~ordered).astype(np.uint32)
-    with np.errstate(invalid="ignore"):  # the upper end of the bin of an infinite margin is no number
+    with np.errstate(invalid="ignore"):  # the upper end of the bin of an infinite margin is not a number
         return bits.view(np.float32).astype(np.float64)

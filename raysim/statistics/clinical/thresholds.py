@@ -1,19 +1,19 @@
-"""Decisions at a threshold: counts, sensitivity and related shares, and net benefit.
+"""Decisions at a threshold: net benefit, and thresholds of a wanted specificity or sensitivity.
 
-A row is called if its score is at least the threshold. Counts at a fixed threshold are exact and add up over hospitals.
+A row is called if its score is at least the threshold.
+
 Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.levels import Z
 from raysim.statistics.clinical.calibration import Groups
-from raysim.statistics.intervals import share_interval
 
 Floats = NDArray[np.float64]
 
@@ -23,85 +23,14 @@ ONE_ROW = 1 - 1e-9
 """Number of wrongly called rows that a share needs to be estimated; 5 (1 - .8) is a little less than 1."""
 
 
-class Counts(NamedTuple):
-    """Rows called and not called by class; counts of several hospitals can be added."""
-
-    true_positive: int
-    false_positive: int
-    false_negative: int
-    true_negative: int
-
-    def __add__(self, other: object) -> Counts:
-        if not isinstance(other, Counts):
-            return NotImplemented
-        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
-
-    @property
-    def rows(self) -> int:
-        """The number of all rows."""
-        return sum(self)
-
-
-class Share(NamedTuple):
-    """A share with its interval, numerator and denominator; NaN without rows."""
-
-    value: float
-    low: float
-    high: float
-    successes: int
-    of: int
-
-
-class Decision(NamedTuple):
-    """The shares that follow from :class:`Counts` at a threshold. ``ppv`` and ``npv`` depend on the ``prevalence``."""
-
-    sensitivity: Share
-    specificity: Share
-    ppv: Share
-    npv: Share
-    prevalence: float
-
-
-class NetBenefit(NamedTuple):
-    """Net benefit per row of acting on the model, with its interval, and of acting on ``everyone``; acting on no one
-    has 0."""
-
-    value: float
-    low: float
-    high: float
-    everyone: float
-
-
-def count(scores: ArrayLike, y: ArrayLike, threshold: float) -> Counts:
-    """Count the rows with ``scores [n]`` (probabilities or margins) and ``y [n]`` at ``threshold``."""
-    called, events = np.asarray(scores, dtype=np.float64) >= threshold, np.asarray(y).astype(bool)
-    return Counts(
-        *(int(np.sum(rows)) for rows in (called & events, called & ~events, ~called & events, ~called & ~events))
-    )
-
-
-def decision(counts: Counts) -> Decision:
-    """Compute sensitivity, specificity and predictive values with intervals, at a threshold fixed in advance."""
-    tp, fp, fn, tn = counts
-    return Decision(
-        _share(tp, tp + fn),
-        _share(tn, tn + fp),
-        _share(tp, tp + fp),
-        _share(tn, tn + fn),
-        (tp + fn) / counts.rows if counts.rows else NAN,
-    )
-
-
-def net_benefit(counts: Counts, probability: float) -> NetBenefit:
-    """Compute true positives less false positives at the odds of the threshold ``probability``, in (0, 1), per row."""
-    events = counts.true_positive + counts.false_negative
-    return NetBenefit(*(float(each) for each in net_benefits(*counts[:2], events, counts.rows, probability)))
-
-
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute the fields of :class:`NetBenefit` for arrays of counts; NaN without rows."""
+    """Compute true positives less false positives at the odds of the threshold ``probability``, in (0, 1), per row.
+
+    Returns the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
+    everyone; acting on no one has 0. Arguments are arrays of counts. NaN without rows.
+    """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
         raise ValueError(f"probability: {t} is not between 0 and 1")
@@ -167,8 +96,3 @@ def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     below = np.concatenate([[0.0], np.cumsum(groups.events[order])])[first]
     enough = (m - below) / m >= sensitivity
     return float(values[len(values) - 1 - np.argmax(enough[::-1])])
-
-
-def _share(successes: int, of: int) -> Share:
-    limits = share_interval(successes, of)
-    return Share(successes / of if of else NAN, float(limits.low), float(limits.high), successes, of)

@@ -13,8 +13,8 @@ less than
 The bound is valid for multipliers that are not optimal, so the search for good ones may stop at any time. They come
 from the alternating direction method of multipliers (spectral set | non-negative matrices). Violated clique
 inequalities are added during the search, and a primal-dual step moves their multipliers (Condat and Vũ). One iteration
-needs one eigendecomposition. Once converged, the bound is not below the bound of the linear program over Z
-(:func:`raysim.strategies.coalitions.solver.programs.lp_bound`), and from about 50 hospitals on it is far cheaper.
+needs one eigendecomposition. Once converged, the bound is not below the bound of the linear program over Z, and from
+about 50 hospitals on it is far cheaper.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
     ),
     ("negative in most rows", {"titre": [*NUMBERS[:25], *["negative"] * 35]}, {}, 'na_values: {titre: ["negative"]}'),
     ("totals beside a patient", {"patient": [*range(N - 1), "Total"]}, {"drop": ["patient"]}, "'Total' (row 60), wh"),
-    ("a level that is no number", {"grade": ["1", "2", "3", "3", "x"] * 12}, {}, "'x' (12)"),
+    ("a level that is not a number", {"grade": ["1", "2", "3", "3", "x"] * 12}, {}, "'x' (12)"),
     ("truth and numbers", {"flag": with_marks("true")}, {}, "'true' (1)"),
     (
         "dates",
@@ -159,7 +159,8 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "answers in several words",
         {"died": ["0", "1", "no", "yes"] * 15},
         {},
-        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two answers in several spellings; write them alike",
+        "data.label: '0' (15), '1' (15), 'no' (15), 'yes' (15) are two classes, each in several spellings; write "
+        "each in one way",
     ),
     (
         "patients that a spreadsheet cut",
@@ -424,7 +425,10 @@ def test_limits_of_ages_are_settled_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"censored": {">": "half"}}, "half of a limit lies below it; use limit or missing"),
+        (
+            {"censored": {">": "half"}},
+            "half of a limit is below it, and these values are above it; use limit or missing",
+        ),
         ({"censored": {"<": "double"}}, "Input should be 'half', 'limit' or 'missing'"),
         ({"na_values": [None]}, "null is not a text; quote the text of the table"),
         ({"na_values": [True]}, "true is not a text; quote the text of the table"),

@@ -100,7 +100,7 @@ def test_vitals_of_four_tables(tmp_path: Path) -> None:
                     examined(120, f"{GCS}/{part} Score/{n}", n)
                     for part, n in (("Eyes", 3), ("Motor", 5), ("Verbal", 4))
                 ),
-                examined(130, f"{GCS}/Eyes Score/1", 1),  # one part alone is no score
+                examined(130, f"{GCS}/Eyes Score/1", 1),  # one part alone is not a score
                 examined(140, f"{GCS}/10", 10),
                 examined(120, f"{vital}/HR/HR Current", 70),
                 examined(120, f"{vital}/FiO2%/FiO2%", 40),

@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "a PDF": ("t.csv", b"%PDF-1.4 \0\1", "is a PDF, and no table; ask for the table behind it as CSV"),
     "XML": ("t.csv", "<?xml version='1.0'?><a/>", "is XML, and no table"),
     "a pointer": ("t.csv", "version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS, and no table; "),
-    "bytes": ("t.csv", bytes(range(256)) * 20, "holds bytes that are no text; it needs to be CSV or Parquet"),
+    "bytes": ("t.csv", bytes(range(256)) * 20, "holds bytes that are not text; convert it to CSV or Parquet"),
     "Excel": ("t.xlsx", zipped("xl/workbook.xml"), "is an Excel workbook; convert it: pip install openpyxl && python"),
     "Excel called CSV": ("t.csv", zipped("xl/workbook.xml"), "is an Excel workbook; convert it: "),
     "old Excel": ("t.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "is an Excel workbook of the old kind; "),
@@ -355,8 +355,8 @@ def test_a_comma_can_be_part_of_a_text(tmp_path: Path) -> None:
     ("fields", "words"),
     [
         ({"separator": ";;"}, "';;' is not a single character; write ',', ';', '|' or tab"),
-        ({"encoding": "latin-99"}, "'latin-99' is no encoding of texts"),
-        ({"encoding": "base64"}, "'base64' is no encoding of texts"),
+        ({"encoding": "latin-99"}, "'latin-99' is not an encoding of texts"),
+        ({"encoding": "base64"}, "'base64' is not an encoding of texts"),
         ({"silo": None}, "silo: missing; name the column of the hospital, or a file for each"),
     ],
 )

@@ -20,7 +20,7 @@ KEYS: dict[str, Any] = {"silo": "hospital", "label": "died", "drop": ["when"]}
 
 
 def stays(n: int = 60) -> pd.DataFrame:
-    """Rows with every kind of column that a frame has, under an index that is no column."""
+    """Rows with every kind of column that a frame has, under an index that is not a column."""
     rng = np.random.default_rng(4)
     return pd.DataFrame(
         {
@@ -103,9 +103,9 @@ def test_data_in_two_places_are_refused(keys: dict[str, Any], said: str) -> None
         (pd.DataFrame({"x": [1j, 2j]}), "column 'x' of the data frame contains values that no file can store"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "^data: the data frame has two columns named 'x'; rename one$"),
         (pd.DataFrame([[1, 2]], columns=[1, "1"]), "two columns named '1'"),
-        ({"hospital": ["a"]}, "^data: a dict is no pandas data frame; make one, or name a file"),
-        (np.zeros((2, 2)), "^data: a ndarray is no pandas data frame"),
-        ("patients.csv", "^data: a str is no pandas data frame"),
+        ({"hospital": ["a"]}, "^data: a dict is not a pandas data frame; make one, or name a file"),
+        (np.zeros((2, 2)), "^data: a ndarray is not a pandas data frame"),
+        ("patients.csv", "^data: a str is not a pandas data frame"),
         (pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), "columns have several levels"),
     ],
 )

@@ -167,7 +167,7 @@ def test_positive_names_the_event(tmp_path: Path) -> None:
     path = parquet(tmp_path, frame(died=["case", "control", "control", "case"]))
     records = table(path, positive="case").read()
     assert (records.classes, records.y.tolist()) == (("control", "case"), [1, 0, 0, 1])
-    with pytest.raises(DataError, match=r"data.positive: 'cases' is no class; did you mean 'case'"):
+    with pytest.raises(DataError, match=r"data.positive: 'cases' is not a class; did you mean 'case'"):
         table(path, positive="cases").read()
 
 

@@ -93,7 +93,7 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     drawn = pd.read_csv(tmp_path / "out" / "curve.csv")
     assert drawn["mean"].iloc[1] == pytest.approx(run["accuracy"].mean())
     for change, said in (
-        ("curve.figure=hospital", "curve.figure: 'hospital' is no column of figures"),
+        ("curve.figure=hospital", "curve.figure: 'hospital' is not a column of figures"),
         ("evaluation.part=validation", "evaluation.part: .* was not evaluated on validation rows"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -208,7 +208,7 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
         ({"curve": {"field": "mu", "values": []}}, "curve.values"),
         (
             {"curve": {"field": "mu", "values": [0.5, 1, 1.0000001]}},
-            "^curve.values: 1, in six digits, stands there twice; name each value once",
+            "^curve.values: 1 appears twice when written with six digits; name each value once",
         ),
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
         ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: none leaves mu to the curve"),

@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda frame: frame.assign(label=np.where(frame["label"] == 1, "died", "alive")),
         "--event: the label is 'alive' or 'died'; say which",
     ),
-    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is no probability; give --logits"),
+    "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is not a probability; give --logits"),
     "per cent": (lambda frame: frame.assign(probability=100 * frame["probability"]), "exceeds 1; give --percent"),
     "no test rows": (lambda frame: frame.assign(part="train"), "part: train and no test rows"),
     "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda frame: frame.assign(group_sex=np.where(frame["model"] == "flower", "F", "M")),
         "group_sex: differs between models or seeds for a row of h0",
     ),
-    "a row that one model served lacks": (
+    "a row that one model used lacks": (
         lambda frame: pd.concat(
             [
                 frame.assign(strategy=frame["model"], model="global"),
@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         ),
         r"fedavg \(cluster\) seed 0 lacks 3 rows that another model has",
     ),
-    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is no number"),
+    "bytes in words": (lambda frame: frame.assign(bytes="many"), "row 1: 'bytes' is not a number"),
     "a group a row": (
         lambda frame: pd.concat([frame, frame.assign(seed=frame["seed"] + 7)]).assign(group_ward=range(144)),
         "group_ward: has 144 values",

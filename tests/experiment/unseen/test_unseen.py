@@ -189,7 +189,9 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     assert differences["hospitals"].max() == 5
     line = next(line for line in json.loads((folder / "answer.json").read_text())["lines"] if line["fact"] == "unseen")
     assert "left out in turn" in line["text"] or "cannot serve" in line["text"]
-    assert "Hospitals that took no part" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "Hospitals that took no part" in page
+    assert "the next hospital" in page
 
 
 def test_what_a_hospital_records_otherwise_is_said(folder: Path, tmp_path: Path) -> None:

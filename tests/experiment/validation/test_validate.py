@@ -72,7 +72,7 @@ def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -
     assert any(f"Over all rows events are {ratio:.2f}" in note for note in found.notes)
     points = validate("points", folder / "stays.yaml", out=tmp_path / "points")
     assert "observed_over_expected" not in points.hospitals
-    assert any(note.startswith("It is no probability") for note in points.notes)
+    assert any(note.startswith("It is not a probability") for note in points.notes)
     assert not any("privacy" in note for note in points.notes)
 
 
@@ -134,7 +134,7 @@ def test_the_command_says_it_in_sixteen_lines(
         ("nowhere.onnx", [], ConfigError, "nowhere.onnx: is neither a folder, a file nor a column"),
         ("olde", [], DataError, "olde: is neither a folder, a file nor a column of the table; "),
         ("{folder}/run", [], ConfigError, "{folder}/run: holds no exported model"),
-        ("{folder}/stays.csv", [], ConfigError, "{folder}/stays.csv: is no model"),
+        ("{folder}/stays.csv", [], ConfigError, "{folder}/stays.csv: is not a model"),
         ("{folder}/torch", [], ConfigError, "{folder}/torch/model.pt2: is a program, which can do whatever its author"),
         ("{folder}/json", ["data.drop=[old, points, x]"], DataError, "table: no column 'x'"),
     ],
@@ -152,8 +152,8 @@ def test_what_is_refused(
 @pytest.mark.parametrize(
     ("described", "why"),
     [
-        ('{"file": "../json/model.json"}', "names {made}/../json/model.json, which is no file of its folder"),
-        ('{"file": "linked.json"}', "names {made}/linked.json, which is no file of its folder"),
+        ('{"file": "../json/model.json"}', "names {made}/../json/model.json, which is not a file of its folder"),
+        ('{"file": "linked.json"}', "names {made}/linked.json, which is not a file of its folder"),
         ('{"file": 3, "trained_on": []}', "does not describe an exported model"),
         ("[]", "does not describe an exported model"),
         ("{", "cannot be read"),
@@ -173,14 +173,14 @@ def test_a_strangers_folder_names_files_of_its_own_alone(
 
 def test_a_pipe_in_place_of_a_model_holds_nothing_up(folder: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.onnx")
-    with pytest.raises(ConfigError, match=r"model.onnx: is no file"):
+    with pytest.raises(ConfigError, match=r"model.onnx: is not a file"):
         validate(str(tmp_path / "model.onnx"), folder / "stays.yaml", out=tmp_path / "out")
 
 
 def test_a_bare_onnx_file_takes_the_columns_as_they_are(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "bare.onnx"
     moved.write_bytes((folder / "onnx" / "model.onnx").read_bytes())
-    with pytest.raises(DataError, match=r"MODEL: column 'ward' is no number"):
+    with pytest.raises(DataError, match=r"MODEL: column 'ward' is not a number"):
         validate(str(moved), folder / "stays.yaml", out=tmp_path / "out")
     with pytest.raises(DataError, match=r"MODEL: cannot score these 2 features"):
         validate(str(moved), folder / "stays.yaml", ["data.drop=[old, points, ward]"], tmp_path / "out")

@@ -20,10 +20,11 @@ from raysim.strategies.coalitions.solver import solve as module
 from raysim.strategies.coalitions.solver.bound import _Relaxation, spectral_bound
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
-from raysim.strategies.coalitions.solver.programs import PROVE, lp_bound, size_indexed
+from raysim.strategies.coalitions.solver.programs import PROVE, size_indexed
 from raysim.strategies.coalitions.solver.search import _dealt_again, _descend, coalition_cost, search_coalitions
 from raysim.strategies.coalitions.solver.solve import coalition_models, find_coalitions
 from raysim.strategies.shared.clustering import by_smallest_member
+from tests.strategies.coalitions.linear_program import lp_bound
 
 GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
 
@@ -338,7 +339,6 @@ def test_without_time_the_best_found_is_returned_with_a_bound():
     assert not partition.proven
     assert partition.gap == pytest.approx((partition.value - partition.bound) / partition.value)
     assert enumerate_coalitions(losses[:14, :14], 5, seconds=0.0) is None
-    assert lp_bound(losses, 5, seconds=0.0) == -np.inf
 
 
 def test_the_integer_program_takes_over_where_enumeration_ends(monkeypatch):

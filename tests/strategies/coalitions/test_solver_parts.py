@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.optimize
 
-from raysim.strategies.coalitions.robust import questions
-from raysim.strategies.coalitions.solver import bound, cliques, programs, search, solve
+from raysim.strategies.coalitions.robust import fits
+from raysim.strategies.coalitions.solver import bound, cliques, search, solve
 
 
 @pytest.mark.parametrize(
@@ -104,26 +103,6 @@ def test_the_bound_s_search_ends_within_the_tolerance_without_time_or_where_all_
     assert (bound._ascend(unlike, 4.0, 0.25, np.inf), unlike.steps) == (4.0, 50)
 
 
-def test_the_linear_program_has_what_is_left_of_its_time_and_ends_when_nothing_is(monkeypatch):
-    losses = np.random.default_rng(1).random((6, 6))
-    limits, solve = [], scipy.optimize.linprog
-
-    def noted(*arguments, options, **more):
-        limits.append(options)
-        return solve(*arguments, **more)
-
-    monkeypatch.setattr(scipy.optimize, "linprog", noted)
-    best = programs.lp_bound(losses, 2)
-    assert len(limits) > 1  # it takes more than one program
-    assert limits == [{}] * len(limits)
-    limits.clear()
-    clock = iter([5.0, 5.25, 6.0])
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    first = programs.lp_bound(losses, 2, seconds=1.0)
-    assert limits == [{"time_limit": 0.75}]
-    assert -np.inf < first < best
-
-
 def test_multipliers_move_by_their_steps_along_what_is_violated_and_not_below_zero():
     """``1/2 + 1/2 - 1/4 - 1/8`` of the first, and ``1/2 + 1/8 - 1 - 1/2`` of the second."""
     Z = np.array([[0.25, 0.5, 0.5], [0.5, 1.0, 0.125], [0.5, 0.125, 0.0]])
@@ -179,8 +158,8 @@ def test_every_fold_is_validated_on_once(monkeypatch):
         trained_on.append(X[:, 0].tolist())
         return np.zeros(2)
 
-    monkeypatch.setattr(questions, "trained", noted)
-    rule = questions.RadiusRule(0.0, None, 0, (0.2, 0.1), 3, np.inf)
+    monkeypatch.setattr(fits, "trained", noted)
+    rule = fits.RadiusRule(0.0, None, 0, (0.2, 0.1), 3, np.inf)
     assert rule.of(np.arange(7.0)[:, None], np.zeros(7), 0) == 0.1
     assert [len(rows) for rows in trained_on[::2]] == [4, 5, 5], "seven rows in three folds"
     assert trained_on[::2] == trained_on[1::2]
@@ -189,7 +168,7 @@ def test_every_fold_is_validated_on_once(monkeypatch):
 
 def test_a_radius_is_of_use_below_half_of_kappa():
     for radius, usable in ((np.nextafter(0.5, 0), True), (0.5, False)):
-        rule = questions.RadiusRule(radius, None, 0, (), 3, 1.0)
+        rule = fits.RadiusRule(radius, None, 0, (), 3, 1.0)
         if usable:
             rule.check_trainable(2, True)
         else:
@@ -199,8 +178,8 @@ def test_a_radius_is_of_use_below_half_of_kappa():
 
 def test_a_radius_is_validated_on_the_whole_model(monkeypatch):
     """Models that predict -2 and -3 by their intercepts, of labels -3."""
-    monkeypatch.setattr(questions, "trained", lambda X, y, classes, radius, kappa: np.array([0.0, -radius]))
-    rule = questions.RadiusRule(0.0, None, 0, (2.0, 3.0), 3, np.inf)
+    monkeypatch.setattr(fits, "trained", lambda X, y, classes, radius, kappa: np.array([0.0, -radius]))
+    rule = fits.RadiusRule(0.0, None, 0, (2.0, 3.0), 3, np.inf)
     assert rule.of(np.ones((6, 1)), np.full(6, -3.0), 0) == 3.0
 
 

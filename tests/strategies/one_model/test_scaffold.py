@@ -150,7 +150,7 @@ def test_both_vectors_travel_both_ways(federation):
     size = outcome.layout.size
     assert [row.bytes_down for row in outcome.rounds] == [4 * 3 * 2 * size] * 2
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (2 * size + 1)] * 2
-    assert not outcome.kept, "a variate is no model"
+    assert not outcome.kept, "a variate is not a model"
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])

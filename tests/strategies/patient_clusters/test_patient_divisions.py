@@ -159,9 +159,9 @@ def test_what_is_encoded_are_the_chosen_columns():
         ("numpy.no_such_function", "cannot be imported"),
         ("abs", "cannot be imported"),
         ("", "cannot be imported"),
-        ("numpy.pi", "is no encoder"),
-        ("numpy.abs", "is no encoder"),
-        ("pickle.loads", "is no encoder; mark the function that encodes rows with @patient_encoder"),
+        ("numpy.pi", "is not an encoder"),
+        ("numpy.abs", "is not an encoder"),
+        ("pickle.loads", "is not an encoder; mark the function that encodes rows with @patient_encoder"),
     ],
 )
 def test_an_encoder_that_is_none_is_refused_at_once(encoder, said):

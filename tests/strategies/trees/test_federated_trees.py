@@ -213,7 +213,10 @@ def test_bytes_of_histograms(tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
-        (FedAvg(), r"^strategy\.name: 'FedAvg' averages parameters, which boosted trees have not; choose one of centr"),
+        (
+            FedAvg(),
+            r"^strategy\.name: 'FedAvg' averages parameters, which boosted trees do not have; choose one of centr",
+        ),
         (FederatedTrees(), None),
     ],
 )

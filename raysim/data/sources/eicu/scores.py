@@ -32,10 +32,10 @@ SCORES = {
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """Raise ``DataError`` for a name that is no score."""
+    """Raise ``DataError`` for a name that is not a score."""
     for name in names:
         if name not in SCORES:
-            raise DataError(f"data.scores: '{name}' is no score of source eicu; {nearest(name, SCORES)}")
+            raise DataError(f"data.scores: '{name}' is not a score of source eicu; {nearest(name, SCORES)}")
 
 
 def table_of(folder: Path) -> Path:

@@ -1,0 +1,174 @@
+"""Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written.
+
+A key counts only where it differs from its default. In a comparison a key is in use if any strategy uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.system import RoundsSection, SystemSection
+from raysim.config.sections.training import TrainingSection
+from raysim.core.errors import ConfigError
+from raysim.core.words import as_yaml, listed
+from raysim.strategies.base import Strategy
+from raysim.training.models import takes_raw
+
+Uses = Callable[[Config, Strategy], bool]
+"""Whether a run of a complete configuration with its strategy uses a key."""
+
+OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
+"""The keys of ``training`` that fine-tuning after the last round uses; its epochs and rate are its own keys."""
+
+
+def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
+    """Raise ``ConfigError`` for the first key that no way of a command uses, if it is not at its default.
+
+    A way is the complete configuration of a run, and its strategy.
+    """
+    ways = list(ways)
+    for key, uses in USED.items():
+        given = [value for config, _ in ways if _is_set(key, value := _at(config, key))]
+        if given and not any(uses(*way) for way in ways):
+            names = listed(list(dict.fromkeys(plugins.label(config.strategy) for config, _ in ways)), 3)
+            shown, default = _shown(given[0]), _shown(_default(key))
+            raise ConfigError(
+                f"{key}: {shown} changes nothing for {names}{_under(ways, key)}; take it out, or write the default "
+                f"{default}"
+            )
+
+
+def check_comparison(config: Config) -> None:
+    """Raise ``ConfigError`` for a comparison that sets ``model`` and lists ``models``, which replace it."""
+    section, default = config.model, plugins.completed(Config(), ("model",)).model
+    if config.models and section != default:
+        raise ConfigError(
+            f"model.name: '{section.name or section.class_path}' changes nothing, since models lists those that are "
+            "compared; take the section out, or list it in models"
+        )
+
+
+def check_run(config: Config) -> None:
+    """Raise ``ConfigError`` for a run that sets a key that changes what only ``compare`` trains.
+
+    ``strategies``, ``seeds`` and ``reference`` may stand in a configuration that both commands read.
+    """
+    for key in ("models", "recalibrate", "tune"):
+        if getattr(config, key) != getattr(Config(), key):
+            raise ConfigError(
+                f"{key}: changes nothing in raysim run, which trains one model as configured; use raysim compare, or "
+                "take it out"
+            )
+
+
+def without(config: Config, strategy: Strategy) -> Config:
+    """Return the configuration of a run with the keys that it does not use at their defaults.
+
+    It is written, and can then be read again.
+    """
+    for key, uses in USED.items():
+        if _is_set(key, _at(config, key)) and not uses(config, strategy):
+            config = _with(config, key.split("."), _default(key))
+    return config
+
+
+def _trains_with(name: str) -> Uses:
+    """Return whether a run uses this key of ``training``."""
+
+    def uses(config: Config, strategy: Strategy) -> bool:
+        if name == "stop":
+            return strategy.stops_early()
+        if config.privacy is not None and config.privacy.way == "pooled" and name in ("batch_size", "local_epochs"):
+            return False  # a round is one step on sampled patients
+        return name not in strategy.unused_training() or (name in OF_FINE_TUNING and _fine_tunes(config))
+
+    return uses
+
+
+def _under(ways: Sequence[tuple[Config, Strategy]], key: str) -> str:
+    """Return the guarantee under which a key has no effect, in words; empty without one."""
+    pooled = all(config.privacy is not None and config.privacy.way == "pooled" for config, _ in ways)
+    return " under privacy.mode: pooled" if pooled and key.startswith("training.") else ""
+
+
+def _fine_tunes(config: Config) -> bool:
+    """Return whether hospitals train after the last round, or when they join."""
+    unseen = config.evaluation.unseen
+    joins = unseen is not None and unseen.joining == "fine_tune"
+    return joins or plugins.build_last_steps(config.strategy).fine_tuning is not None
+
+
+def _prepares(config: Config, strategy: Strategy) -> bool:
+    """Return whether features are prepared for the model, which boosted trees do not need."""
+    return not takes_raw(plugins.model_class(config.model))
+
+
+def _has_rounds(config: Config, strategy: Strategy) -> bool:
+    return strategy.asynchrony() is None
+
+
+def _shown(value: Any) -> str:
+    name = getattr(value, "name", None) or getattr(value, "class_path", None)
+    return as_yaml(to_jsonable_python(value if name is None else name))
+
+
+def _may_wait(config: Config, strategy: Strategy) -> bool:
+    """Return whether a round can have fewer hospitals than it needs."""
+    system = config.system
+    if system is None or strategy.asynchrony() is not None:
+        return False
+    lost = (system.availability, system.dropout, system.trace, system.table, system.rounds.deadline)
+    return config.selection.name != "all" or bool(system.hospitals) or any(each is not None for each in lost)
+
+
+def _at(config: Config, key: str) -> Any:
+    """Return the value of a dotted key; None below a section that is not set."""
+    value: Any = config
+    for name in key.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+@cache
+def _defaults() -> Config:
+    """Return a configuration of defaults, with the sections that are off by default."""
+    config = Config(system=SystemSection(), compression=CompressionSection())
+    return plugins.completed(config, ("selection",))
+
+
+def _default(key: str) -> Any:
+    return _at(_defaults(), key)
+
+
+def _is_set(key: str, value: Any) -> bool:
+    """Return whether the value of a key is not its default. With no rounds nothing trains, whatever the strategy."""
+    return value is not None and value != _default(key) and (key, value) != ("training.rounds", 0)
+
+
+def _with(section: Any, path: Sequence[str], value: Any) -> Any:
+    """Return a section with another value at the keys ``path`` below it."""
+    below = value if len(path) == 1 else _with(getattr(section, path[0]), path[1:], value)
+    return section.model_copy(update={path[0]: below})
+
+
+USED: Mapping[str, Uses] = {
+    **{f"training.{name}": _trains_with(name) for name in TrainingSection.model_fields},
+    "selection": lambda config, strategy: strategy.uses_selection(),
+    "data.preprocessing": lambda config, strategy: (
+        config.data.preprocessing == "declared" or _prepares(config, strategy)
+    ),
+    "data.missing_flags": _prepares,
+    "model.init": _prepares,
+    "compression.name": lambda config, strategy: not strategy.alone,
+    **{f"system.rounds.{name}": _has_rounds for name in RoundsSection.model_fields},
+    "system.wait": _may_wait,
+    "system.rounds.retries": _may_wait,
+}
+"""By dotted key, whether a run uses it; all other keys are always in use, or checked by their own section."""
