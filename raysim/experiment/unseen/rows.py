@@ -85,9 +85,9 @@ def judge(run: LeftOut, section: UnseenSection) -> Judged:
     predictions = result.outcome.predictions
     everything = {}
     for name in run.fold.held:
-        rows = federation.rows(federation.hospitals.index(name), "test")
-        margins = {model: outputs[rows].copy() for model, outputs in predictions.items()}
-        everything[name] = AllRows(federation.source_rows[rows].copy(), margins)
+        own = federation.rows(federation.hospitals.index(name), "test")
+        margins = {model: outputs[own].copy() for model, outputs in predictions.items()}
+        everything[name] = AllRows(federation.source_rows[own].copy(), margins)
     rows = {(model, k): tuple(_rows(run, model, k, section)) for model in predictions for k in section.onboarding}
     notes = tuple(unknown.notes_of(run))
     return Judged(result.label, result.seed, run.fold, result.folder, rows, everything, notes)
