@@ -13,8 +13,8 @@ from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
+from raysim.tune.background_importances import Importances
 from raysim.tune.choice import Choice, reason
-from raysim.tune.importances_beside import Importances
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 

@@ -33,9 +33,9 @@ from raysim.storage.run_tables import split_table
 from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
+from raysim.tune.background_importances import BackgroundImportances, importances_of
 from raysim.tune.choice import Choice, choose, reason
 from raysim.tune.guarantee import LOST, cost, read_cost, read_lost
-from raysim.tune.importances_beside import Beside, importances_of
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.running.places import Places, open_places
@@ -156,11 +156,11 @@ class SweepRun:
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
                         # Importances need neither hospitals nor test rows.
-                        beside = Beside(choice, plan.space)
+                        background = BackgroundImportances(choice, plan.space)
                         with phase(self._console, "testing the recommended trial"):
                             tested = self._test(places.session, choice)
                         with phase(self._console, DRAWING):
-                            importances, known = beside.end(), True
+                            importances, known = background.end(), True
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             guaranteed = self._cost(tested_before)
             if guaranteed is not None:

@@ -25,7 +25,7 @@ Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to create.")]
 Hospital = Annotated[
     str | None, typer.Option(metavar="NAME", help="Export this hospital's model; default the model of all hospitals.")
 ]
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model used; default the run's headline.")]
 As = Annotated[
     Format | None,
     typer.Option(

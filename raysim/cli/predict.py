@@ -15,7 +15,7 @@ Out = Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to 
 Hospital = Annotated[
     str | None, typer.Option(metavar="NAME", help="The hospital of all rows, in place of the table's column.")
 ]
-Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model used; default the run's headline.")]
 
 
 def predict(

@@ -129,7 +129,7 @@ class Round:
     bytes_up: int
     """Bytes that hospitals sent in the round."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Federation-level metrics by model served; empty if the round was not evaluated."""
+    """Federation-level metrics by model used; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
     """Virtual time from the run's start until the server had this round's models. NaN for pooled rows, which no
     federation could train on; None without a virtual clock."""
@@ -155,11 +155,11 @@ class Outcome(Gathered):
     rounds: list[Round]
     """All rounds, in order."""
     figures: dict[str, Floats]
-    """For each model served, the figures of each hospital, ``[N, len(task.figures)]``."""
+    """For each model used, the figures of each hospital, ``[N, len(task.figures)]``."""
     metrics: dict[str, dict[str, float]]
-    """For each model served, the metrics of the federation."""
+    """For each model used, the metrics of the federation."""
     serve: dict[str, Ids]
-    """For each model served, the model row of each hospital ``[N]`` or of each group of its rows ``[N, G]``, or
+    """For each model used, the model row of each hospital ``[N]`` or of each group of its rows ``[N, G]``, or
     ``OWN``."""
     models: Floats
     """The server's models, ``[M, P]``; row 0 is the global one."""
@@ -182,7 +182,7 @@ class Outcome(Gathered):
     division: Division | None = None
     """The division of rows into the groups that have models of their own; None without one."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each model served, its outputs for all rows, ``[n]`` or ``[n, C]``; empty if not requested."""
+    """For each model used, its outputs for all rows, ``[n]`` or ``[n, C]``; empty if not requested."""
     stopped: Stopped | None = None
     """How early stopping ended the run; None if the run may not stop early."""
     facts: dict[str, float] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Outcome(Gathered):
     all_rows: Ids | None = None
     """The number of rows of each hospital, ``[N]``, if the federation has only some of them; None: it has all."""
     one_class: dict[str, Mask] = field(default_factory=dict)
-    """For each model served, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
+    """For each model used, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
     only. Empty under a privacy guarantee, which hides this."""
     noisy_sizes: Ids | None = None
     """How many units each hospital trains on, as released with noise, ``[N]``; None if the exact numbers are public."""

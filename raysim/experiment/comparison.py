@@ -49,7 +49,7 @@ from raysim.report.naming import names
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
-from raysim.report.sections.section import Beside
+from raysim.report.sections.section import Supplement
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
@@ -136,7 +136,7 @@ def write_comparison(
         before=(*said_first, *limited),
         results=results,
         first=first,
-        beside=Beside(
+        supplement=Supplement(
             use=[*clinical.drawn(served, part, acting), *fitted],
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[

@@ -30,7 +30,7 @@ from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.panel import Sent, sent
 from raysim.report.sections import attacks, hospital_attributes, privacy, protection, training
-from raysim.report.sections.section import Beside
+from raysim.report.sections.section import Supplement
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import provenance
 from raysim.tracking.stores import NOWHERE
@@ -71,7 +71,7 @@ def write_run_page(
         result=None if whole else result,
         card=card,
         noise=by_chance or {},
-        beside=Beside(
+        supplement=Supplement(
             use=[*clinical.drawn(served, part), *fitted],
             use_shared=[*clinical.shared(served, part), *fitted],
             equity=kinds,

@@ -89,15 +89,15 @@ def _together(events: Sequence[Gaussian]) -> float:
 
 
 @lru_cache(maxsize=256)
-def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> float:
+def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient at several hospitals, in a fraction of the time.
 
-    ``beside`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
+    ``others`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
     """
     if event.multiplier <= 0:
         return math.inf
-    normal = [replace(each, count=event.places * each.count) for each in beside if isinstance(each, Gaussian)]
-    pure = sum(event.places * each.count / each.multiplier for each in beside if isinstance(each, Laplace))
+    normal = [replace(each, count=event.places * each.count) for each in others if isinstance(each, Gaussian)]
+    pure = sum(event.places * each.count / each.multiplier for each in others if isinstance(each, Laplace))
     return by_distributions([event, *normal], delta, ROUGH_INTERVAL) + pure
 
 

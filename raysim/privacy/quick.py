@@ -48,37 +48,37 @@ def _binomials() -> Floats:
     return np.where(ORDERS[:, None] >= _K, logs, -np.inf)
 
 
-def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
+def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return an upper bound of the epsilon of ``count`` steps.
 
-    ``beside``: the cost of other releases with normal noise without sampling, the sum of their ``1 / multiplier^2``.
+    ``others``: the cost of other releases with normal noise without sampling, the sum of their ``1 / multiplier^2``.
     """
-    if not steps and not beside:
+    if not steps and not others:
         return 0.0
     if steps and multiplier <= 0:
         return math.inf
     whole = steps * divergences(multiplier, rate) if steps else np.zeros(len(ORDERS))
-    return _converted(whole + ORDERS * (beside / 2.0), delta)
+    return _converted(whole + ORDERS * (others / 2.0), delta)
 
 
 def epsilon_at_several(
-    steps: Sequence[tuple[float, float, int]], places: int, delta: float, beside: float = 0.0
+    steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
     """Return an upper bound of the epsilon of a unit at any ``places`` hospitals.
 
-    ``steps`` are the multiplier, rate and count of each hospital; ``beside`` is as in :func:`epsilon`, for each
+    ``steps`` are the multiplier, rate and count of each hospital; ``others`` is as in :func:`epsilon`, for each
     hospital. At each order the hospitals with the largest divergences count.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
         return math.inf
-    if not made and not beside:
+    if not made and not others:
         return 0.0
     curves = np.zeros((len(made) + places, len(ORDERS)))
     for row, (multiplier, rate, count) in zip(curves, made, strict=False):
         row[:] = count * divergences(multiplier, rate)
     whole = np.sort(curves, axis=0)[-places:].sum(axis=0)
-    return _converted(whole + places * ORDERS * (beside / 2.0), delta)
+    return _converted(whole + places * ORDERS * (others / 2.0), delta)
 
 
 def epsilon_of(events: Sequence[Single], delta: float) -> float:
@@ -117,8 +117,8 @@ def _converted(whole: Floats, delta: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def calibrated(target: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
-    """A multiplier with which so many steps keep the bound of epsilon at most ``target``; ``beside`` as in
+def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
+    """A multiplier with which so many steps keep the bound of epsilon at most ``target``; ``others`` as in
     :func:`epsilon`.
 
     Raises ``ValueError`` where there is none: at each delta the bound has a least value.
@@ -126,7 +126,7 @@ def calibrated(target: float, rate: float, steps: int, delta: float, beside: flo
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 
     def above(log_multiplier: float) -> float:
-        return epsilon(math.exp(log_multiplier), rate, steps, delta, beside) - target
+        return epsilon(math.exp(log_multiplier), rate, steps, delta, others) - target
 
     low, high = -4.0, 1.0
     while above(high) > 0:

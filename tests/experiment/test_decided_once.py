@@ -13,7 +13,7 @@ from raysim.privacy import accountant
 from raysim.training import losses
 
 DECISIONS = (
-    calibration.settled,
+    calibration.resolved,
     calibration.terms_of,
     accountant.calibrated,
     jobs.make_job,
@@ -32,7 +32,7 @@ def test_a_private_run_of_two_rounds_decides_each_thing_once(tmp_path: Path) -> 
         "strategy": "fedavg",
         "selection": "all",
         "training": {"rounds": 2},
-        # Noise that no other test asks for: what is settled is kept for the process.
+        # Noise that no other test asks for: what is resolved is kept for the process.
         "privacy": {"unit": "hospital", "epsilon": 3.90625, "delta": 0.01},
         "tracking": {"uri": "none"},
     }

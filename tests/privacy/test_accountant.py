@@ -185,8 +185,8 @@ def test_nothing_that_is_told_costs_nothing_and_no_noise_everything():
     assert quick.epsilon_at_several([(1.0, 0.5, 0)], 2, 1e-5) == 0.0
     assert quick.epsilon_at_several([], 2, 1e-5) == 0.0
     assert quick.epsilon(0.0, 0.5, 3, 1e-5) == quick.epsilon_at_several([(0.0, 0.5, 3)], 2, 1e-5) == math.inf
-    assert quick.epsilon(0.0, 0.5, 0, 1e-5, beside=0.04) == quick.epsilon(5.0, 1.0, 1, 1e-5) > 0
-    assert quick.epsilon_at_several([(0.0, 0.5, 0)], 1, 1e-5, beside=0.04) == quick.epsilon(5.0, 1.0, 1, 1e-5)
+    assert quick.epsilon(0.0, 0.5, 0, 1e-5, others=0.04) == quick.epsilon(5.0, 1.0, 1, 1e-5) > 0
+    assert quick.epsilon_at_several([(0.0, 0.5, 0)], 1, 1e-5, others=0.04) == quick.epsilon(5.0, 1.0, 1, 1e-5)
     both = quick.epsilon_at_several([(5.0, 1.0, 1), (9.0, 1.0, 1), (4.0, 1.0, 1)], 2, 1e-5)
     assert both == pytest.approx(quick.epsilon_of([Gaussian(5.0), Gaussian(4.0)], 1e-5))
 

@@ -16,13 +16,13 @@ from raysim.engine.guarantee import Terms
 from raysim.engine.job import Job
 from raysim.engine.privacy import calibration
 from raysim.engine.privacy.calibration import (
-    Beside,
+    OtherReleases,
     bit_noise,
     by_hospital,
     guarantee_of,
     largest_clip,
-    settled,
-    spent,
+    releases_of_updates,
+    resolved,
     terms_of,
 )
 from raysim.engine.privacy.grid_checks import check_grid
@@ -63,9 +63,9 @@ def test_the_noise_of_a_checked_job_is_calibrated_once(federation: Federation, m
 
     def counting(section: PrivacySection, terms: Terms) -> PrivacySection:
         counted.append(terms.rounds)
-        return settled(section, terms)
+        return resolved(section, terms)
 
-    monkeypatch.setattr(calibration, "settled", counting)
+    monkeypatch.setattr(calibration, "resolved", counting)
     outcome = run(federation, checked, 2)
     assert counted == []
     assert outcome.privacy is not None
@@ -107,26 +107,26 @@ def test_units_are_drawn_into_as_many_steps_as_make_an_epoch() -> None:
 def test_what_an_adversary_sees_of_a_round(keys, secure, seen) -> None:
     for adversary, event in seen.items():
         terms = replace(TERMS, secure=secure)
-        released = spent(section(**keys), terms, adversary, 2.0, 3)
+        released = releases_of_updates(section(**keys), terms, adversary, 2.0, 3)
         if event is None:
             assert released is None
             continue
         assert released is not None
         (gaussian,) = released
         assert (gaussian.multiplier, gaussian.rate, gaussian.count) == (pytest.approx(event[0]), event[1], 3)
-        assert spent(section(**keys), terms, adversary, 2.0, 0) == []
+        assert releases_of_updates(section(**keys), terms, adversary, 2.0, 0) == []
 
 
 def test_noise_beside_updates_by_its_kind() -> None:
-    beside = Beside.of([Laplace(4.0, 3), Gaussian(2.0, 1.0, 5), Laplace(0.5)])
-    assert (beside.laplace, beside.normal, beside.left(5.0)) == (0.75 + 2.0, 5 / 4, 2.25)
-    assert beside.gaussians == (Gaussian(2.0, 1.0, 5),)
+    others = OtherReleases.of([Laplace(4.0, 3), Gaussian(2.0, 1.0, 5), Laplace(0.5)])
+    assert (others.laplace, others.normal, others.left(5.0)) == (0.75 + 2.0, 5 / 4, 2.25)
+    assert others.gaussians == (Gaussian(2.0, 1.0, 5),)
 
 
 def test_each_hospital_spends_by_its_own_steps_and_one_without_patients_nothing() -> None:
     local = section(unit="patient", mode="local")
-    beside = [Laplace(4.0), Gaussian(3.0, 1.0, 2)]
-    spent_by = by_hospital(local, TERMS, np.array([3, 3, 2]), beside)
+    others = [Laplace(4.0), Gaussian(3.0, 1.0, 2)]
+    spent_by = by_hospital(local, TERMS, np.array([3, 3, 2]), others)
     expected = [
         quick.epsilon(2.0, 0.4, 18, 1e-3, 2 / 9) + 0.25,
         0.0,
@@ -227,7 +227,7 @@ def test_problems_whose_steps_cannot_be_made_noisy(problem, pooled, contrasts, w
     if why is None:
         check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
         return
-    with pytest.raises(ConfigError, match=f"for strategy 'x' {why}"):
+    with pytest.raises(ConfigError, match=f"because strategy 'x' {why}"):
         check_patient_problem(problem, "x", pooled=pooled, contrasts=contrasts)
 
 

@@ -82,7 +82,7 @@ def test_laplace_noise_and_normal_noise_add_up_at_each_order(scale):
 
 def test_noise_beside_the_steps_adds_half_the_order_over_its_square():
     expected, _ = best({a: 9 * normal(a, 3.0, 0.2) + a * 0.07 / 2 for a in ORDERS})
-    assert quick.epsilon(3.0, 0.2, 9, DELTA, beside=0.07) == pytest.approx(expected, rel=1e-9)
+    assert quick.epsilon(3.0, 0.2, 9, DELTA, others=0.07) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("places", [1, 2, 3, 5])
@@ -94,7 +94,7 @@ def test_of_several_places_those_count_that_tell_most_at_the_order(places):
         for a in ORDERS
     }
     expected, _ = best(totals)
-    assert quick.epsilon_at_several(steps, places, DELTA, beside=0.02) == pytest.approx(expected, rel=1e-9)
+    assert quick.epsilon_at_several(steps, places, DELTA, others=0.02) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_multiplier_keeps_the_target_and_two_tolerances_less_do_not(target, 
 
 def test_what_no_noise_keeps_is_refused():
     """What is told besides costs more by itself."""
-    assert quick.epsilon(1e9, 0.1, 5, DELTA, beside=0.25) > 1.0
+    assert quick.epsilon(1e9, 0.1, 5, DELTA, others=0.25) > 1.0
     with pytest.raises(ValueError, match=r"^the bound cannot be brought to 1$"):
         quick.calibrated(1.0, 0.1, 5, DELTA, 0.25)
 
@@ -121,7 +121,7 @@ def test_nothing_told_costs_nothing_and_no_noise_costs_all():
         assert quick.epsilon_at_several(steps, places, DELTA) == pytest.approx(expected, rel=1e-9)
     assert quick.epsilon_at_several([(3.0, 0.05, 0)], 2, DELTA) == quick.epsilon_at_several([], 2, DELTA) == 0.0
     beside, _ = best({a: 2 * a * 0.5 / 2 for a in ORDERS})
-    assert quick.epsilon_at_several([], 2, DELTA, beside=0.5) == pytest.approx(beside, rel=1e-9)
+    assert quick.epsilon_at_several([], 2, DELTA, others=0.5) == pytest.approx(beside, rel=1e-9)
     assert quick.epsilon_at_several([*steps, (0.0, 0.5, 1)], 2, DELTA) == math.inf
     assert quick.epsilon_of([Gaussian(2.0), Laplace(0.0)], DELTA) == math.inf
     assert quick.epsilon_of([], DELTA) == pytest.approx(best(dict.fromkeys(ORDERS, 0.0))[0], abs=1e-12)

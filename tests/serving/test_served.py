@@ -142,7 +142,7 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     assert len(never) > 1
     models = served(federation, outcome, "float64")
     assert {"cluster/0", "cluster/1"} < set(models.vectors)
-    assert "global" not in models.vectors, "row 0 of its models served nobody"
+    assert "global" not in models.vectors, "row 0 of its models used nobody"
     assert outcome.mixture is not None
     for hospital in never:
         theta_of = models.vectors[f"personal/h{hospital}"]

@@ -1,4 +1,4 @@
-"""Checks of all but a problem: cohorts, states, models served, and what else strategies and selections return."""
+"""Checks of all but a problem: cohorts, states, models used, and what else strategies and selections return."""
 
 from __future__ import annotations
 

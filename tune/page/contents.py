@@ -16,8 +16,8 @@ from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.tune.answer import Tested, falls
+from raysim.tune.background_importances import Importances
 from raysim.tune.choice import Choice, at_the_edge, headline, title
-from raysim.tune.importances_beside import Importances
 from raysim.tune.page.sections import SHEET
 from raysim.tune.page.trial_charts import figures, student
 from raysim.tune.pareto import signed

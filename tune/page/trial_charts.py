@@ -16,8 +16,8 @@ from raysim.metrics.equity import pareto_front
 from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
 from raysim.tune import pareto
+from raysim.tune.background_importances import Importances
 from raysim.tune.choice import Choice, title
-from raysim.tune.importances_beside import Importances
 from raysim.tune.journal import Finished
 from raysim.tune.page.importance import varied
 from raysim.tune.pareto import signed

@@ -108,7 +108,7 @@ class EvaluationSection(Section):
 
     The loss over all training rows is taken before training and at ``loss_points`` rounds or more (0: never).
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
-    empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
+    empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model used
     says of every row, of all parts, is written too; it is in the egress ledger. ``importance`` is how often each column
     is permuted within hospitals, for what it does to the headline model (0: never). A hospital may be named the lowest
     from ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use

@@ -168,7 +168,7 @@ class Evaluation:
         """Enter a round's metrics and training loss, as far as they were measured.
 
         The ledger books them under round ``ledger_round``; None: under the round of ``row``. Returns hospitals' figures
-        for each model served, in id order ``[N, len(task.figures)]``.
+        for each model used, in id order ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -209,7 +209,7 @@ class Evaluation:
         return figures
 
     def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return for each model served its outputs for all rows of the federation, in order; empty if not requested."""
+        """Return for each model used its outputs for all rows of the federation, in order; empty if not requested."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
             # The hospitals of each actor are consecutive, in the order of ids.

@@ -22,7 +22,7 @@ class TrainingLosses:
     """A run's training losses that are not stored in its rounds."""
 
     before: Mapping[str, float] = field(default_factory=dict)
-    """The losses before training, by model served."""
+    """The losses before training, by model used."""
     model: str | None = None
     """The model whose losses the rounds report: the last one served when losses were first measured."""
     constant: float = float("nan")

@@ -55,7 +55,7 @@ class Measurement:
     """The measurements of hospitals in a message, in addition to training; none by default."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
-    """The models to evaluate: ``{model served: model rows or OWN, [N] or [N, G]}``."""
+    """The models to evaluate: ``{model used: model rows or OWN, [N] or [N, G]}``."""
     untrained: tuple[int, ...] = ()
     """The model rows that nobody has trained yet: hospitals that use them have no figures."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
@@ -94,7 +94,7 @@ NOTHING = Measurement()
 
 @dataclass(eq=False)
 class Measured:
-    """The measurements of one process's hospitals, by model served."""
+    """The measurements of one process's hospitals, by model used."""
 
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The figures of the hospitals in the order of the process, ``[h, columns]``."""
@@ -140,24 +140,24 @@ class Gathered:
     grouping: Grouping | None = None
     """The groups of patients whose figures were measured, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
-    """The figures of these groups by model served and attribute, from :func:`subgroups.merged`."""
+    """The figures of these groups by model used and attribute, from :func:`subgroups.merged`."""
     gaps: dict[str, WithinGap] = field(default_factory=dict)
     """The last served model's gap within hospitals, by attribute; empty if not requested."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses that are not stored in the rounds."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """For each model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two
+    """For each model used, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two
     classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each model served, sketches for the covariance of a hospital's AUROC with other models' AUROC, ``[N, SUMS]``;
+    """For each model used, sketches for the covariance of a hospital's AUROC with other models' AUROC, ``[N, SUMS]``;
     see :mod:`raysim.statistics.discrimination.sketches`."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
-    """For each model served, the histogram of all hospitals' errors on test rows; only for a real label."""
+    """For each model used, the histogram of all hospitals' errors on test rows; only for a real label."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """For each model served, the hospitals ``[N]`` whose model nobody has trained: all its figures are
+    """For each model used, the hospitals ``[N]`` whose model nobody has trained: all its figures are
     undefined there."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """For each model served, each hospital's counts of scores ``[N]``; empty if not requested."""
+    """For each model used, each hospital's counts of scores ``[N]``; empty if not requested."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """The counts of scores of validation rows, on which thresholds are chosen. Empty without validation rows, or if
     figures are measured on validation rows themselves."""

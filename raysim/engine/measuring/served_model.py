@@ -22,7 +22,7 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model served, at the hospitals of one process."""
+    """A model used, at the hospitals of one process."""
 
     name: str
     """The name of the model."""

@@ -62,9 +62,9 @@ class Stopping:
     section: StopSection
     """The rule that ends the run."""
     before: Mapping[str, float] = field(default_factory=dict)
-    """The loss before training, by model served."""
+    """The loss before training, by model used."""
     model: str | None = None
-    """The model served that is checked: the last of the models that existed at the first check."""
+    """The model used that is checked: the last of the models that existed at the first check."""
     rounds: tuple[int, ...] = ()
     """The rounds of the checks, in order."""
     losses: tuple[float, ...] = ()
@@ -111,7 +111,7 @@ class Stopped:
     before: float
     """The loss on validation rows before training; NaN if not measured."""
     model: str
-    """The model served that was checked."""
+    """The model used that was checked."""
     early: bool
     """Whether the run ended because the loss no longer fell; else all rounds were run."""
     last: int

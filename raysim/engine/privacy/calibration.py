@@ -29,7 +29,7 @@ AGREE = 1e-3
 """Largest relative difference between a configured epsilon and the epsilon of a configured noise multiplier."""
 
 
-_SETTLED: dict[tuple[str, Terms], PrivacySection] = {}
+_RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
 """Cache of the sections that this process has calibrated."""
 
 
@@ -76,14 +76,14 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 
 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-    """Return the calibrated guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`settled` does.
+    """Return the calibrated guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`resolved` does.
 
     Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
     """
     asked = section.model_dump_json(), terms
-    if asked not in _SETTLED:
-        _SETTLED[asked] = settled(section, terms)
-    return Guarantee(_SETTLED[asked], terms, _parts(replace(job, privacy=_SETTLED[asked])))
+    if asked not in _RESOLVED:
+        _RESOLVED[asked] = resolved(section, terms)
+    return Guarantee(_RESOLVED[asked], terms, _parts(replace(job, privacy=_RESOLVED[asked])))
 
 
 def _parts(job: Job) -> tuple[Any, ...]:
@@ -97,7 +97,7 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, (int, str)) and bool(one == other))
 
 
-def spent(
+def releases_of_updates(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
     """Return the noisy releases of ``rounds`` as an adversary observes them; None: the adversary observes exact sums.
@@ -124,7 +124,7 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
 
 
 @dataclass(frozen=True)
-class Beside:
+class OtherReleases:
     """Privacy cost of noisy statistics other than updates, split by mechanism."""
 
     laplace: float = 0.0
@@ -133,10 +133,10 @@ class Beside:
     """The releases with normal noise."""
 
     @staticmethod
-    def of(events: Sequence[Event]) -> Beside:
+    def of(events: Sequence[Event]) -> OtherReleases:
         """Split ``events`` by mechanism."""
         laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
-        return Beside(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
+        return OtherReleases(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
 
     @property
     def normal(self) -> float:
@@ -163,11 +163,11 @@ def _evaluations(job: Job) -> int:
     return between + (1 if job.stop is None else 2)
 
 
-def _affordable(section: PrivacySection, terms: Terms) -> Beside:
+def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
     """Return the planned releases other than updates. Raises ``ConfigError`` if they leave no epsilon for updates."""
-    beside = Beside.of(planned(section, terms))
+    others = OtherReleases.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
-        cost = accountant.epsilon(beside.gaussians, section.delta) + beside.laplace
+        cost = accountant.epsilon(others.gaussians, section.delta) + others.laplace
         if cost >= section.epsilon:
             often = f", metrics {terms.evaluations} times" if MEASURED in section.noisy else ""
             raise ConfigError(
@@ -175,7 +175,7 @@ def _affordable(section: PrivacySection, terms: Terms) -> Beside:
                 f"nothing of privacy.epsilon: {section.epsilon:g} for training; give more noise"
                 + (", or a larger evaluation.every (0: once)" if often else "")
             )
-    return beside
+    return others
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
@@ -184,10 +184,10 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
         raise ValueError("neither epsilon nor noise_multiplier is set")
-    beside = _affordable(section, terms)
+    others = _affordable(section, terms)
     try:
         each = [
-            quick.calibrated(beside.left(section.epsilon), rate, terms.rounds * steps, section.delta, beside.normal)
+            quick.calibrated(others.left(section.epsilon), rate, terms.rounds * steps, section.delta, others.normal)
             if patients and steps
             else 0.0
             for patients, rate, steps in zip(terms.patients, terms.rates, terms.steps, strict=True)
@@ -207,10 +207,10 @@ def by_hospital(
 
     ``events`` are the noisy releases other than updates.
     """
-    noise, beside = multipliers(section, terms), Beside.of(events)
+    noise, others = multipliers(section, terms), OtherReleases.of(events)
     return np.array(
         [
-            quick.epsilon(float(s), rate, int(rounds) * steps, section.delta, beside.normal) + beside.laplace
+            quick.epsilon(float(s), rate, int(rounds) * steps, section.delta, others.normal) + others.laplace
             if patients
             else 0.0
             for s, rate, rounds, steps, patients in zip(
@@ -220,12 +220,12 @@ def by_hospital(
     )
 
 
-def at_two_hospitals(
+def epsilon_at_two_hospitals(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
     """Return the epsilon in mode ``local`` of a patient who is at two hospitals, in the worst case; arguments
     as above."""
-    beside = Beside.of(events)
+    others = OtherReleases.of(events)
     steps = [
         (float(s), rate, int(rounds) * count)
         for s, rate, rounds, count, patients in zip(
@@ -233,10 +233,10 @@ def at_two_hospitals(
         )
         if patients
     ]
-    return quick.epsilon_at_several(steps, 2, section.delta, beside.normal) + 2.0 * beside.laplace
+    return quick.epsilon_at_several(steps, 2, section.delta, others.normal) + 2.0 * others.laplace
 
 
-def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
+def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     """Return the section with mode, adversary, epsilon and noise multiplier filled in; a missing one of the two is
     computed.
 
@@ -255,7 +255,7 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
         )
     if section.own_steps and section.sizes == "noisy":
         return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not sent yet
-    beside = _affordable(section, terms)
+    others = _affordable(section, terms)
     if multiplier is None and epsilon is not None:
         if section.own_steps:
             noise = multipliers(section, terms)
@@ -263,8 +263,11 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
                 update=fixed | ({} if section.equal_epsilon else {"noise_multiplier": noise.max()})
             )
         multiplier = accountant.calibrated(
-            lambda each: [*(spent(section, terms, adversary, each, terms.rounds) or []), *beside.gaussians],
-            beside.left(epsilon),
+            lambda each: [
+                *(releases_of_updates(section, terms, adversary, each, terms.rounds) or []),
+                *others.gaussians,
+            ],
+            others.left(epsilon),
             section.delta,
         )
     elif multiplier is not None:
@@ -272,10 +275,10 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
             everybody = np.full(len(terms.patients), terms.rounds)
             reached = float(by_hospital(section, terms, everybody, planned(section, terms)).max(initial=0.0))
         else:
-            events = spent(section, terms, adversary, multiplier, terms.rounds)
+            events = releases_of_updates(section, terms, adversary, multiplier, terms.rounds)
             exposed = events is None
-            reached = math.inf if exposed else accountant.epsilon([*(events or []), *beside.gaussians], section.delta)
-            reached += beside.laplace
+            reached = math.inf if exposed else accountant.epsilon([*(events or []), *others.gaussians], section.delta)
+            reached += others.laplace
         if epsilon is not None and not math.isclose(reached, epsilon, rel_tol=AGREE):
             raise ConfigError(
                 f"privacy.noise_multiplier: {multiplier:g} gives epsilon {reached:.4g}, and privacy.epsilon is "

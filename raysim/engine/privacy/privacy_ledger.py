@@ -16,7 +16,14 @@ import numpy as np
 from raysim.config.sections.privacy import PREPROCESSING, SIZE, UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
 from raysim.engine.guarantee import Guarantee, Terms
-from raysim.engine.privacy.calibration import at_two_hospitals, by_hospital, guarantee_of, multipliers, spent, terms_of
+from raysim.engine.privacy.calibration import (
+    by_hospital,
+    epsilon_at_two_hospitals,
+    guarantee_of,
+    multipliers,
+    releases_of_updates,
+    terms_of,
+)
 from raysim.engine.privacy.noisy_statistics import events
 from raysim.privacy import accountant
 from raysim.privacy.events import Event, Gaussian, Repeated, Written, written
@@ -43,17 +50,17 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     }
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
-    beside = list(noisy.values())
+    others = list(noisy.values())
     covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
     releases: dict[str, list[list[Written]]] = {}
     if section.own_steps:
         joined = ledger.rounds_with(UPDATES, len(terms.patients)) + job.earlier.rounds
-        noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
-        twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
+        noise, each = multipliers(section, terms), by_hospital(section, terms, joined, others)
+        twice = epsilon_at_two_hospitals(section, terms, joined, others) if section.unit == "patient" else None
         with_patients = np.array(terms.patients) > 0
         steps = zip(terms.patients, noise, terms.rates, joined * np.array(terms.steps, np.int64), strict=True)
         own = [
-            [written(each) for each in (*([Gaussian(float(s), rate, int(n))] if n else []), *beside)]
+            [written(each) for each in (*([Gaussian(float(s), rate, int(n))] if n else []), *others)]
             if patients
             else []
             for patients, s, rate, n in steps
@@ -70,11 +77,11 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
         if section.way == "pooled" and section.unit == "patient":
-            twice = _twice(section, terms, rounds, beside)
+            twice = _twice(section, terms, rounds, others)
         for adversary in get_args(Adversary):
-            training = spent(section, terms, adversary, multiplier or 0.0, rounds)
+            training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
-            whole = [*(training or []), *beside]
+            whole = [*(training or []), *others]
             covered[adversary] = math.inf if exposed else accountant.epsilon(whole, section.delta)
             releases[adversary] = [[written(each) for each in whole]]
     return Statement(
@@ -102,21 +109,21 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     )
 
 
-def _twice(section: PrivacySection, terms: Terms, rounds: int, beside: Sequence[Event]) -> float:
+def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
     """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
 
-    It covers pooled rounds and the noisy statistics in ``beside``.
+    It covers pooled rounds and the noisy statistics in ``others``.
     """
     if not rounds:
         return 0.0
     if not terms.sampled:
         # The patient is certain to be in both hospitals' sums, and changes the total by up to two bounds.
-        each = [replace(event, count=2 * event.count) for event in beside]
+        each = [replace(event, count=2 * event.count) for event in others]
         return accountant.epsilon(
             [Gaussian((section.noise_multiplier or 0.0) / 2.0, 1.0, rounds), *each], section.delta
         )
     event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
-    return accountant.rough(event, section.delta, tuple(beside))
+    return accountant.rough(event, section.delta, tuple(others))
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:

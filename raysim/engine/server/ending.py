@@ -161,7 +161,7 @@ class Ending:
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Return for each model served the hospitals that trained it on rows of one class only; empty under privacy."""
+        """Return for each model used the hospitals that trained it on rows of one class only; empty under privacy."""
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private
@@ -169,7 +169,7 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return for each model served its outputs for all rows, if requested; the ledger books them after the last
+        """Return for each model used its outputs for all rows, if requested; the ledger books them after the last
         round."""
         server = self._server
         predictions = server.evaluation.predictions(measured)

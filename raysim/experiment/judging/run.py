@@ -36,7 +36,7 @@ from raysim.report.naming import names, signed, with_interval
 from raysim.report.pages.page import comparison_page
 from raysim.report.pages.rendering import Provenance
 from raysim.report.panel import Panel, sent
-from raysim.report.sections.section import Beside
+from raysim.report.sections.section import Supplement
 from raysim.statistics.differences.search import Searched, searched
 from raysim.storage import clinical_tables
 from raysim.storage.manifest import Manifest
@@ -171,7 +171,7 @@ def _write(
         card=card,
         before=before,
         results=results,
-        beside=Beside(
+        supplement=Supplement(
             use=clinical.drawn(served, PART, taken),
             use_shared=clinical.shared(served, PART, taken),
             files=files_in(written),

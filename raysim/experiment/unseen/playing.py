@@ -64,7 +64,7 @@ class FoldRuns:
     ) -> None:
         """Make the runs of a comparison in ``folder``.
 
-        The ``ticket`` is the id of its ``resume.json``; ``served`` are the models served of each strategy.
+        The ``ticket`` is the id of its ``resume.json``; ``served`` are the models used of each strategy.
         """
         self._config, self._folder, self._shelf, self._served = config, folder, f"folds-{ticket}", served
         self._guests: dict[str, list[Entry]] = {}

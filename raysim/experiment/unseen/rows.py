@@ -59,7 +59,7 @@ class AllRows:
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""
     margins: Mapping[str, NDArray[Any]]
-    """The outputs of each model served, ``[n]`` or ``[n, C]``."""
+    """The outputs of each model used, ``[n]`` or ``[n, C]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The judged rows of each hospital of the fold, by model served and number of rows that join."""
+    """The judged rows of each hospital of the fold, by model used and number of rows that join."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by name."""
     notes: tuple[str, ...]
@@ -80,14 +80,14 @@ class Judged:
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:
-    """Judge the hospitals of a fold under every model served of a run without them."""
+    """Judge the hospitals of a fold under every model used of a run without them."""
     result, federation = run.result, run.result.federation
     predictions = result.outcome.predictions
     everything = {}
     for name in run.fold.held:
-        rows = federation.rows(federation.hospitals.index(name), "test")
-        margins = {model: outputs[rows].copy() for model, outputs in predictions.items()}
-        everything[name] = AllRows(federation.source_rows[rows].copy(), margins)
+        own = federation.rows(federation.hospitals.index(name), "test")
+        margins = {model: outputs[own].copy() for model, outputs in predictions.items()}
+        everything[name] = AllRows(federation.source_rows[own].copy(), margins)
     rows = {(model, k): tuple(_rows(run, model, k, section)) for model in predictions for k in section.onboarding}
     notes = tuple(unknown.notes_of(run))
     return Judged(result.label, result.seed, run.fold, result.folder, rows, everything, notes)
@@ -109,7 +109,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         changed: str | None = None
         own = None
         if k != 0 and k in joins:
-            own = joined(run, model, h, order[: joins[k]], section.joining)
+            own = joined(run, model, h, order[: joins[k]], section.joining, defined=not nobody)
         if k not in joins:
             out = ranked = np.full_like(out, np.nan)
         elif own is not None:

@@ -23,7 +23,7 @@ from raysim.report.pages import tabs
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.pages.sentences import run_lead
 from raysim.report.panel import sent
-from raysim.report.sections.section import MOST_HOSPITALS, NOTHING, Beside, Figures, Links, Material
+from raysim.report.sections.section import MOST_HOSPITALS, NOTHING, Figures, Links, Material, Supplement
 
 MANY_SAID = (
     f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
@@ -44,7 +44,7 @@ def comparison_page(
     before: Sequence[str] = (),
     results: Sequence[Result] = (),
     first: Figures = (),
-    beside: Beside = NOTHING,
+    supplement: Supplement = NOTHING,
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
 ) -> Page:
@@ -56,7 +56,7 @@ def comparison_page(
     - ``before``: sentences before the reasons of the answer.
     - ``results``: the runs, needed for anything on single hospitals.
     - ``first``: the first figures of the page.
-    - ``beside``: the content of the page apart from the results.
+    - ``supplement``: the content of the page apart from the results.
     - ``noise``: the noise of the first seed, from :func:`raysim.report.judgement.noise.noise`.
     - ``part``: the name of the evaluated part of the rows.
     """
@@ -83,7 +83,7 @@ def comparison_page(
         distinct,
         figures.styles(table),
         results,
-        beside,
+        supplement,
         noise or {},
         compared=True,
         part=part,
@@ -157,7 +157,7 @@ def run_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     result: Result | None = None,
-    beside: Beside = NOTHING,
+    supplement: Supplement = NOTHING,
     training: str = "",
     sizes: Mapping[str, str] | None = None,
     noise: Mapping[Key, Noise] | None = None,
@@ -167,7 +167,7 @@ def run_page(
 
     - ``card``: its decision card.
     - ``result``: the run, needed for anything on single hospitals.
-    - ``beside``: its content apart from the results.
+    - ``supplement``: its content apart from the results.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
     - ``noise``: from :func:`raysim.report.judgement.noise.noise`.
@@ -183,7 +183,7 @@ def run_page(
         called,
         figures.styles(table),
         [result] if result else [],
-        beside,
+        supplement,
         noise or {},
         compared=False,
         part=part,

@@ -131,7 +131,7 @@ def values(material: Material) -> Values:
     """Return the section's figures."""
     called, looks = material.called, material.looks
     drawn = [*bars(material.per_seed, called, looks), *by_bytes(material.results, called, looks)]
-    return {"costs": [*drawn, *material.beside.cost]}
+    return {"costs": [*drawn, *material.supplement.cost]}
 
 
 SECTION = Section(

@@ -64,7 +64,7 @@ def values(material: Material) -> Values:
         "fairness": fairness_rows(table, names, noise),
         "equity": [
             *served_alike(table, _few(material), material.looks, noise),
-            *material.beside.equity,
+            *material.supplement.equity,
             *(dataclasses.replace(figure, more=True) for figure in clusters),
         ],
     }

@@ -16,8 +16,13 @@ MARKUP = f"""\
 
 def values(material: Material) -> Values:
     """Return the figures and the links."""
-    beside = material.beside
-    return {"method": list(beside.method), "links": beside.links, "files": beside.files, "runs": beside.runs}
+    supplement = material.supplement
+    return {
+        "method": list(supplement.method),
+        "links": supplement.links,
+        "files": supplement.files,
+        "runs": supplement.runs,
+    }
 
 
 SECTION = Section("setting", "Method", {"run": MARKUP, "comparison": MARKUP}, values)

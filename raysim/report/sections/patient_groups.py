@@ -60,7 +60,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
         f"patient groups: largest difference of {title}, over all hospitals, which mixes groups with their hospitals "
         "(within a hospital, mostly noise); fairness.csv has the test"
     )
-    table.add_column("model served", no_wrap=True)
+    table.add_column("model used", no_wrap=True)
     chosen = attributes(per_seed)
     beside = " " if width >= 24 + 30 * len(chosen) else "\n"
     for attribute in chosen:

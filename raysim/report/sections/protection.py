@@ -105,11 +105,11 @@ traffic) }}{% endif %}
 
 def values(material: Material) -> Values:
     """Return the section's tables and sentences."""
-    beside = material.beside
+    supplement = material.supplement
     return {
-        "protections": list(beside.protections),
-        "traffic": list(beside.traffic),
-        "privacy": [minus(text) for text in beside.privacy],
+        "protections": list(supplement.protections),
+        "traffic": list(supplement.traffic),
+        "privacy": [minus(text) for text in supplement.privacy],
     }
 
 

@@ -25,7 +25,7 @@ Figures = Sequence[svg.Figure]
 
 
 @dataclass(frozen=True)
-class Beside:
+class Supplement:
     """The content of a page apart from the results: figures by tab, rows of tables, and links."""
 
     use: Figures = ()
@@ -48,7 +48,7 @@ class Beside:
     """Links to the pages of single runs: for each strategy, its seeds with their addresses."""
 
 
-NOTHING = Beside()
+NOTHING = Supplement()
 
 
 MOST_HOSPITALS = 20_000
@@ -70,7 +70,7 @@ class Material:
     looks: Looks
     results: Sequence[Result]
     """The runs; empty if the page reports nothing on single hospitals."""
-    beside: Beside
+    supplement: Supplement
     noise: Mapping[Key, Noise]
     compared: bool
     """Whether the page is about a comparison; else it is about one run."""

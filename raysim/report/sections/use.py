@@ -20,8 +20,8 @@ FOLDED = """\
 
 def values(material: Material) -> Values:
     """Return the figures, and the figures for a page to pass on."""
-    beside = material.beside
-    return {"use": list(beside.use), "use_shared": [figure.tree() for figure in beside.use_shared]}
+    supplement = material.supplement
+    return {"use": list(supplement.use), "use_shared": [figure.tree() for figure in supplement.use_shared]}
 
 
 SECTION = Section(

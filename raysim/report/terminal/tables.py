@@ -122,7 +122,7 @@ def titled(title: str) -> Table:
 
 def _table(title: str, columns: Mapping[str, str]) -> Table:
     table = titled(title)
-    table.add_column("model served", no_wrap=True)
+    table.add_column("model used", no_wrap=True)
     for heading in columns.values():
         table.add_column(heading, justify="right")
     return table

@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda frame: frame.assign(group_sex=np.where(frame["model"] == "flower", "F", "M")),
         "group_sex: differs between models or seeds for a row of h0",
     ),
-    "a row that one model served lacks": (
+    "a row that one model used lacks": (
         lambda frame: pd.concat(
             [
                 frame.assign(strategy=frame["model"], model="global"),

@@ -19,7 +19,7 @@ Importances = tuple[list[str], NDArray[np.float64]]
 """The result of :func:`raysim.tune.page.importance.importances`."""
 
 
-class Beside:
+class BackgroundImportances:
     """A computation of the importances of a ``choice``, in a worker of the running Ray on this process's node."""
 
     def __init__(self, choice: Choice, space: Space) -> None:
