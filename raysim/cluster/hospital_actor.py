@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
+from raysim.cluster.actor_memory import Made, RecentMemory, keeps_memory
 from raysim.cluster.devices import resolve_device, settle_device
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
@@ -54,19 +55,25 @@ class HospitalActor:
         host.limit_threads(threads)
         self._resolved, self._seen = resolve_device(device)
         settle_device(self._resolved, gpus)
-        self._receiver = Receiver()
+        self._receiver, self._memory = Receiver(), RecentMemory()
         self._group = HospitalGroup(
             np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
         )
 
     def round(
-        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
+        self, plan: RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates]:
+        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names memory that is not here."""
+        import ray
+
         self._receiver.accept(plan.work.federation, shipment)
-        return self._group.round(plan, kept)
+        partial, later = self._group.round(plan, self._memory.of(kept) if isinstance(kept, Made) else kept)
+        if keeps_memory(plan):
+            self._memory.add(Made(ray.get_runtime_context().get_task_id()), later)
+        return partial, later
 
     def round_apart(
-        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
+        self, plan: RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
         """Run a round and return its sums as a separate result, which stays on the node until it is fetched."""
         partial, remembered = self.round(plan, kept, shipment)

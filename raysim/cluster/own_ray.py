@@ -29,18 +29,24 @@ NO_PORT = "65536"
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable that decides whether other machines can reach a Ray; Ray reads it at import."""
 
+MESSAGE = 2**20
+"""Largest size in bytes of an argument or result that travels within a call of an actor, on a Ray that is started here.
+Larger ones go through Ray's object store, which takes more processor time: 2 ms a round of two actors."""
+
 LOCAL = {
     "RAY_AUTH_MODE": "token",
     OPEN: "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_worker_register_timeout_seconds": "300",
+    "RAY_max_direct_call_object_size": str(MESSAGE),
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
 """Further variables for a Ray that is started here. Every process needs the token, in any version. Other machines
 cannot reach it, as on Windows and macOS. No port serves metrics without the token. Ray starts no worker per core in
-advance, because a run may need only two. A worker may start slowly, as on a busy machine."""
+advance, because a run may need only two. A worker may start slowly, as on a busy machine. Ray's own limit of a message
+is 100 KiB; see :data:`MESSAGE`."""
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables that set a token or its file, which is then not changed."""

@@ -5,6 +5,8 @@ Both run the same :class:`HospitalGroup`; only the transport of messages differs
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
+from raysim.cluster.actor_memory import Forgotten, Made, keeps_memory
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
 from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
+from raysim.cluster.messages import shared_by_all
 from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
@@ -89,6 +93,7 @@ class RayPool:
         self._sender = Sender(placement.served, delivery)
         self._devices = [device_for(device, placement.share(i)[1]) for i in range(len(placement.served))]
         self._timeout = timeout
+        self._made: deque[Made] = deque(maxlen=len(placement.served))
         self._nodes = placement.nodes or (0,) * len(placement.served)
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
@@ -124,7 +129,17 @@ class RayPool:
         return next((warning for warning in warnings if warning), None)
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
+        import ray
+
+        # A call that only reads memory names what its actors have just made.
+        named = [Made.by(each) for each in memory or [] if isinstance(each, ray.ObjectRef)]
+        if plan.only_reads and named and all(each in self._made for each in named):
+            with contextlib.suppress(Forgotten):
+                return self._shipped(plan.work.federation, lambda: self._round(plan, named))
+        partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
+        if keeps_memory(plan):
+            self._made.extend(Made.by(each) for each in later)
+        return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
         """Call ``call``, and repeat it if an actor has moved to a node that cannot read the folder."""
@@ -167,9 +182,7 @@ class RayPool:
         Returns for each the references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
         to its sums.
         """
-        import ray
-
-        shared = ray.put(plan)
+        shared = shared_by_all(plan)
         kept = memory or [None] * len(self.actors)
         calls = []
         for i, actor in enumerate(self.actors):

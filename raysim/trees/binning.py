@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,69 +19,70 @@ from raysim.trees.settings import TreeTask
 class Bins:
     """The bins of ``F`` columns.
 
-    - ``edges [F]``: ascending numbers; the bin of a value is the number of edges below it. Empty for categories.
+    - ``joined [E]``: the edges of all columns, concatenated; ``lengths [F]``: the number of edges of each column.
     - ``levels [F]``: the number of categories of each column, each of which is a bin; 0 for numbers.
 
     The last bin of each column is for missing values, and for categories without training rows. In sums, the ``W`` bins
     of all columns are concatenated; the bins of column ``f`` begin at ``first[f]``.
     """
 
-    edges: tuple[Floats, ...]
+    joined: Floats
+    lengths: Ints
     levels: tuple[int, ...]
+
+    @staticmethod
+    def between(edges: Sequence[Floats], levels: tuple[int, ...]) -> Bins:
+        """Return the bins between the ``edges [F]`` of columns with ``levels [F]``."""
+        return Bins(np.concatenate([np.zeros(0), *edges]), np.array([len(each) for each in edges], np.int64), levels)
 
     @staticmethod
     def of(task: TreeTask, edges: Mapping[int, Floats]) -> Bins:
         """Return the bins of a task whose numeric columns have these ``edges``."""
-        return Bins(tuple(edges.get(f, np.zeros(0)) for f in range(len(task.levels))), task.levels)
+        return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pack all columns' edges into one array: bins are sent with each level of each tree."""
-        return {
-            "edges": np.concatenate([np.zeros(0), *self.edges]),
-            "lengths": np.array([len(edges) for edges in self.edges], np.int64),
-            "levels": self.levels,
-            "digest": self.digest,
-        }
+        """Leave out the single columns' edges: bins are sent with each level of each tree, and seldom need them."""
+        return {name: value for name, value in vars(self).items() if name != "edges"} | {"digest": self.digest}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        edges = tuple(np.split(state["edges"], np.cumsum(state["lengths"])[:-1]))
-        self.__dict__.update(edges=edges, levels=state["levels"], digest=state["digest"])
+    @cached_property
+    def edges(self) -> tuple[Floats, ...]:
+        """The ascending edges of each column, ``[F]``; the bin of a number is the number of edges below it. Empty for
+        categories."""
+        return tuple(np.split(self.joined, np.cumsum(self.lengths)[:-1]))
 
     @cached_property
     def digest(self) -> str:
         """A hash that is equal only for equal bins."""
-        sizes = np.array([len(edges) for edges in self.edges], np.int64)
-        parts = (np.array(self.levels, np.int64), sizes, *self.edges)
+        parts = (np.array(self.levels, np.int64), self.lengths, self.joined)
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
     @cached_property
     def sizes(self) -> Ints:
         """The number of bins of each column without the missing one, ``[F]``."""
-        return np.array(
-            [levels or len(edges) + 1 for edges, levels in zip(self.edges, self.levels, strict=True)], np.int64
-        )
+        levels = np.array(self.levels, np.int64)
+        return np.where(levels > 0, levels, self.lengths + 1)
 
     @cached_property
     def first(self) -> Ints:
         """The index of each column's first bin, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The number of bins of all columns, ``W``."""
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the bin of each value of rows ``X [n, F]``, transposed: ``[F, n]``."""
-        made = np.empty(X.shape[::-1], np.uint8)
+        """Return the bin of each value of rows ``X [n, F]``, ``[n, F]``."""
+        made = np.empty(X.shape, np.uint8)
         for f, (edges, levels) in enumerate(zip(self.edges, self.levels, strict=True)):
             column = X[:, f].astype(np.float64)
             if levels:
                 known = (column >= 0) & (column < levels)
-                made[f] = np.where(known, column, levels)
+                made[:, f] = np.where(known, column, levels)
             else:
-                made[f] = np.searchsorted(edges, column, side="left")
-                made[f, np.isnan(column)] = len(edges) + 1
+                made[:, f] = np.searchsorted(edges, column, side="left")
+                made[np.isnan(column), f] = len(edges) + 1
         return made
 
     def threshold(self, column: int, bin: int) -> float:

@@ -64,13 +64,13 @@ def descended(
 ) -> NDArray[np.uint16]:
     """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``; rows at leaves stay.
 
-    ``codes [F, n]``: the bin of each value; ``column [I]`` and ``left [I, L]``: the splits.
+    ``codes [n, F]``: the bin of each value; ``column [I]`` and ``left [I, L]``: the splits.
     """
     by = column.take(node)
     if (moving := np.flatnonzero(by >= 0)).size == 0:
         return node
     at = node.take(moving).astype(np.int64)
-    code = codes.ravel().take(by.take(moving) * np.int64(codes.shape[1]) + moving)
+    code = codes.ravel().take(moving * codes.shape[1] + by.take(moving))
     further = node.copy()
     further[moving] = 2 * at + 2 - left.ravel().take(at * left.shape[1] + code)
     return further
@@ -78,7 +78,7 @@ def descended(
 
 def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
     """Return the node of each row after ``levels`` levels of splits, ``[n]``; other arguments as above."""
-    node = np.zeros(codes.shape[1], np.uint16)
+    node = np.zeros(len(codes), np.uint16)
     for _ in range(levels):
         # The deepest nodes have no split, and no entry.
         node = descended(codes, column, left, node)

@@ -44,10 +44,10 @@ class Cells:
     """A matrix ``[W, count]`` of zeros and ones: which cells belong to each bin."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """Return the cells of rows whose bins are ``codes [F, n]``, ``[n, G]``."""
-        made = np.empty((codes.shape[1], len(self.start)), np.int32)
+        """Return the cells of rows whose bins are ``codes [n, F]``, ``[n, G]``."""
+        made = np.empty((len(codes), len(self.start)), np.int32)
         made[:] = self.start
-        for column, group, factor in zip(codes, self.group.tolist(), self.factor.tolist(), strict=True):
+        for column, group, factor in zip(codes.T, self.group.tolist(), self.factor.tolist(), strict=True):
             made[:, group] += column * np.int32(factor)
         return made
 
@@ -75,7 +75,7 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows in their ``bins``, with ``codes [F, n]``, prepared for sums over them."""
+    """Rows in their ``bins``, with ``codes [n, F]``, prepared for sums over them."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
         """``cells``: an earlier result of :meth:`cells` for these rows."""
@@ -108,8 +108,10 @@ class Binned:
 
     def _by_column(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
         rows = np.concatenate(nodes)
-        starts = np.repeat(np.arange(len(nodes)) * self.bins.width, [len(node) for node in nodes])
-        places = self.codes.take(rows, axis=1).T + (self.bins.first + starts[:, None]).astype(np.int32)
+        places = self.codes.take(rows, axis=0) + self.bins.first.astype(np.int32)
+        ends = np.cumsum([len(node) for node in nodes])
+        for start, end, node in zip(ends[:-1], ends[1:], range(1, len(nodes)), strict=True):
+            places[start:end] += np.int32(node * self.bins.width)
         sums = _added(places, g.take(rows), h.take(rows), len(nodes) * self.bins.width)
         return sums.reshape(len(nodes), self.bins.width, CHANNELS)
 

@@ -19,6 +19,7 @@ further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -58,13 +59,14 @@ class FederatedTrees(Trees):
     def grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
         """Return the state with K more trees."""
         task, forest = task_of(view), forest_of(view, own)
-        tree, bins = len(forest) // task.outputs, Bins(own.edges, task.levels)
+        tree, bins = len(forest) // task.outputs, Bins.between(own.edges, task.levels)
         columns, key = columns_of(view, tree), rows_key(view)
+        before = hashlib.blake2b(task.loss.encode() + own.models[0].tobytes(), digest_size=16).digest()
         growing = grow(bins, task.settings, task.outputs, [] if columns is None else [columns] * task.outputs)
         try:
             level = next(growing)
             while True:
-                program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, key)
+                program = Histograms(task, bins, forest.base, forest.scale, tree, level.which, level.nodes, before, key)
                 if program.is_first:
                     # The edges of the columns' bins are sent once.
                     received = {"edges": np.concatenate(own.edges)} if own.last is None else own.last

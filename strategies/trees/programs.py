@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,8 @@ class Histograms(Program):
     tree: int
     which: Ints
     nodes: Ints
+    before: bytes
+    """A digest of the trees before this one, of which the gradients of rows depend."""
     key: int = 0
     """The key of the random choice of rows, if a tree is grown on a share of them."""
     name: str = "histograms"
@@ -118,7 +120,7 @@ class Histograms(Program):
     def remembers(self) -> bool:
         return self.is_first
 
-    @property
+    @cached_property
     def is_first(self) -> bool:
         """Whether this is the first level of a tree."""
         return not self.nodes.any()
@@ -129,15 +131,17 @@ class Histograms(Program):
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
         rows = _Together(contexts, self.bins)
-        margins = self._margins(contexts, rows)
         memories: list[Mapping[str, Any]] = [{} for _ in contexts]
+        margins = partial(self._margins, contexts, rows)
         if self.is_first:
-            ends, grown = np.cumsum(rows.lengths), np.array(self.tree)
+            found, ends, grown = margins(), np.cumsum(rows.lengths), np.array(self.tree)
             memories = [
-                {"margins": margins[end - n : end], "grown": grown}
+                {"margins": found[end - n : end], "grown": grown}
                 for n, end in zip(rows.lengths.tolist(), ends.tolist(), strict=True)
             ]
-        g, h = gradients(self.task.loss, margins, rows.y, self.scale)
+            margins = partial(np.asarray, found)
+        # They are the same at all levels of a tree.
+        g, h = rows.gradients(lambda: gradients(self.task.loss, margins(), rows.y, self.scale), self.before)
         made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
         trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
@@ -194,7 +198,7 @@ class _Together:
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """The bin of each value, ``[F, n]``."""
+        """The bin of each value, ``[n, F]``."""
         return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
 
     @cached_property
@@ -203,7 +207,7 @@ class _Together:
         codes = self.codes
         made = Binned(self._bins, codes)
         # The cells of few rows are never needed.
-        return made if codes.shape[1] < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
+        return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
         """Return the node of each row after ``levels`` levels of splits of the ``k``-th tree, ``[n]``.
@@ -211,7 +215,7 @@ class _Together:
         The nodes of the previous level are cached, and the computation continues from them.
         """
         if not levels:
-            return np.zeros(self.codes.shape[1], np.uint16)
+            return np.zeros(len(self.codes), np.uint16)
         splits = 2**levels - 1
         of = hashlib.blake2b(column[:splits].tobytes() + left[:splits].tobytes(), digest_size=16).digest()
         return self._in_bins(
@@ -219,6 +223,10 @@ class _Together:
             lambda: descended(self.codes, column, left, self.reached(k, column, left, levels - 1)),
             of,
         )
+
+    def gradients(self, make: Callable[[], tuple[Floats, Floats]], before: bytes) -> NDArray[Any]:
+        """Return the gradients and second derivatives of the rows after the trees ``before``, ``[2, n, K]``."""
+        return self._contexts[0].cache(f"gradients {self._names[0]}", lambda: np.stack(make()), before)
 
     @cached_property
     def lengths(self) -> Ints:

@@ -59,7 +59,7 @@ class NextTrees(Program):
             self.one,
             at.rows.X,
             at.rows.y,
-            Bins(self.edges, self.task.levels),
+            Bins.between(self.edges, self.task.levels),
             before,
             lambda _: columns,
             lambda _: taken(self.task, self.key, tree, partial(row_numbers, at.rows.X, at.rows.y)),

@@ -36,6 +36,7 @@ from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import InverseSqrt
+from raysim.strategies.trees.federated import FederatedTrees
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
 from tests.equality import same_models
@@ -201,6 +202,32 @@ class TestOnTwoActors:
         assert isinstance(expected, Outcome)
         np.testing.assert_array_equal(outcome.models, expected.models)
 
+    def test_killed_in_the_middle_of_a_tree_actors_receive_their_memory_again(
+        self, federate: MakeFederation, two: Session
+    ):
+        federation = federate([30] * 8)
+        asked: list[tuple[RoundPlan, object]] = []
+
+        class Recording(LocalPool):
+            def round(self, plan, memory):
+                asked.append((plan, memory))
+                return super().round(plan, memory)
+
+        trees = ModelSpec("boosted_trees", None, {"trees": 2, "depth": 2, "min_rows": 1}, "default")
+        placement = Placement(two.pool.served, cpus=1, gpus=0)
+        list(Coordinator(Recording(placement, "cpu")).run(job(federation, FederatedTrees(), model=trees)))
+        first, second = [call for call in asked if call[0].call and call[0].call.program.name == "histograms"][2:4]
+        assert second[0].only_reads
+        expected, _ = LocalPool(placement, "cpu").round(*second)
+        _, remembered = two.pool.round(*first)
+        kept, _ = two.pool.round(second[0], remembered)
+        for actor in two.actors:  # type: ignore[attr-defined]
+            ray.kill(actor, no_restart=False)
+        again, _ = two.pool.round(second[0], remembered)
+        for partials in (kept, again):
+            for partial, one in zip(partials, expected, strict=True):
+                np.testing.assert_array_equal(partial.sums, one.sums)
+
 
 def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):
     federation = federate(SIZES[:4])
@@ -265,7 +292,7 @@ def test_at_most_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(fe
     puts: list[object] = []
     put = ray.put
     monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
-    sizes = {}
+    uplink = {}
     for count in (6, 24):
         federation = federate([10] * count)
         placement = place(federation.totals, ResourcesSection(hospitals_per_actor=count // 2), [Node("here", 4)])
@@ -273,9 +300,12 @@ def test_at_most_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(fe
         _, message = _first_plan(federation, count)
         before = len(puts)
         partials, _ = pool.round(message, None)
+        assert len(puts) == before  # a small plan travels within the calls
+        uplink[count] = sum(partial.units.nbytes for partial in partials)
+        large = replace(message, models=np.zeros((5000, 4), np.float32))
+        pool.round(large, None)
         assert len(puts) == before + 1
-        sizes[count] = sum(partial.units.nbytes for partial in partials)
-    assert sizes[6] == sizes[24]
+    assert uplink[6] == uplink[24]
 
 
 def _first_plan(federation: Federation, count: int) -> tuple[Job, RoundPlan]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import HospitalFailed, StrategyError
 from raysim.engine.job import Round
 from raysim.engine.server.coordinator import JobRun
-from raysim.strategies.base import Context, FederationView, Send, State, Statistic, Strategy, statistics_of
+from raysim.strategies.base import Bound, Context, FederationView, Keep, Send, State, Statistic, Strategy, statistics_of
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.commands import refusal
 from tests.conftest import MakeFederation, job_of, play
@@ -162,3 +164,66 @@ def test_a_mistake_of_a_later_round_says_which(federate: MakeFederation):
     assert first.round == 1
     with pytest.raises(StrategyError, match=r"^strategy 'LateMistake', round 3: start: 2 values for 3 hospitals; give"):
         next(events)
+
+
+@dataclass(frozen=True)
+class AtOnce(FedAvg):
+    """Calls hospitals before training."""
+
+    program: Any = None
+
+    def setup(self, view: FederationView) -> State:
+        statistics_of(view, self.program)
+        return super().setup(view)
+
+
+@dataclass(frozen=True)
+class Sends(Statistic):
+    """Sends an array, declared as it may be."""
+
+    declared: Send
+    array: Any
+    stored: Mapping[str, Keep] = field(default_factory=dict)
+    name = "sends"
+
+    @property
+    def keeps(self) -> Mapping[str, Keep]:
+        return self.stored
+
+    @property
+    def sent(self) -> Send:
+        return self.declared
+
+    def value(self, at: Context) -> Any:
+        return self.array
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (Sends(Send(), 1.0), "program 'sends': sends: only a round's calls have sums; send it each"),
+        (
+            Sends(Send(how="each"), 1.0, {"own": Keep()}),
+            "program 'sends': only a round's calls store anything; leave keeps out",
+        ),
+        (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] and [2] is declared"),
+        (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: it is not finite"),
+        (
+            Sends(Send(how="each", undefined=True), np.inf),
+            "hospital 'h0': sends: it is infinite; NaN stands for what is undefined",
+        ),
+        (
+            Sends(Send(undefined=True), 1.0),
+            "program 'sends': sends.undefined: a sum needs numbers; send it each, or leave undefined out",
+        ),
+        (
+            Sends(Send(how="each", bound=Bound("row", 1.0)), 1.0),
+            "program 'sends': sends.bound: row does not fit what is sent by hospital, each",
+        ),
+    ],
+)
+def test_a_wrong_program_of_a_call_at_once_is_one_line(federate: MakeFederation, program: Sends, line: str):
+    with pytest.raises(StrategyError) as raised:
+        play(federate([6, 5]), AtOnce(program=program))
+    assert str(raised.value).startswith("strategy 'AtOnce', ") or str(raised.value).startswith("strategy 'AtOnce': ")
+    assert str(raised.value).endswith(line)

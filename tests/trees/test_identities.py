@@ -107,7 +107,7 @@ def test_histograms_add_up_over_children(few, monkeypatch):
     children = binned.histograms([np.flatnonzero(left), np.flatnonzero(~left)], g, h)
     assert (children.sum(axis=0) == parent).all()
     assert (binned.histograms([np.zeros(0, int)], g, h) == 0).all()
-    places = (bins.codes(X).T + bins.first).ravel()
+    places = (bins.codes(X) + bins.first).ravel()
     direct = np.stack([np.bincount(places, np.repeat(w, 4), bins.width) for w in (g, h, np.ones(len(y)))], 1)
     assert (direct == parent).all()
 

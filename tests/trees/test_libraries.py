@@ -12,7 +12,7 @@ from tests.trees.tables import table_c, table_r, task_r
 def codes_of(task, X, rows):
     """Rows as the numbers of their bins, which every library cuts alike; missing stays missing."""
     bins = bins_of(task, X)
-    codes = bins.codes(rows).T.astype(np.float64)
+    codes = bins.codes(rows).astype(np.float64)
     codes[np.isnan(rows)] = np.nan
     return codes
 

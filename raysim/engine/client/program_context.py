@@ -51,6 +51,11 @@ class ProgramRun:
         self.release = next(releases, None)
 
     @cached_property
+    def kept_names(self) -> list[tuple[str, str]]:
+        """The program's and the engine's name of each array that hospitals store."""
+        return [(name, kept_name(name)) for name in self.call.program.keeps]
+
+    @cached_property
     def sizes(self) -> list[int]:
         """The number of training rows of each entry of the plan, ``[H]``; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
@@ -61,13 +66,22 @@ class ProgramRun:
 class HospitalContext:
     """A program's view of one hospital; see :class:`raysim.strategies.programs.Context`."""
 
-    def __init__(self, run: ProgramRun, j: int, hospital: int, kept: Mapping[str, NDArray[Any]]) -> None:
-        """``j``: the entry of the plan. ``kept``: the hospital's memory, by the program's names."""
-        self._run, self._j, self.hospital = run, j, hospital
-        self.memory = kept
+    def __init__(self, run: ProgramRun, j: int, hospital: int, kept: HospitalStates) -> None:
+        """``j``: the entry of the plan. ``kept``: the memory of all hospitals of the process."""
+        self._run, self._j, self.hospital, self._kept = run, j, hospital, kept
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
             self.received = run.received | {name: _read_only(each[j]) for name, each in run.call.each_of.items()}
+
+    @cached_property
+    def memory(self) -> Mapping[str, NDArray[Any]]:
+        """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` for an array of a shape that
+        the program does not declare."""
+        kept, program = self._kept.get(self.hospital, {}), self._run.call.program
+        own = {name: kept[what] for name, what in self._run.kept_names if what in kept}
+        if own:
+            said(self._run, self.hospital, partial(check_memory, own, program, self.count))
+        return own
 
     @property
     def round(self) -> int:
@@ -178,21 +192,13 @@ class MadeOfRows:
 def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
     """Return the program's view at each of the plan's entries ``mine``."""
     # This runs at every hospital in every call, so everything that hospitals share is made once.
-    names = {kept_name(name): name for name in here.call.program.keeps}
     private = here.plan.private if MODELS in here.received else None
-    hospitals, nothing = here.plan.ids.tolist(), dict[str, NDArray[Any]]()
-    contexts = []
-    for j in mine:
-        remembered = kept.get(hospitals[j], nothing) if names else nothing
-        own = {name: remembered[what] for what, name in names.items() if what in remembered}
-        context = HospitalContext(here, j, hospitals[j], own)
-        if private is not None:
-            model = kept.get(hospitals[j], nothing).get(MODEL)
-            models = [with_private(theta, private, model) for theta in here.received[MODELS]]
-            context.received = {**context.received, MODELS: _read_only(np.array(models))}
-        if own:
-            said(here, context.hospital, partial(check_memory, own, here.call.program, context.count))
-        contexts.append(context)
+    hospitals = here.plan.ids.tolist()
+    contexts = [HospitalContext(here, j, hospitals[j], kept) for j in mine]
+    for context in contexts if private is not None else ():
+        model = kept.get(context.hospital, {}).get(MODEL)
+        models = [with_private(theta, private, model) for theta in here.received[MODELS]]
+        context.received = {**context.received, MODELS: _read_only(np.array(models))}
     return contexts
 
 

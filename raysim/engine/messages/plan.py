@@ -101,7 +101,7 @@ class RoundPlan:
     round: int
     """The number of the round, which keys the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision."""
+    """The server's models ``[M, P]``, in the run's precision; ``[0, P]`` if the round neither measures nor trains."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None

@@ -186,10 +186,12 @@ class JobServer:
         if measured.serve:
             untrained = np.flatnonzero(same(state.models, self.strategy.starts(self.view)))
             measured = replace(measured, untrained=tuple(untrained.tolist()))
+        # Models that nobody measures and nobody trains from need not travel with each call of a program.
+        read = problem is not None or measured is not NOTHING
         return RoundPlan(
             work=self.job.work,
             round=round,
-            models=state.models.astype(precision),
+            models=(state.models if read else state.models[:0]).astype(precision),
             ids=ids if problem is None else problem.entries(ids),
             problem=None if problem is None else replace(problem, received={}),
             call=call,

@@ -85,9 +85,9 @@ def judge(run: LeftOut, section: UnseenSection) -> Judged:
     predictions = result.outcome.predictions
     everything = {}
     for name in run.fold.held:
-        rows = federation.rows(federation.hospitals.index(name), "test")
-        margins = {model: outputs[rows].copy() for model, outputs in predictions.items()}
-        everything[name] = AllRows(federation.source_rows[rows].copy(), margins)
+        own = federation.rows(federation.hospitals.index(name), "test")
+        margins = {model: outputs[own].copy() for model, outputs in predictions.items()}
+        everything[name] = AllRows(federation.source_rows[own].copy(), margins)
     rows = {(model, k): tuple(_rows(run, model, k, section)) for model in predictions for k in section.onboarding}
     notes = tuple(unknown.notes_of(run))
     return Judged(result.label, result.seed, run.fold, result.folder, rows, everything, notes)
@@ -109,7 +109,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         changed: str | None = None
         own = None
         if k != 0 and k in joins:
-            own = joined(run, model, h, order[: joins[k]], section.joining)
+            own = joined(run, model, h, order[: joins[k]], section.joining, defined=not nobody)
         if k not in joins:
             out = ranked = np.full_like(out, np.nan)
         elif own is not None:

@@ -1,0 +1,58 @@
+"""Hospitals' memory that an actor has made and still has, so that calls that only read it need not carry it.
+
+An actor stays pure: this is a cache, and a call for memory that the actor no longer has is repeated with the memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from raysim.engine.messages.memory import HospitalStates
+from raysim.engine.messages.plan import RoundPlan
+
+RECENT = 8
+"""How many memories an actor keeps, one for each of the runs that may share it."""
+
+
+def keeps_memory(plan: RoundPlan) -> bool:
+    """Return whether an actor keeps the memory that a plan makes: that of a client program, which may read it in
+    further calls of the round."""
+    return plan.problem is None and plan.call is not None and plan.remembers
+
+
+@dataclass(frozen=True)
+class Made:
+    """The memory that a Ray task returned."""
+
+    task: str
+    """The task's id."""
+
+    @staticmethod
+    def by(reference: Any) -> Made:
+        """Return the memory that a ``reference`` stands for."""
+        return Made(reference.task_id().hex())
+
+
+class Forgotten(Exception):
+    """Raised by an actor that does not have the named memory, as after a restart."""
+
+
+class RecentMemory:
+    """The memory that an actor's last calls have made."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[Made, HospitalStates] = OrderedDict()
+
+    def add(self, made: Made, states: HospitalStates) -> None:
+        """Keep ``states``, and drop the oldest beyond :data:`RECENT`."""
+        self._states[made] = states
+        while len(self._states) > RECENT:
+            self._states.popitem(last=False)
+
+    def of(self, made: Made) -> HospitalStates:
+        """Return memory, which the caller only reads. Raises :class:`Forgotten`."""
+        if made not in self._states:
+            raise Forgotten(made.task)
+        return self._states[made]
