@@ -47,6 +47,11 @@ Further keys of `data`, `model`, `selection` and `strategy` belong to the plug-i
 synthetic` prints those of a source. The `config.yaml` in a run's folder is the complete configuration with these keys,
 and gives the same run. `null` means "not set"; `NAME` is a hospital's name.
 
+A key that changes nothing is refused if it differs from its default: `training.batch_size` with `strategy: newton`,
+`training.rounds` with boosted trees, `selection` where all hospitals take part, or `model` together with `models` in a
+comparison. In a comparison, a key is accepted if at least one strategy uses it. The `config.yaml` of a run contains
+only the keys that this run uses; all others have their defaults.
+
 Paths that raysim **reads** are `data.path` and other paths of a source, `strategy.from`, `system.trace` and
 `system.table`. In a YAML file they are relative to its folder. With `--set`, or in a configuration made in Python, they
 are relative to the working directory. raysim stores them as absolute paths, so `config.yaml` names the same files

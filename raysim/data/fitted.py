@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -99,7 +99,7 @@ class Categorical:
 
         One file may contain ``1.0`` or ``TRUE`` where another has ``1`` or ``True``: see :attr:`compared_as`.
         """
-        value = {"truth": _truth, "number": _number, "digits": _exact, "text": str}[self.compared_as]
+        value = _COMPARED[self.compared_as]
         at = {value(category): position for position, category in enumerate(self.categories)}
         return np.array([at.get(value(text), len(self.categories)) for text in written], np.int64)
 
@@ -348,3 +348,7 @@ def _exact(text: str) -> str | None:
 
 def _truth(text: str) -> bool | None:
     return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower())
+
+
+_COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
+"""The form in which texts are compared with categories; None for a text without it."""

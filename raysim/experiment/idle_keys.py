@@ -27,6 +27,9 @@ Uses = Callable[[Config, Strategy], bool]
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 """The keys of ``training`` that fine-tuning after the last round uses; its epochs and rate are its own keys."""
 
+OF_POOLED = {"batch_size": 0, "local_epochs": 1}
+"""The only values, besides the defaults, of keys under ``privacy.mode: pooled``: a round is one step of everybody."""
+
 
 def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first key that no way of a command uses, if it is not at its default.
@@ -85,8 +88,8 @@ def _trains_with(name: str) -> Uses:
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
             return strategy.stops_early()
-        if config.privacy is not None and config.privacy.way == "pooled" and name in ("batch_size", "local_epochs"):
-            return False  # a round is one step on sampled patients
+        if config.privacy is not None and config.privacy.way == "pooled" and name in OF_POOLED:
+            return bool(getattr(config.training, name) == OF_POOLED[name])
         return name not in strategy.unused_training() or (name in OF_FINE_TUNING and _fine_tunes(config))
 
     return uses
@@ -125,7 +128,8 @@ def _may_wait(config: Config, strategy: Strategy) -> bool:
     if system is None or strategy.asynchrony() is not None:
         return False
     lost = (system.availability, system.dropout, system.trace, system.table, system.rounds.deadline)
-    return config.selection.name != "all" or bool(system.hospitals) or any(each is not None for each in lost)
+    everybody = plugins.build_selection(config.selection).rate() == 1
+    return not everybody or bool(system.hospitals) or any(each is not None for each in lost)
 
 
 def _at(config: Config, key: str) -> Any:

@@ -269,7 +269,8 @@ class Experiment:
                 named = title(self.config.name, said)
                 parent.done(figures, manifest.paths(), note(manifest, kind), named, said)
             whole.finish()
-            for folder in (*trials, *(ended.folder for ended in (*results, *self.left_out))):
+            folders = (*(each.folder for each in results), *(each.folder for each in self.left_out))
+            for folder in (*trials, *folders):
                 (folder / FINISHED).unlink(missing_ok=True)
         return results
 

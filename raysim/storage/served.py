@@ -170,7 +170,7 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 def _stored_rows(outcome: Outcome) -> list[int]:
     """Return the rows of the models used for a hospital, alone or in a mixture."""
-    rows = {int(row) for rows in outcome.serve.values() for row in rows.flat if row != OWN}
+    rows = {row for rows in outcome.serve.values() for row in np.unique(rows[rows != OWN]).tolist()}
     if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
         mixed = outcome.mixture > 0
         rows |= set(np.flatnonzero(mixed[mixed.sum(axis=1) > 1].any(axis=0)).tolist())

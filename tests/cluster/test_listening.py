@@ -84,3 +84,29 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
     assert not Path(folder[1]).exists(), "it is removed at the end"
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
+
+
+FAILING_TWICE = """
+from raysim.cluster import connection
+from raysim.core.errors import ResourceError
+
+def fails(options):
+    raise Exception("no Ray here")
+
+connection._kept_up = fails
+for _ in range(2):
+    try:
+        with connection.connected(verbose=False):
+            pass
+    except ResourceError:
+        pass
+"""
+"""Imports ray, as a command does that starts one Ray after the other, without waiting for one."""
+
+
+def test_a_ray_that_somebody_else_imported_is_said_to_listen_and_ones_own_is_not(tmp_path: Path):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(tmp_path)}
+    for before, said in (("", 0), ("import ray\n", 2)):
+        command = [sys.executable, "-c", before + FAILING_TWICE]
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stderr.count("ray was imported before raysim") == said

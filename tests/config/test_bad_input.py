@@ -199,7 +199,10 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"model": "{name: text_dense, dimension: 1000000000000}"}, "model.dimension: 1000000000000 makes a model of"),
         ({"data.rows": 10**12}, "data.rows: 1,000,000,000,000 with 40 features needs"),
         ({"data.features": 10**9}, "data.rows: 300 with 1,000,000,000 features needs"),
-        ({"data.hospitals": 10**11, "data.rows_per_hospital": 1}, "data.rows: 100,000,000,000 with 40 features"),
+        (
+            {"data.hospitals": 10**11, "data.rows_per_hospital": 1, "data.rows": 38_700},
+            "data.rows: 100,000,000,000 with 40 features",
+        ),
         ({"data.groups": 10**9}, "data.groups: 1,000,000,000 with 40 features needs"),
         ({"training.rounds": "[" * 5000}, f"--set training.rounds: '{'[' * 39}…(4922 characters)…"),
         ({"training.rounds": "1" * 5000}, "--set training.rounds: '111"),

@@ -215,7 +215,7 @@ def test_trials_find_the_strategy_and_take_nothing_else(programs: Path, here: Pa
         "selection: all\n"
         "strategy: {class: good.Mine}\n"
         "tracking: {uri: none}\n"
-        "resources: {hospitals_per_actor: 4}\n"
+        "resources: {runs_at_once: 1}\n"
         "sweep: {trials: 1, objectives: {auroc: max}, space: {strategy.rate: {uniform: [0.5, 1.0]}}}\n"
     )
     said(here, programs / "raysim", "sweep", "sweep.yaml", "--out", "out")

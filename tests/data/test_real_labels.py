@@ -121,9 +121,9 @@ def test_a_description_shows_the_label_and_how_it_differs(tmp_path: Path) -> Non
 
 def test_the_synthetic_score_is_the_logit_of_death_with_noise() -> None:
     """Without noise the label is the logit from which deaths are drawn; noise adds its deviation and no mean."""
-    one = {"hospitals": 4, "rows": 6000, "features": 8, "missing": 0.0, "label_noise": 0.0}
+    one = {"hospitals": 4, "rows": 6000, "features": 8, "missing": 0.0}
     exact = Synthetic(task="regression", noise=0.0, **one).read()
-    deaths = Synthetic(**one).read()
+    deaths = Synthetic(label_noise=0.0, **one).read()
     noisy = Synthetic(task="regression", noise=2.0, **one).read()
     pd.testing.assert_frame_equal(exact.features, deaths.features)
     assert exact.classes == ()

@@ -295,6 +295,7 @@ def test_keys_of_the_model_tune_what_takes_no_steps():
         "strategies": ["federated_trees", "local"],
         "reference": "local",
         "tune": {"model.depth": [1, 3], "seeds": 1},
+        "training": {},
     }
     compare(tree, "trees")
     tried = pd.read_csv("trees/tuning.csv")

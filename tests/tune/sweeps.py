@@ -11,11 +11,11 @@ from raysim.tune import sweep as sweeps
 
 PLAIN = {
     "strategy": {"name": "fedprox"},
-    "resources": {"hospitals_per_actor": 12},
+    "resources": {"runs_at_once": 1},
     "sweep__objectives": {"auroc": "max"},
 }
-"""For sweeps in which it does not matter what is trained, where and for what: little to import, one process of
-hospitals, and no picture of every pair and every three objectives."""
+"""For sweeps in which it does not matter what is trained, where and for what: little to import, trials that are whole
+in one process, and no picture of every pair and every three objectives."""
 
 TWO = {"auroc": "max", "gini": "min"}
 """Objectives that give one picture."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def said(rows: NDArray[np.int64] | None, several: int) -> str:
     return f"has {counted(len(blank), 'blank row')} (first: row {blank[0] + 1}), which {verb} skipped"
 
 
-def _is_blank(value: object) -> bool:
+def _is_blank(value: Any) -> bool:
     import pandas as pd
 
     return not value.strip() if isinstance(value, str) else pd.api.types.is_scalar(value) and bool(pd.isna(value))

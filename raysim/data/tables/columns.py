@@ -167,8 +167,9 @@ def canonical_number(text: str) -> str:
     if -8 < number.adjusted() < _DIGITS:
         plain = f"{number:f}"
         return plain.rstrip("0").rstrip(".") if "." in plain else plain
-    first, *others = "".join(map(str, number.as_tuple().digits)).rstrip("0")
-    return f"{'-' * number.is_signed()}{first}{'.' * bool(others)}{''.join(others)}e{number.adjusted():+d}"
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    point = "." if len(digits) > 1 else ""
+    return f"{'-' if number < 0 else ''}{digits[0]}{point}{digits[1:]}e{number.adjusted():+d}"
 
 
 def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:

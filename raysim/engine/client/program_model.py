@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,23 @@ class HospitalModel:
 
     def __init__(self, model: Model, work: Work, rows: Rows, hospital: int, round: int, turn: int) -> None:
         self._model, self._rows, self._optimizer, self._precision = model, rows, work.optimizer, work.precision
-        self.parameters: Mapping[str, slice] = model.layout.slices
         self.trained: int = model.layout.trained
         self.batch_size, self.epochs = work.optimizer.batch_size, work.epochs
         self.learning_rate = work.optimizer.learning_rate
-        # The first call of a round uses the same batches as the built-in training.
-        purpose = "batch" + (f" of call {turn}" if turn else "")
-        self._stream = partial(Streams(work.seed, purpose, round).at, hospital)
+        self._key = work.seed, turn, round, hospital
+
+    @cached_property
+    def parameters(self) -> Mapping[str, slice]:
+        """See :class:`raysim.strategies.programs.LocalModel`, here and below."""
+        return self._model.layout.slices
+
+    @cached_property
+    def _stream(self) -> Callable[..., np.random.Generator]:
+        # Many programs train nothing. The first call of a round uses the same batches as the built-in training.
+        seed, turn, round, hospital = self._key
+        return partial(Streams(seed, "batch" + (f" of call {turn}" if turn else ""), round).at, hospital)
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> NDArray[Any]:
-        """See :class:`raysim.strategies.programs.LocalModel`, here and below."""
         return self._model.logits(self._sized(theta), self._rows.X if rows is None else self._rows.X[rows])
 
     def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:

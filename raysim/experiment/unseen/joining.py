@@ -43,17 +43,24 @@ class Joined(NamedTuple):
     served_by: str
 
 
-def joined(run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str) -> Joined | None:
+def joined(
+    run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str, *, defined: bool = True
+) -> Joined | None:
     """Return the model ``served`` of hospital ``h`` after its labelled ``rows`` have joined.
 
     The strategy decides if hospitals train alone or have heads of their own, else ``how``: ``fine_tune``, ``cluster``,
-    or ``recalibrate``. Returns None if no model is defined, and for a model that is only recalibrated.
+    or ``recalibrate``. ``defined``: whether the model could be used there before. Returns None if no model is defined,
+    and for a model that is only recalibrated.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
     if run.result.outcome.private is not None:
         return with_head(run, served, h, rows)
-    return {"fine_tune": fine_tuned, "cluster": in_cluster}[how](run, served, h, rows) if how != "recalibrate" else None
+    row, cluster = _row(run, served, h), run.result.outcome.cluster
+    in_one = cluster is not None and row == cluster[h]
+    if how == "recalibrate" or not (defined or (how == "cluster" and in_one)):
+        return None
+    return (fine_tuned if how == "fine_tune" else in_cluster)(run, served, h, rows)
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:

@@ -21,7 +21,6 @@ from raysim.engine.measuring.recalibrating import estimated
 from raysim.experiment.unseen import unknown
 from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import joined
-from raysim.statistics.clinical.recalibration import fit, rows_of
 
 NOBODY = "nobody"
 """The ``served_by`` of a hospital for which no model can be used without labelled rows."""
@@ -85,15 +84,17 @@ def judge(run: LeftOut, section: UnseenSection) -> Judged:
     predictions = result.outcome.predictions
     everything = {}
     for name in run.fold.held:
-        rows = federation.rows(federation.hospitals.index(name), "test")
-        margins = {model: outputs[rows].copy() for model, outputs in predictions.items()}
-        everything[name] = AllRows(federation.source_rows[rows].copy(), margins)
+        own = federation.rows(federation.hospitals.index(name), "test")
+        margins = {model: outputs[own].copy() for model, outputs in predictions.items()}
+        everything[name] = AllRows(federation.source_rows[own].copy(), margins)
     rows = {(model, k): tuple(_rows(run, model, k, section)) for model in predictions for k in section.onboarding}
     notes = tuple(unknown.notes_of(run))
     return Judged(result.label, result.seed, run.fold, result.folder, rows, everything, notes)
 
 
 def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterator[JudgedRows]:
+    from raysim.statistics.clinical.recalibration import fit, rows_of  # imports scipy.special, which is slow
+
     federation, outcome = run.result.federation, run.result.outcome
     prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
     untrained = outcome.untrained.get(model)
@@ -109,7 +110,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         changed: str | None = None
         own = None
         if k != 0 and k in joins:
-            own = joined(run, model, h, order[: joins[k]], section.joining)
+            own = joined(run, model, h, order[: joins[k]], section.joining, defined=not nobody)
         if k not in joins:
             out = ranked = np.full_like(out, np.nan)
         elif own is not None:

@@ -169,7 +169,9 @@ def _means(
     those at which all ways are defined at their other steps."""
     wide = {}
     for key, name in ways.items():
-        by_step = _of(table, key).pivot_table(index="hospital", columns="step", values=column).reindex(columns=steps)
+        by_step = (
+            _of(table, key).pivot_table(index="hospital", columns="step", values=column).reindex(columns=list(steps))
+        )
         wide[name] = by_step.dropna(axis=1, how="all").dropna()
     complete = set.intersection(*(set(each.index) for each in wide.values()))
     return {name: each.loc[sorted(complete)].mean() for name, each in wide.items()}, len(complete)
@@ -204,8 +206,8 @@ def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd
         svg.names("", names),
         name=f"unseen-{column.replace('_', '-')}",
         description="; ".join(
-            f"{name} {with_interval(*each, 3)}" if np.isfinite(each[0]) else f"{name} {interval(each[1], each[2], 3)}"
-            for name, each in zip(names, ends, strict=True)
+            f"{name} {with_interval(value, low, high, 3) if np.isfinite(value) else interval(low, high, 3)}"
+            for name, (value, low, high) in zip(names, ends, strict=True)
         ),
         width=1.35 * svg.PANEL,
         height=18.0 * len(names) + 74,

@@ -66,7 +66,9 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     defined = defined.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(defined[figure])
-    limits, few = _limits(hospitals, str(model), figure), judged.marks(hospitals)
+    shown = defined.head(NAMED)
+    limits = _limits(hospitals, str(model), figure, shown["hospital"])
+    few = judged.marks(hospitals[hospitals["hospital"].isin(shown["hospital"])])
     tenth = -(-len(defined) // 10)
     which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
     rows = [
@@ -77,7 +79,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
             "figure": f"{value:.{digits}f}",
             "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
         }
-        for name, stays, tested, value in defined[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
+        for name, stays, tested, value in shown[["hospital", "stays", "n_test", figure]].to_numpy()
     ]
     if len(defined) < FEW_HOSPITALS:
         caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
@@ -88,13 +90,14 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
 
 
-def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple[float, float]]:
-    """Return each hospital's interval over patients; empty for several seeds, or if the table has no intervals."""
+def _limits(hospitals: pd.DataFrame, model: str, figure: str, named: pd.Series) -> dict[str, tuple[float, float]]:
+    """Return the interval over patients of each hospital ``named``; empty for several seeds, or if the table has no
+    intervals."""
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}
     rows = hospitals[hospitals["model"] == model] if "model" in hospitals else hospitals
-    rows = rows[rows[low].notna() & rows[high].notna()]
+    rows = rows[rows["hospital"].isin(named) & rows[low].notna() & rows[high].notna()]
     return {str(name): (float(a), float(b)) for name, a, b in rows[["hospital", low, high]].to_numpy()}
 
 

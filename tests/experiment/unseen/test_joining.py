@@ -88,6 +88,12 @@ def test_the_cluster_with_the_lowest_loss_on_the_rows_that_join(tmp_path: Path) 
     np.testing.assert_allclose(found.margins, X @ models[1, :2] + models[1, 2], rtol=1e-5)
     assert found.served_by == "cluster 0"  # the larger of two clusters that are alike
     assert in_cluster(run, "cluster", 0, rows[:0]) is None
+    # A cluster that nobody has trained is left for a trained one; another untrained model stays undefined.
+    again = joined(run, "cluster", 0, rows, "cluster", defined=False)
+    assert again is not None
+    np.testing.assert_array_equal(again.margins, found.margins)
+    assert joined(run, "global", 0, rows, "cluster", defined=False) is None
+    assert joined(run, "cluster", 0, rows, "fine_tune", defined=False) is None
     kept = in_cluster(run, "global", 0, rows)
     assert kept is not None
     assert kept.served_by == "global"
