@@ -84,8 +84,8 @@ def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> N
 
 
 def _show_metrics(console: Console, json: bool) -> None:
+    from raysim.metrics.declared import AT_HOSPITAL, OVER_HOSPITALS
     from raysim.metrics.labels import KINDS
-    from raysim.metrics.meanings import AT_HOSPITAL, OVER_HOSPITALS
 
     if json:
         print_json(

@@ -128,7 +128,8 @@ def _may_wait(config: Config, strategy: Strategy) -> bool:
     if system is None or strategy.asynchrony() is not None:
         return False
     lost = (system.availability, system.dropout, system.trace, system.table, system.rounds.deadline)
-    return config.selection.name != "all" or bool(system.hospitals) or any(each is not None for each in lost)
+    everybody = plugins.build_selection(config.selection).rate() == 1
+    return not everybody or bool(system.hospitals) or any(each is not None for each in lost)
 
 
 def _at(config: Config, key: str) -> Any:

@@ -8,7 +8,7 @@ Every function works element by element on arrays of one shape; an undefined lim
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -166,3 +166,11 @@ def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: Array
 
 def _floats(values: ArrayLike) -> Floats:
     return np.asarray(values, dtype=np.float64)
+
+
+def stdtrit(df: Any, p: Any) -> Any:
+    """Return the quantile at ``p`` of Student's t with ``df`` degrees of freedom. SciPy is imported only when it is
+    called."""
+    from scipy import special  # a tenth of a second to import
+
+    return special.stdtrit(df, p)

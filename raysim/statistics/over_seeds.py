@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.levels import ALPHA
-from raysim.statistics.student import stdtrit
+from raysim.statistics.intervals import stdtrit
 
 Floats = NDArray[np.float64]
 

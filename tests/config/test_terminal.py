@@ -24,8 +24,8 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.engine.job import Round
+from raysim.metrics.declared import AT_HOSPITAL, OVER_HOSPITALS
 from raysim.metrics.labels import KINDS
-from raysim.metrics.meanings import AT_HOSPITAL, OVER_HOSPITALS
 from raysim.report.terminal import progress
 from raysim.report.terminal.progress import RunProgress, figure, phase, time_left
 

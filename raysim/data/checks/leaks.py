@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.words import counted
-from raysim.data.checks.inspected import columns_at, in_order
 from raysim.data.checks.separation import FEWEST, Cells, Separation, separation
-from raysim.data.checks.suspects import LEVELS, Leaks, Suspect
+from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_order
 from raysim.data.raw_columns import RawColumns
 
 Ints = NDArray[np.int64]

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from raysim.core.csv_files import is_number
 from raysim.core.words import counted, listed
-from raysim.data.checks.inspected import columns_at, in_order
-from raysim.data.checks.suspects import LEVELS, Suspect
+from raysim.data.checks.suspects import LEVELS, Suspect, columns_at, in_order
 from raysim.data.raw_columns import RawColumns
 
 Ints = NDArray[np.int64]

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from raysim.core.levels import ALPHA
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics
 from raysim.statistics.discrimination.sketches import SUMS
+from raysim.statistics.intervals import stdtrit
 from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
-from raysim.statistics.student import stdtrit
 
 Floats = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from raysim.core.levels import ALPHA, POWER, Z
-from raysim.statistics.student import stdtrit
+from raysim.statistics.intervals import stdtrit
 
 NAN = float("nan")
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from raysim.core.levels import LEVEL
 from raysim.metrics.equity import paired_interval, worst_decile
 from raysim.statistics.differences.paired import NAN, Limits
-from raysim.statistics.student import stdtrit
+from raysim.statistics.intervals import stdtrit
 
 
 def worst_decile_difference(

@@ -156,12 +156,12 @@ def test_of_a_large_table_evenly_spaced_rows_are_looked_at(monkeypatch: pytest.M
     home, _, rng = table()
     y = (rng.random(len(home)) < 0.5).astype(np.int64)
     columns = {"copy": y + 0.0, "x": rng.normal(size=len(y))}
-    monkeypatch.setattr("raysim.data.checks.inspected._MOST", 200)
-    monkeypatch.setattr("raysim.data.checks.inspected._OF_HOSPITAL", 30)
+    monkeypatch.setattr("raysim.data.checks.suspects._MOST", 200)
+    monkeypatch.setattr("raysim.data.checks.suspects._OF_HOSPITAL", 30)
     result = checked(columns, home, y, ("alive", "died"))
     assert [each.feature for each in result.suspects] == ["copy"]
     assert "on 180 of 360 rows" in result.note
-    monkeypatch.setattr("raysim.data.checks.inspected._MOST", 100)
+    monkeypatch.setattr("raysim.data.checks.suspects._MOST", 100)
     assert "on 90 of 360 rows" in checked(columns, home, y, ("alive", "died")).note  # three of six hospitals
 
 

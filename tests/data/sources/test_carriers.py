@@ -157,6 +157,25 @@ def test_an_explicit_category_stays_one(tmp_path: Path) -> None:
     assert set(records.features.dtypes) == {np.dtype(np.float32)}
 
 
+def test_numbers_of_hospitals_do_not_decide_the_decimal_mark(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": [1.0, 2.0] * 4, "died": [0, 1] * 4, "x": ["2,345", "12"] * 4})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for path in (tmp_path / "rows.csv", stored(frame)):
+        said = read(path, {})
+        assert isinstance(said, str)
+        assert "always with three digits after it, as between thousands" in said
+
+
+def test_an_explicit_category_of_many_values_is_named(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 60, "died": [0, 1] * 60, "ward": [f"w{k % 60}" for k in range(120)]})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    said = "column 'ward' has 60 categories, each a separate feature; list it in data.categorical ([ward, ...]) if that"
+    for path in (tmp_path / "rows.csv", stored(frame.astype({"ward": "category"}))):
+        records = read(path, {})
+        assert isinstance(records, Records)
+        assert any(warning.startswith(said) for warning in records.warnings)
+
+
 def test_dates_are_refused_alike(tmp_path: Path) -> None:
     frame = pd.DataFrame({"hospital": ["a", "b"] * 4, "died": [0, 1] * 4, "x": range(8)})
     frame["admitted"] = pd.to_datetime([None, *["2020-01-02"] * 7])

@@ -405,6 +405,20 @@ def test_without_a_configuration_no_key_is_named(field: str, tmp_path: Path) -> 
         assert str(caught.value).endswith(said)
 
 
+def test_equal_rows_without_names_are_said_to_be_values(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="begins with a row of values"):
+        table(written(tmp_path, "t.csv", "63.0,1.0,145.0,0\n" * 9)).read()
+
+
+def test_hidden_files_and_folders_are_not_proposed(tmp_path: Path) -> None:
+    written(tmp_path, ".secret.csv", ASCII)
+    written(tmp_path, "stays.csv", ASCII)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DataError) as caught:
+        table(tmp_path / "other.parquet").read()
+    assert str(caught.value).endswith("does not exist; known: stays.csv")
+
+
 def test_an_encoding_that_is_not_the_files(tmp_path: Path) -> None:
     path = written(tmp_path, "t.csv", WESTERN.encode("latin-1"))
     with pytest.raises(DataError, match=r"data.encoding: '.*' is not in utf-8 \(.*\); name another, or remove the key"):
