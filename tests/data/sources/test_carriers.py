@@ -106,7 +106,7 @@ def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_fact
     with suppress(pa.ArrowException):  # Parquet has no column of numbers and texts
         frame.to_parquet(folder / "typed.parquet")
         carriers["a Parquet file"] = folder / "typed.parquet"
-        typed.append(frame.astype({name: "category" for name in frame if name.startswith("x")}))
+        typed.append(frame.astype({name: "category" for name in map(str, frame) if name.startswith("x")}))
     texts.to_parquet(folder / "texts.parquet")
     carriers |= {
         "a Parquet file of texts": folder / "texts.parquet",
