@@ -65,7 +65,8 @@ def same(a: Outcome, b: Outcome) -> None:
     ]
     assert rows[0] == rows[1]
     ledgers = [
-        [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries] for outcome in (a, b)
+        [(t, kind, ids.tolist(), sent.tolist(), program) for t, kind, ids, sent, program in outcome.ledger.entries]
+        for outcome in (a, b)
     ]
     assert ledgers[0] == ledgers[1]
     assert (a.setup, a.traffic, a.losses) == (b.setup, b.traffic, b.losses)
