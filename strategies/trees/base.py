@@ -56,9 +56,6 @@ class Trees(Strategy):
     def stops_early(self) -> bool:
         return True
 
-    def remark(self, sizes: Ids) -> str:
-        return "all hospitals take part; selection, rounds, learning rate, batches and local epochs are not used"
-
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable
 
