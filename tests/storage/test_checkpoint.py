@@ -218,7 +218,7 @@ def test_no_file_decides_which_class_is_made():
     packed = {"class": "subprocess.Popen", "value": {"fields": {"args": "true"}}}
     with pytest.raises(ValueError, match=r"subprocess.Popen, which the configured strategy does not have"):
         unpack_state(packed, {}, Strategy())
-    with pytest.raises(ValueError, match="no dataclass"):
+    with pytest.raises(ValueError, match="is not a dataclass"):
         unpack(pack(Part(np.zeros(1)), "x", {}, typed=True), {"x/weights": np.zeros(1)})
 
 
