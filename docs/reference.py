@@ -48,9 +48,9 @@ synthetic` prints those of a source. The `config.yaml` in a run's folder is the 
 and gives the same run. `null` means "not set"; `NAME` is a hospital's name.
 
 A key that changes nothing is refused if it differs from its default: `training.batch_size` with `strategy: newton`,
-`training.rounds` with boosted trees, `selection` where all hospitals take part, or `model` together with `models` in a
-comparison. In a comparison, a key is accepted if at least one strategy uses it. The `config.yaml` of a run contains
-only the keys that this run uses; all others have their defaults.
+`training.rounds` with boosted trees, or `model` together with `models` in a comparison. In a comparison, a key is
+accepted if at least one strategy uses it. A `selection` is ignored where all hospitals take part, and the command says
+so. The `config.yaml` of a run contains only the keys that this run uses; all others have their defaults.
 
 Paths that raysim **reads** are `data.path` and other paths of a source, `strategy.from`, `system.trace` and
 `system.table`. In a YAML file they are relative to its folder. With `--set`, or in a configuration made in Python, they

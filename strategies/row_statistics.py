@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +43,15 @@ class Division(Protocol):
 class Statistic(Program):
     """A program that sends one array of numbers, which has the program's name."""
 
+    shape: tuple[int, ...]
+    """The shape of the array."""
+    undefined: ClassVar[bool] = False
+    """Whether it may have NaN."""
+
     @property
     def sent(self) -> Send:
         """The declaration of the array."""
-        raise NotImplementedError
+        return Send(self.shape, self.name, "each", undefined=self.undefined)
 
     @property
     def sends(self) -> dict[str, Send]:

@@ -1,4 +1,5 @@
 """Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written.
+A selection is ignored, and the command says so, since a run of one strategy often takes another's configuration.
 
 A key counts only where it differs from its default. In a comparison a key is in use if any strategy uses it.
 """
@@ -27,6 +28,8 @@ Uses = Callable[[Config, Strategy], bool]
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 """The keys of ``training`` that fine-tuning after the last round uses; its epochs and rate are its own keys."""
 
+SELECTION = "selection"
+
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
 """The only values, besides the defaults, of keys under ``privacy.mode: pooled``: a round is one step of everybody."""
 
@@ -34,18 +37,29 @@ OF_POOLED = {"batch_size": 0, "local_epochs": 1}
 def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first key that no way of a command uses, if it is not at its default.
 
-    A way is the complete configuration of a run, and its strategy.
+    A way is the complete configuration of a run, and its strategy. An idle selection is no error, see
+    :func:`remarks`.
     """
     ways = list(ways)
     for key, uses in USED.items():
         given = [value for config, _ in ways if _is_set(key, value := _at(config, key))]
-        if given and not any(uses(*way) for way in ways):
-            names = listed(list(dict.fromkeys(plugins.label(config.strategy) for config, _ in ways)), 3)
-            shown, default = _shown(given[0]), _shown(_default(key))
+        if given and key != SELECTION and not any(uses(*way) for way in ways):
             raise ConfigError(
-                f"{key}: {shown} changes nothing for {names}{_under(ways, key)}; take it out, or write the default "
-                f"{default}"
+                f"{key}: {_shown(given[0])} changes nothing for {_names(ways)}{_under(ways, key)}; take it out, or "
+                f"write the default {_shown(_default(key))}"
             )
+
+
+def remarks(ways: Iterable[tuple[Config, Strategy]]) -> list[str]:
+    """Name the ways with which all hospitals take part although another selection is configured."""
+    without = [way for way in ways if _is_set(SELECTION, way[0].selection) and not way[1].uses_selection()]
+    if not without:
+        return []
+    return [f"selection: {_shown(without[0][0].selection)} is ignored: with {_names(without)} all hospitals take part"]
+
+
+def _names(ways: Sequence[tuple[Config, Strategy]]) -> str:
+    return listed(list(dict.fromkeys(plugins.label(config.strategy) for config, _ in ways)), 3)
 
 
 def check_comparison(config: Config) -> None:
@@ -128,7 +142,8 @@ def _may_wait(config: Config, strategy: Strategy) -> bool:
     if system is None or strategy.asynchrony() is not None:
         return False
     lost = (system.availability, system.dropout, system.trace, system.table, system.rounds.deadline)
-    return config.selection.name != "all" or bool(system.hospitals) or any(each is not None for each in lost)
+    everybody = plugins.build_selection(config.selection).rate() == 1
+    return not everybody or bool(system.hospitals) or any(each is not None for each in lost)
 
 
 def _at(config: Config, key: str) -> Any:
@@ -163,7 +178,7 @@ def _with(section: Any, path: Sequence[str], value: Any) -> Any:
 
 USED: Mapping[str, Uses] = {
     **{f"training.{name}": _trains_with(name) for name in TrainingSection.model_fields},
-    "selection": lambda config, strategy: strategy.uses_selection(),
+    SELECTION: lambda config, strategy: strategy.uses_selection(),
     "data.preprocessing": lambda config, strategy: (
         config.data.preprocessing == "declared" or _prepares(config, strategy)
     ),

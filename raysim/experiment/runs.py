@@ -192,7 +192,8 @@ class Experiment:
                 f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
             )
         private = any(entry.config.privacy is not None for entry in self.entries)
-        remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
+        remarks = [f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items()]
+        remarks += idle_keys.remarks((entry.config, entry.strategy) for entry in self.entries)
         further = []
         if self.folds:
             further.append(cost(self.folds, len(hosts(self.entries)), len(self.seeds)))

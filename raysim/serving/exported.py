@@ -114,7 +114,7 @@ def _outputs(file: Path) -> Outputs:
     if file.suffix == ".pt2":
         raise ConfigError(
             f"{file}: is a program, which can do whatever its author wants as soon as it is read; export the model "
-            "with --format json or onnx"
+            "again with --format onnx, or json for a regression or trees"
         )
     if file.name == FILES["xgboost"]:
         raise ConfigError(f"{file}: is a model of xgboost; export it as json or onnx")

@@ -117,7 +117,7 @@ class CsRcfl(Strategy):
 
     def setup(self, view: FederationView) -> CoalitionState:
         ids = view.trainable
-        fit = LinearModelFit(view.classes, view.initial.size, self._rule if self.robust else None)
+        fit = LinearModelFit(view.classes, view.initial.shape, self._rule if self.robust else None)
         models = statistics_of(view, fit, ids)
         if self.clusters == "each":
             labels, coalitions = np.arange(len(ids)), None

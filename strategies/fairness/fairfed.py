@@ -33,7 +33,6 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
-    Send,
     State,
     Statistic,
     Strategy,
@@ -57,7 +56,7 @@ class GroupCounts(Statistic):
     """
 
     name = "group_counts"
-    sent = Send((6,), name, how="each")
+    shape = (6,)
     attribute: Attribute
     """The attribute that divides patients into groups."""
     privileged: Privileged

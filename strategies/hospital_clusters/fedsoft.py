@@ -42,7 +42,6 @@ from raysim.strategies.base import (
     Needs,
     Objective,
     Proximal,
-    Send,
     State,
     Statistic,
     Strategy,
@@ -63,18 +62,14 @@ from raysim.strategies.selections.sampling import weighted_sample
 
 @dataclass(frozen=True)
 class NearestShares(Statistic):
-    """The share of the hospital's rows whose loss is smallest under each of ``models`` received models, ``[M]``; zeros
-    without rows."""
+    """The share of the hospital's rows whose loss is smallest under each received model, ``[M]``; zeros without
+    rows."""
 
-    models: int
+    shape: tuple[int]
     name = "nearest_shares"
 
-    @property
-    def sent(self) -> Send:
-        return Send((self.models,), self.name, how="each")
-
     def value(self, at: Context) -> Floats:
-        counts = np.bincount(losses_of(at).argmin(axis=0), minlength=self.models)
+        counts = np.bincount(losses_of(at).argmin(axis=0), minlength=self.shape[0])
         return counts / max(len(at.rows.y), 1)
 
 
@@ -172,7 +167,7 @@ class FedSoft(Strategy):
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
         """Ask hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""
         u = np.zeros((len(view.sizes), len(centres)))
-        nearest = statistics_of(view, NearestShares(len(centres)), view.trainable, centres)
+        nearest = statistics_of(view, NearestShares((len(centres),)), view.trainable, centres)
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 

@@ -73,7 +73,7 @@ class Nearest(Statistic):
     """The index, from 0 on, of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
 
     name = "choice"
-    sent = Send((), name, how="each")
+    shape = ()
 
     def value(self, at: Context) -> Floats:
         return np.array(losses_of(at).sum(axis=1).argmin(), dtype=np.float64)

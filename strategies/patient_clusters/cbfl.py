@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import Context, FederationView, Floats, Needs, Send, State, Statistic, statistics_of
+from raysim.strategies.base import Context, FederationView, Floats, Needs, State, Statistic, statistics_of
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
     check_number,
@@ -39,15 +39,11 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of the training rows over the received ``columns [d]``, encoded, ``[size]``."""
+    """The mean of the training rows over the received ``columns [d]``, encoded."""
 
-    size: int
+    shape: tuple[int]
     encoder: str | None = None
     name = "mean_patient"
-
-    @property
-    def sent(self) -> Send:
-        return Send((self.size,), self.name, how="each")
 
     def value(self, at: Context) -> Floats:
         mean: Floats = encoded(at.rows.X, at.received["columns"], self.encoder).mean(axis=0)
@@ -75,8 +71,8 @@ class Cbfl(PatientClustering):
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)
-        size = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1]
-        means = statistics_of(view, MeanPatient(size, self.encoder), view.trainable, columns=columns)
+        shape = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1:]
+        means = statistics_of(view, MeanPatient(shape, self.encoder), view.trainable, columns=columns)
         tried = [kmeans(means, k, view.rng("clusters", k)) for k in numbers_to_try(self.clusters, len(means))]
         labels = tried[best_labels(means, tried, view.rng("silhouette"))]
         centres = np.stack([means[labels == k].mean(axis=0) for k in range(labels.max() + 1)])

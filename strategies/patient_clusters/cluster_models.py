@@ -28,7 +28,6 @@ from raysim.strategies.base import (
     Objective,
     Proximal,
     RowGroups,
-    Send,
     State,
     Statistic,
     Strategy,
@@ -145,7 +144,7 @@ class ClustersLeft(Statistic):
     """A message with the remaining ``clusters [G]`` to hospitals, which send nothing back."""
 
     name = "clusters_left"
-    sent = Send((0,), name, how="each")
+    shape = (0,)
 
     def value(self, at: Context) -> Floats:
         return np.empty(0)

@@ -12,25 +12,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Context, FederationView, Floats, Ids, Send, Statistic, Unfit, one_of, statistics_of
+from raysim.strategies.base import Context, FederationView, Floats, Ids, Statistic, Unfit, one_of, statistics_of
 
 Features = Literal["continuous", "values"]
 
 
 @dataclass(frozen=True)
 class MoreThanTwoValues(Statistic):
-    """For each of ``columns`` value columns, whether it has more than two different recorded values, ``[D]`` ones and
+    """For each value column, whether it has more than two different recorded values, ``[D]`` ones and
     zeros."""
 
-    columns: int
+    shape: tuple[int]
     name = "continuous_features"
 
-    @property
-    def sent(self) -> Send:
-        return Send((self.columns,), self.name, how="each")
-
     def value(self, at: Context) -> Floats:
-        observed, values = at.rows.observed, at.rows.X[:, : self.columns]
+        observed, values = at.rows.observed, at.rows.X[:, : self.shape[0]]
         least = np.where(observed, values, np.inf).min(axis=0, initial=np.inf)
         most = np.where(observed, values, -np.inf).max(axis=0, initial=-np.inf)
         between: NDArray[np.bool_] = (observed & (values > least) & (values < most)).any(axis=0)
@@ -50,7 +46,7 @@ def clustered_columns(view: FederationView, features: Features) -> Ids:
     """
     if features == "values":
         return np.arange(view.columns)
-    columns = np.flatnonzero(statistics_of(view, MoreThanTwoValues(view.columns), view.trainable).any(axis=0))
+    columns = np.flatnonzero(statistics_of(view, MoreThanTwoValues((view.columns,)), view.trainable).any(axis=0))
     if not len(columns):
         raise Unfit(
             f"features: {features}, but no feature takes more than two values at any hospital; use values, or a "

@@ -35,7 +35,6 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     Needs,
-    Send,
     State,
     Statistic,
     at_least,
@@ -64,19 +63,16 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most ``clusters`` centres of the hospital's patients over the received ``columns [d]``, ``[clusters, d]``;
-    missing ones are NaN."""
+    """At most ``k'`` centres of the hospital's patients over the received ``columns [d]``, ``[k', d]``; missing ones
+    are NaN."""
 
-    clusters: int
-    features: int
+    shape: tuple[int, int]
     name = "local_centres"
-
-    @property
-    def sent(self) -> Send:
-        return Send((self.clusters, self.features), self.name, how="each", undefined=True)
+    undefined = True
 
     def value(self, at: Context) -> Floats:
-        return filled(local_centres(chosen(at.rows.X, at.received["columns"]), self.clusters, at.rng()), self.clusters)
+        most, _ = self.shape
+        return filled(local_centres(chosen(at.rows.X, at.received["columns"]), most, at.rng()), most)
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class KFed(PatientClustering):
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)
-        program = LocalCentres(self.local_clusters, len(columns))
+        program = LocalCentres((self.local_clusters, len(columns)))
         by_hospital = [defined(sent) for sent in statistics_of(view, program, view.trainable, columns=columns)]
         points = np.concatenate(by_hospital)
         tried = [server_centres(by_hospital, k) for k in numbers_to_try(self.clusters, len(points))]

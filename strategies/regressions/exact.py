@@ -29,10 +29,6 @@ class Exact(Strategy):
     def unused_training(self) -> frozenset[str]:
         return super().unused_training() | ({"rounds"} if self.one_round else set())
 
-    def remark(self, sizes: Ids) -> str:
-        unused = "selection, learning rate, batches, local epochs and early stopping"
-        return f"all hospitals take part, and {unused} are not used"
-
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable
 

@@ -52,7 +52,7 @@ GUARANTEE: dict[str, Any] = {"unit": "hospital", "epsilon": 2, "delta": 0.01}
             "aggregation.kept: 100 is more than the 8 hospitals with training rows",
         ),
         ({"secure": {"threshold": 100}}, "secure.threshold: 100 is more than the 8 hospitals with training rows"),
-        ({"secure": {"neighbours": 100}}, "secure.neighbours: 100 is more than each of the 8 hospitals with training"),
+        ({"secure": {"neighbours": 100}}, "secure.neighbours: 100 is more neighbours than any of the 8 hospitals"),
         (
             {"privacy": GUARANTEE | {"rows_per_patient": 7}},
             "privacy.rows_per_patient: 7 is not used by privacy.unit: 'hospital'",
@@ -107,7 +107,6 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
             "training.optimizer: 'adam' changes nothing for meta_analysis; take it out, or write the default 'sgd'",
         ),
         ({"strategy": "meta_analysis"}, "training.rounds: 1 changes nothing for meta_analysis"),
-        ({"strategy": "newton", "selection": "haccs"}, "selection: 'haccs' changes nothing for newton"),
         (
             {"selection": {"name": "all", "fraction": 0.5}},
             "selection.fraction: 0.5 changes nothing, since all takes no",
@@ -169,6 +168,16 @@ def test_what_no_run_of_a_command_uses_is_refused(sections: dict[str, Any], line
 def test_what_no_strategy_of_a_comparison_uses_is_refused(sections: dict[str, Any], line: str, tmp_path: Path):
     with pytest.raises(ConfigError, match=line):
         raysim.compare(SMALL | {"reference": "newton"} | sections, out=tmp_path / "all", in_process=True)
+
+
+def test_a_selection_of_a_strategy_that_calls_all_hospitals_is_ignored_and_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    section = {"strategy": "newton", "selection": "haccs", "training": {}}
+    result = raysim.run(SMALL | section, out=tmp_path / "run", in_process=True, verbose=True)
+    assert "selection: 'haccs' is ignored: with newton all hospitals take part" in capfd.readouterr().out
+    written = yaml.safe_load((result.folder / "config.yaml").read_text())
+    assert written["selection"]["name"] == "all"
 
 
 def test_a_key_that_one_strategy_uses_is_written_for_that_strategy_alone(tmp_path: Path):

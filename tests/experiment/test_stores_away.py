@@ -189,7 +189,7 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
 
     with monkeypatch.context() as patch:
         at_round(patch, 3, killed)
-        tree = SMALL | {"strategy": "local", "tracking": {"uri": server.uri}}
+        tree = SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": server.uri}}
         said = said_by_run(tree, "run", patch)
     assert len(seen) == 1
     assert (here / "run" / "models.safetensors").exists()
@@ -212,7 +212,9 @@ def test_a_server_that_takes_connections_and_never_answers(here: Path, monkeypat
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said = said_by_run(SMALL | {"strategy": "local", "tracking": {"uri": uri}}, "run", monkeypatch)
+        said = said_by_run(
+            SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}, "run", monkeypatch
+        )
     assert f"warning: MLflow ({uri}) did not take 1 run: " in said
     assert (here / "run" / "report.html").exists()
 
@@ -223,7 +225,9 @@ def test_a_call_that_never_comes_back_is_left_behind(here: Path, monkeypatch: py
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said = said_by_run(SMALL | {"strategy": "local", "tracking": {"uri": uri}}, "run", monkeypatch)
+        said = said_by_run(
+            SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}, "run", monkeypatch
+        )
     assert f"warning: MLflow ({uri}) did not take 1 run: it did not answer within 0.5 s; all is kept" in said
 
 
@@ -252,7 +256,7 @@ def test_what_comes_back_after_its_command_sends_nothing(here: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(recording, "CLOSING_SECONDS", 0.5)
         patch.setattr(recording, "Tracker", Late)
-        said = said_by_run(SMALL | {"strategy": "local", "tracking": {"uri": uri}}, "run", patch)
+        said = said_by_run(SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}, "run", patch)
     assert "did not take 1 run: it did not answer within 0.5 s; all is kept" in said
     (late,) = [thread for thread in threading.enumerate() if thread.name == "mlflow"]
     assert "finished, sent 1 run to MLflow" in go_on("run")
@@ -336,9 +340,9 @@ def test_what_is_kept_names_no_folder_but_its_own(here: Path, monkeypatch: pytes
     empty_store(here)
     with monkeypatch.context() as patch:
         at_round(patch, 3, lambda: unwritable(here))
-        said_by_run(SMALL | {"strategy": "local"}, "run", patch)
+        said_by_run(SMALL | {"strategy": "local", "selection": "all"}, "run", patch)
     writable(here)
-    start(SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "other")
+    start(SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": "none"}}, "other")
     kept = here / "run" / "unsent.json"
     tree = json.loads(kept.read_text())
     tree["runs"][0]["files"] = "../other"

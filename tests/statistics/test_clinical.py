@@ -74,8 +74,8 @@ def test_worked_figures_at_thresholds():
     assert by_name["ppv", 0.2].low[0] == pytest.approx(float(wilson(5, 11).low)), "ten rows and more have Wilson's"
     assert by_name["net_benefit", 0.2].value[0] == pytest.approx(0.2916666667, abs=6e-11)
     assert by_name["net_benefit_of_all", 0.2].value[0] == pytest.approx(0.2708333333, abs=6e-11)
-    _, low, _, _ = net_benefits(4, 2, 5, 12, 0.5)
-    assert by_name["net_benefit", 0.5].low[0] == pytest.approx(low)
+    _, lowest, _, _ = net_benefits(4, 2, 5, 12, 0.5)
+    assert by_name["net_benefit", 0.5].low[0] == pytest.approx(lowest)
     assert by_name["observed_over_expected", None].value[0] == pytest.approx(0.8620689655, abs=2e-3)
 
 
@@ -512,5 +512,7 @@ def test_the_gain_in_net_benefit_is_that_of_rows(at: float) -> None:
         counts.append([(called & y).sum(), (called & ~y).sum(), y.sum(), len(y)])
         expected.append((each.mean(), each.var(ddof=1) / len(each)))
     assert defaults == {True, False}
-    np.testing.assert_allclose(np.transpose(gained(*np.array(counts).T, at)), expected, atol=1e-12)
-    assert np.isnan(gained(*np.array([[0], [0], [1], [1]]), at)).all()
+    tp, fp, events, rows = np.array(counts).T
+    np.testing.assert_allclose(np.transpose(gained(tp, fp, events, rows, at)), expected, atol=1e-12)
+    nothing, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    assert np.isnan(gained(nothing, nothing, one, one, at)).all()

@@ -148,7 +148,7 @@ def test_what_the_machine_lacks_is_no_reason_to_go_on_where_nothing_is_kept(
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monkeypatch):
-    tree = SMALL | {"checkpoint": {"every": 0}, "strategy": "local", "tracking": {"uri": "none"}}
+    tree = SMALL | {"checkpoint": {"every": 0}, "strategy": "local", "selection": "all", "tracking": {"uri": "none"}}
     start(tree, "whole")
     stopped(monkeypatch, tree, "stopped", 5)
     assert "local goes on from the start" in go_on("stopped")
@@ -244,7 +244,7 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
 
 
 def test_a_ticket_of_no_command_is_refused(here: Path, monkeypatch):
-    stopped(monkeypatch, SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "run", 5)
+    stopped(monkeypatch, SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": "none"}}, "run", 5)
     ticket = json.loads(Path("run/resume.json").read_text())
     Path("run/resume.json").write_text(json.dumps(ticket | {"kind": "contest"}))
     with pytest.raises(
@@ -256,7 +256,12 @@ def test_a_ticket_of_no_command_is_refused(here: Path, monkeypatch):
 def test_a_run_on_a_fold_goes_on(here: Path, monkeypatch):
     """Its written configuration names no fractions, which could not stand beside folds."""
     data = SMALL["data"] | {"split": {"folds": 3}}
-    stopped(monkeypatch, SMALL | {"data": data, "strategy": "local", "tracking": {"uri": "none"}}, "run", 5)
+    stopped(
+        monkeypatch,
+        SMALL | {"data": data, "strategy": "local", "selection": "all", "tracking": {"uri": "none"}},
+        "run",
+        5,
+    )
     assert reading.read_tree(Path("run/config.yaml"))["data"]["split"] == {"folds": 3}
     assert "local goes on from round 4 of 7" in go_on("run")
 

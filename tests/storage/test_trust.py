@@ -107,8 +107,8 @@ def test_processes_of_ours_are_told_where_we_stand(tmp_path: Path, monkeypatch: 
 def test_without_a_class_any_run_goes_on(theirs: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as there:
         there.chdir(theirs)
-        stopped(monkeypatch, SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "plain", 5)
-        start(SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "whole")
+        stopped(monkeypatch, SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": "none"}}, "plain", 5)
+        start(SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": "none"}}, "whole")
     go_on(theirs / "plain")
     whole, plain = ((theirs / name / "models.safetensors").read_bytes() for name in ("whole", "plain"))
     assert whole == plain

@@ -71,7 +71,7 @@ def with_points(
         and (column.name in numeric or not pa.types.is_dictionary(column.type))
     }
     odd = {name: _with_minus(column) for name, column in texts.items() if cast(column, pa.float64()) is None}
-    mark = named or _mark(table, texts, odd, recognise, field, where, usual, numeric)
+    mark = named or _mark(table, texts, odd, recognise, as_text, field, where, usual, numeric)
     grouped = []
     for name, column in (texts | odd if mark == "," else odd).items():
         sure = mark == "," or named == "." or _count(column, _GROUPED["."]) > _count(column, _ONE_COMMA)
@@ -98,6 +98,7 @@ def _mark(
     texts: Mapping[str, pa.ChunkedArray],
     odd: Mapping[str, pa.ChunkedArray],
     recognise: bool,
+    as_text: Collection[str],
     field: str,
     where: str,
     usual: Mark | None,
@@ -117,7 +118,7 @@ def _mark(
     floats = [
         column.name
         for column in table.schema
-        if pa.types.is_floating(column.type)
+        if (pa.types.is_floating(column.type) and column.name not in as_text)
         or (column.name in texts and column.name not in decimals and _has_points(texts[column.name]))
     ]
     thousands = all(commas == between for commas, between in decimals.values())

@@ -21,7 +21,6 @@ from raysim.engine.measuring.recalibrating import estimated
 from raysim.experiment.unseen import unknown
 from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import joined
-from raysim.statistics.clinical.recalibration import fit, rows_of
 
 NOBODY = "nobody"
 """The ``served_by`` of a hospital for which no model can be used without labelled rows."""
@@ -94,6 +93,8 @@ def judge(run: LeftOut, section: UnseenSection) -> Judged:
 
 
 def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterator[JudgedRows]:
+    from raysim.statistics.clinical.recalibration import fit, rows_of  # imports scipy.special, which is slow
+
     federation, outcome = run.result.federation, run.result.outcome
     prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
     untrained = outcome.untrained.get(model)

@@ -116,16 +116,12 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit(Statistic):
-    """A hospital's own model ``[size]`` with the smallest plain loss, or with a ``rule`` the smallest robust loss."""
+    """A hospital's own model with the smallest plain loss, or with a ``rule`` the smallest robust loss."""
 
     classes: int
-    size: int
+    shape: tuple[int]
     rule: RadiusRule | None
     name = "model"
-
-    @property
-    def sent(self) -> Send:
-        return Send((self.size,), self.name, how="each")
 
     def value(self, at: Context) -> Floats:
         return at.cache(self.name, lambda: self._fit(at.rows.X, at.rows.y), repr(self.rule).encode())

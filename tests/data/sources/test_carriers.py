@@ -106,7 +106,7 @@ def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_fact
     with suppress(pa.ArrowException):  # Parquet has no column of numbers and texts
         frame.to_parquet(folder / "typed.parquet")
         carriers["a Parquet file"] = folder / "typed.parquet"
-        typed.append(frame.astype({name: "category" for name in frame if name.startswith("x")}))
+        typed.append(frame.astype({name: "category" for name in map(str, frame) if name.startswith("x")}))
     texts.to_parquet(folder / "texts.parquet")
     carriers |= {
         "a Parquet file of texts": folder / "texts.parquet",
@@ -155,6 +155,15 @@ def test_an_explicit_category_stays_one(tmp_path: Path) -> None:
     records = read(stored(plain), {})
     assert isinstance(records, Records)
     assert set(records.features.dtypes) == {np.dtype(np.float32)}
+
+
+def test_numbers_of_hospitals_do_not_decide_the_decimal_mark(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"hospital": [1.0, 2.0] * 4, "died": [0, 1] * 4, "x": ["2,345", "12"] * 4})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for path in (tmp_path / "rows.csv", stored(frame)):
+        said = read(path, {})
+        assert isinstance(said, str)
+        assert "always with three digits after it, as between thousands" in said
 
 
 def test_an_explicit_category_of_many_values_is_named(tmp_path: Path) -> None:

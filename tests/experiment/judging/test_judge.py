@@ -57,7 +57,7 @@ def test_tables_are_the_comparisons(folders: tuple[Path, Path], file: str, keys:
     ours, theirs = (pd.read_csv(folder / file) for folder in folders)
     if keys:
         ours, theirs = (each.sort_values(keys, ignore_index=True) for each in (ours, theirs))
-    common = [name for name in ours if name in theirs and not name.startswith(("n_total", "bytes"))]
+    common = [name for name in ours if name in theirs and not str(name).startswith(("n_total", "bytes"))]
     assert len(common) > 10
     pd.testing.assert_frame_equal(ours[common], theirs[common], check_exact=True, check_dtype=False)
 

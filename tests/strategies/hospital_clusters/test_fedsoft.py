@@ -50,11 +50,11 @@ def test_16_without_its_pull_it_is_fedavg(federation):
 def test_shares_are_of_rows_and_ties_go_to_the_first():
     rows = hospital([4, 0])
     rows = replace(rows, losses=np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
-    assert sent(NearestShares(3), rows).tolist() == [0.5, 0.0, 0.5]
+    assert sent(NearestShares((3,)), rows).tolist() == [0.5, 0.0, 0.5]
     single = replace(hospital([1, 0]), losses=np.array([[2.0], [1.0]]))
-    assert sent(NearestShares(2), single).tolist() == [0, 1]
+    assert sent(NearestShares((2,)), single).tolist() == [0, 1]
     nobody = replace(hospital([0, 0]), losses=np.empty((2, 0)))
-    assert sent(NearestShares(2), nobody).tolist() == [0, 0]
+    assert sent(NearestShares((2,)), nobody).tolist() == [0, 0]
 
 
 def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():

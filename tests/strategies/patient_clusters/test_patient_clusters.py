@@ -151,9 +151,9 @@ def test_more_than_two_values_are_counted_where_they_were_recorded():
     observed = np.ones((4, 4), dtype=bool)
     observed[1:3, 3] = False
     rows = hospital([2, 2], X, observed)
-    assert sent(MoreThanTwoValues(4), rows).tolist() == [0, 1, 0, 0], "the fifth column is a flag"
+    assert sent(MoreThanTwoValues((4,)), rows).tolist() == [0, 1, 0, 0], "the fifth column is a flag"
     nobody = hospital([0, 0], np.empty((0, 5)), np.empty((0, 4), dtype=bool))
-    assert sent(MoreThanTwoValues(4), nobody).tolist() == [0, 0, 0, 0]
+    assert sent(MoreThanTwoValues((4,)), nobody).tolist() == [0, 0, 0, 0]
 
 
 # --- Virtual patients -----------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_all_columns_that_hold_values_or_those_of_more_than_two():
 
 def test_the_mean_patient_is_of_the_columns_that_the_hospital_receives():
     two = hospital([1, 1], np.array([[1.0, 2.0, 9.0], [3.0, 6.0, 9.0]]))
-    assert sent(MeanPatient(2), replace(two, given={"columns": np.array([0, 1])})).tolist() == [2.0, 4.0]
+    assert sent(MeanPatient((2,)), replace(two, given={"columns": np.array([0, 1])})).tolist() == [2.0, 4.0]
 
 
 def test_a_division_that_does_not_say_how_large_it_is_costs_nothing():

@@ -146,7 +146,7 @@ def test_masks_change_no_bit_and_what_is_seen_by_itself_is_refused(federation: F
     same_models(plain, run(federation, replace(job, secure=secure), 3))
     for strategy, name in ((Odal(), "lead"), (Ensemble(), "coefficients")):
         hidden = replace(job_of(federation, strategy), secure=secure)
-        line = rf"^secure.mode: 'execute' hides what each hospital sends, and strategy .*, program '{name}' sends 'beta"
+        line = rf"^secure.mode: 'execute' hides what each hospital sends, and strategy .*, program '{name}' needs 'beta"
         with pytest.raises(ConfigError, match=line):
             run(federation, hidden, 1)
 
