@@ -87,9 +87,13 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
         check_call(call, sizes)
         for name, send in call.program.sends.items():
             if send.how != "each":
-                raise Invalid(f"program '{call.program.name}': {name}: only a round's calls have sums; send it each")
+                raise Invalid(
+                    f"program '{call.program.name}': {name}: only calls within a round can send sums; set how: each"
+                )
         if call.program.remembers:
-            raise Invalid(f"program '{call.program.name}': only a round's calls store anything; leave keeps out")
+            raise Invalid(
+                f"program '{call.program.name}': only calls within a round can store anything; leave keeps out"
+            )
     except Invalid as error:
         raise StrategyError(f"strategy '{job}': {error}") from None
 
