@@ -88,7 +88,7 @@ class ProgramCall:
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember anything of the program."""
+        """Whether hospitals store anything for the program between rounds."""
         return self.program.remembers
 
 
@@ -134,7 +134,7 @@ class RoundPlan:
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember anything after this round."""
+        """Whether hospitals store anything after this round."""
         if self.call is not None and self.problem is None:
             return self.call.remembers
         lasting = self.private is not None or any(step.remembers for step in self.steps)
