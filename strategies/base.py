@@ -261,6 +261,14 @@ class Strategy:
         """Return what every hospital with training rows minimises once after the last round, or None."""
         return None
 
+    def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
+        """Return what hospitals receive to evaluate the model ``row`` on validation rows after a round.
+
+        They know the models of earlier rounds and what they received with calls. Each array is for the hospitals of the
+        ids beside it. None: they receive the model.
+        """
+        return None
+
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         """Return the uncertainty of the global model's parameters, or None if the strategy does not estimate it."""
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,23 +137,34 @@ class Traffic:
         """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models that ``serve``, after a
         round.
 
-        They received the models among these that are rows of the server's models, and with row 0 the ``shared`` part of
-        their own; these are not sent again for a local update in the next round. Returns the bytes that each received,
-        and sent, ``[h]``.
+        They received the models among these that are rows of the server's models, or what is new in them
+        (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own; these are not sent again in the next
+        round. Returns the bytes that each received, and sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
         each = np.concatenate([np.where(rows == OWN, 0, rows) if shared else rows for rows in named], axis=1)
         for row in np.unique(each[each >= 0]).tolist():
             holders = (each == row).any(axis=1)
-            self._show(state.models[[row]], ids[holders], self._checked)
-            received += holders * self._size
-        received = (received + (each == MIXTURE).any(axis=1) * self._models(state) * self._size) * SCALAR_BYTES
+            news = self._strategy.news(self._view, state, row)
+            if news is None:
+                self._show(state.models[[row]], ids[holders], self._checked)
+                received += holders * self._size * SCALAR_BYTES
+                continue
+            for array, receivers in news:
+                receive = holders & np.isin(ids, receivers)
+                self._show(array[None], ids[receive], self._checked)
+                received += receive * array.nbytes
+        received += (each == MIXTURE).any(axis=1) * self._models(state) * self._size * SCALAR_BYTES
         sent = np.full(len(ids), len(serve) * LOSS_SCALARS, dtype=np.int64)
         self.ledger.add(self._round, VALIDATION, ids, sent)
         if self._round == 0:
             self.setup_down += int(received.sum())
         return received, sent * SCALAR_BYTES
+
+    def known(self, array: NDArray[Any], ids: Ids) -> int:
+        """Return how many of hospitals ``ids [h]`` received this ``array`` with the last check on validation rows."""
+        return sum(int(np.isin(ids, holders).sum()) for shown, holders in self._shown if np.array_equal(shown, array))
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
         """Record the messages of the cohort ``ids [H]`` for ``problem``, and the models that it received.
@@ -237,6 +249,8 @@ class Traffic:
         # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
         for model, holders in self._shown:
+            if model.shape != state.models.shape[1:]:
+                continue
             # By what they hold: the same model may be in several rows, and old ones are behind the server's models.
             same = np.append((state.models == model).all(axis=1), False)
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0

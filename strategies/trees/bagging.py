@@ -14,14 +14,13 @@ Traffic of a round and hospital: the model down, K trees up, 8 bytes for each of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of, own_state
 from raysim.strategies.trees.base import TreesState, forest_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
-from raysim.trees.stored import Shape
 
 SCALES = ("hospitals", "rows", "none")
 
@@ -57,7 +56,7 @@ class TreesBagging(SentWhole):
         for one, rows in zip(trees, sizes.tolist(), strict=True):
             factor = {"hospitals": 1 / len(ids), "rows": rows / int(sizes.sum()), "none": 1.0}[self.scale]
             forest = forest.joined(one, factor)
-        return replace(own, models=Shape(task_of(view)).vector(forest)[None])
+        return self.extended(view, own, forest)
 
     def done(self, view: FederationView, state: State) -> bool:
         task = task_of(view)

@@ -26,8 +26,7 @@ class TreesState(State):
     edges: tuple[Floats, ...] = ()
     """The edges of each column's bins, ``[F]``; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees of the last round as they are sent (:func:`sent`), which hospitals have not yet added to their
-    margins."""
+    """The trees of the last round as they are sent, which hospitals have not yet added to their margins."""
 
 
 class Trees(Strategy):
@@ -65,6 +64,15 @@ class Trees(Strategy):
 
     def done(self, view: FederationView, state: State) -> bool:
         return len(forest_of(view, state)) >= task_of(view).together * task_of(view).outputs
+
+    def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]]:
+        # Hospitals store the margins of their validation rows, so the trees of the last round are enough.
+        last, everyone = self.last(own_state(state, TreesState), row) or {}, np.arange(len(view.sizes))
+        return [(array, everyone) for array in last.values()]
+
+    def last(self, state: TreesState, row: int) -> dict[str, NDArray[Any]] | None:
+        """Return the trees that the last round added to the model ``row``, as they are sent."""
+        return state.last
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         return {"trees": float(len(forest_of(view, state)))}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.strategies.base import Calls, FederationView, Ids, State, Strategy, own_state
 from raysim.strategies.shared.clustering import members
@@ -56,6 +57,10 @@ class ClusterTrees(FederatedTrees):
             return state
         models = np.concatenate([own.models[:1], *[each.models for each in grown]])
         return replace(own, models=models, lasts=tuple(each.last or {} for each in grown))
+
+    def last(self, state: TreesState, row: int) -> dict[str, NDArray[Any]] | None:
+        lasts = own_state(state, ClusterTreesState).lasts
+        return lasts[row - 1] if lasts else None
 
     def done(self, view: FederationView, state: State) -> bool:
         own = own_state(state, ClusterTreesState)

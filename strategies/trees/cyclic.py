@@ -9,14 +9,13 @@ Traffic of a round: the model down to one hospital, K trees up, 8 bytes for each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from raysim.strategies.base import Calls, FederationView, Needs, State
 from raysim.strategies.trees.base import forest_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
-from raysim.trees.stored import Shape
 
 
 @dataclass(frozen=True)
@@ -37,4 +36,4 @@ class TreesCyclic(SentWhole):
         forest = forest_of(view, own)
         for one in trees:
             forest = forest.joined(one)
-        return replace(own, models=Shape(task_of(view)).vector(forest)[None])
+        return self.extended(view, own, forest)

@@ -15,16 +15,18 @@ answer of one is lost.
 Traffic of a round, per tree and hospital, with W bins of all columns together, missing ones included: up, 24 W bytes
 for each of up to ``2^(depth - 1)`` histograms (one of the root and one of each pair of children that can be split
 further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the previous tree.
+With early stopping, hospitals receive the finished tree for their validation rows, and not again in the next round.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.strategies.base import POOLED, Answers, Call, Calls, FederationView, Ids, Needs, State, own_state
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, rows_key, sent, task_of
@@ -55,6 +57,15 @@ class FederatedTrees(Trees):
             return (yield from self.grown(view, own, ids))
         except Lost:
             return own
+
+    def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]]:
+        own, found = own_state(state, TreesState), super().news(view, state, row)
+        forest = Shape(task_of(view)).forest(own.models[row])
+        if len(forest) == task_of(view).outputs:
+            # Hospitals without training rows have no bins yet, nor the margins before the first tree.
+            start = np.concatenate([*own.edges, forest.base, [forest.scale]])
+            return [*found, (start, np.setdiff1d(np.arange(len(view.sizes)), self.select(view, own, 1)))]
+        return found
 
     def grown(self, view: FederationView, own: TreesState, ids: Ids) -> Generator[Call, Answers, TreesState]:
         """Return the state with K more trees."""

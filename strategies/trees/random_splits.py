@@ -154,7 +154,7 @@ class RandomTrees(Trees):
             return own
         for each, G, H in zip(trees, answers.sums["gradient"], answers.sums["hessian"] / factor, strict=True):
             each.value[-len(G) :] = values(task, G, H, noise, rate=task.settings.rate if tree else 1.0)
-        return replace(own, models=Shape(task).vector(forest.grown(trees, bins))[None])
+        return replace(own, models=Shape(task).vector(forest.grown(trees, bins))[None], last=sent(trees))
 
 
 def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> Floats:

@@ -92,3 +92,11 @@ class SentWhole(Trees):
         answers = yield Call(NextTrees(task, state.edges, rows_key(view)), received, ids)
         shape = Shape(one_of(task))
         return [shape.forest(vector) for vector in answers.each["trees"]], answers.ids
+
+    def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
+        """Return the state with ``forest``, the trees so far and those of this round."""
+        task, before = task_of(view), forest_of(view, state)
+        new = forest.last(len(forest) - len(before))
+        settings = replace(task.settings, trees=len(new) // task.outputs, own_trees=0)
+        last = {"trees": Shape(replace(task, settings=settings)).vector(new)}
+        return replace(state, models=Shape(task).vector(forest)[None], last=last)

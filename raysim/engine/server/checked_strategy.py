@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.core import importing
 from raysim.core.errors import ConfigError, RaysimError, StrategyError
@@ -162,6 +164,10 @@ class CheckedStrategy(Strategy):
                 check_problem(problem, np.arange(len(view.sizes)), self._frame(view, state))
                 check_personal(problem)
         return problem
+
+    def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
+        with self._calling("news"):
+            return self._strategy.news(view, state, row)
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         with self._calling("uncertainty"):

@@ -160,7 +160,9 @@ class ProgramCalls:
         hospitals = len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return
-        received = sum(array.nbytes for array in planned.received.values()) * hospitals
+        received = sum(
+            array.nbytes * (hospitals - self._traffic.known(array, call.ids)) for array in planned.received.values()
+        )
         received += sum(array.nbytes for array in planned.each_of.values())
         # Models are learned from these noisy sums, so the guarantee covers them like updates.
         kinds = layout.kinds() if self._job.privacy is None else {UPDATE: sum(layout.kinds().values())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -304,6 +305,39 @@ def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
     np.testing.assert_array_equal(best.value, all_trees.value[: len(best)])
     kinds = {kind for _, kind, _, _ in outcome.ledger.entries}
     assert "validation_loss" in kinds
+
+
+def traffic_of(tmp_path, strategy, label="died"):
+    """The bytes down and up of 6 rounds with early stopping and without it, and those down of its set-up."""
+    made = federation_of(tmp_path, rows_of(400), np.arange(400) % 3, label, train=0.5, validation=0.25, test=0.25)
+    job = job_of(made, strategy, rounds=6, model=model(trees=6))
+    both = stopping, plain = run(made, replace(job, stop=StopSection(patience=6)), 2), run(made, job, 2)
+    assert stopping.stopped is not None
+    assert stopping.played == plain.played
+    moved = [[sum(getattr(row, name) for row in each.rounds) for name in ("bytes_down", "bytes_up")] for each in both]
+    return *moved, stopping.setup.down - plain.setup.down
+
+
+@pytest.mark.parametrize("label", ["died", "stay"])
+@pytest.mark.parametrize("strategy", [FederatedTrees(), Clustered(clusters=2).with_trees()])
+def test_bytes_of_early_stopping(tmp_path, strategy, label):
+    """A hospital receives each tree once, in all one more than without checks, and sends two numbers a round."""
+    (down, up), (plain_down, plain_up), setup = traffic_of(tmp_path, strategy, label)
+    splits, bins = 2**3 - 1, OPTIONS["bins"] + 1  # the last is of missing values
+    assert down - plain_down == 3 * (splits * (2 + math.ceil(bins / 8)) + 8 * (2 * splits + 1))
+    assert up - plain_up == 6 * 3 * 16
+    assert not setup  # before the first round there is no tree
+
+
+@pytest.mark.parametrize(("strategy", "trees"), [(TreesCyclic(), 1), (TreesBagging(), 3)])
+def test_bytes_of_early_stopping_for_whole_trees(tmp_path, strategy, trees):
+    """After each round hospitals receive the trees of this round, and not the model."""
+    (down, up), (plain_down, plain_up), setup = traffic_of(tmp_path, strategy)
+    size = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": trees, "own_trees": 0}), (0, 0, 3), 2)).size
+    rounds = 6 // trees
+    assert down - plain_down == rounds * 3 * 8 * size
+    assert up - plain_up == rounds * 3 * 16
+    assert not setup
 
 
 class Watching(LocalPool):
