@@ -130,7 +130,7 @@ class RoundPlan:
     @property
     def at_once(self) -> bool:
         """Whether this is a call that no round yields, such as one for a statistic before training."""
-        return self.models.shape[1] == 0
+        return bool(self.models.shape[1] == 0)
 
     @property
     def only_reads(self) -> bool:
