@@ -333,7 +333,7 @@ def sent_weights(update: Update) -> Floats:
     """Return the weights with which hospitals' updates were summed, ``[H]`` or ``[H, G]``."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
-        raise TypeError("the update does not say how it was weighted")
+        raise TypeError("the update lacks its weights")
     return sent.weight
 
 

@@ -121,7 +121,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
         return canonical(written) if pa.types.is_decimal(column.type) else written
     except pa.ArrowException:
         kind = table.schema.field(name).type
-        raise DataError(f"{field}: column '{name}' holds {kind}, which is no text; convert it") from None
+        raise DataError(f"{field}: column '{name}' holds {kind}, which is not text; convert it") from None
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:

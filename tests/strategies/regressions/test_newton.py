@@ -239,7 +239,7 @@ def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
     assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
     assert outcome.ledger.sent(1) == 0
-    assert {kind for _, kind, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
+    assert {kind for _, kind, _, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
 
 
 def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
@@ -266,7 +266,7 @@ def test_a_table_too_wide_for_second_derivatives_is_refused(strategy: Strategy, 
     def training(columns: int) -> Training:
         return Training({"weight": slice(0, columns), "bias": slice(columns, columns + 1)}, "sgd", noisy=noisy)
 
-    with pytest.raises(ValueError, match=rf"^strategy.name: \w+ makes a matrix of {columns:,} columns by as many"):
+    with pytest.raises(ValueError, match=rf"^strategy.name: \w+ makes a matrix of {columns:,} by {columns:,} columns"):
         strategy.check_training(training(columns))
     strategy.check_training(training(1000))
     Newton(solver="lbfgs", ridge=1.0).check_training(replace(training(columns), noisy=False))

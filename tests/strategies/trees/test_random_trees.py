@@ -175,7 +175,7 @@ def test_more_classes(tmp_path):
     ("label", "ranges", "options", "privacy", "said"),
     [
         ("died", None, {}, False, r"^data\.ranges: random_trees draws splits between the declared limits"),
-        ("stay", RANGES, {}, False, r"^data\.label: is a number, and random_trees is for classes"),
+        ("stay", RANGES, {}, False, r"^data\.label: is a number, but random_trees needs classes"),
         (
             "died",
             RANGES,
