@@ -84,8 +84,8 @@ def test_sums_give_what_single_answers_gave_and_masks_change_no_bit(federation, 
     assert model.models[1:] == pytest.approx(plain.models[1:], abs=1e-10)
     for mode, actors in (("model", 4), ("execute", 2)):
         assert (run(federation, hidden(federation, strategy, {"mode": mode}), actors).models == model.models).all()
-    assert "choice" not in {kind for _, kind, _, _ in model.ledger.entries}
-    assert "loss" not in {kind for _, kind, _, _ in model.ledger.entries}
+    assert "choice" not in {kind for _, kind, _, _, _ in model.ledger.entries}
+    assert "loss" not in {kind for _, kind, _, _, _ in model.ledger.entries}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])

@@ -108,7 +108,7 @@ def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federatio
     np.testing.assert_array_equal(apart.models, together.models)
     rows = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(7)]).astype(np.float64)
     np.testing.assert_allclose(apart.models[0], [*rows.sum(axis=0), 41], atol=1e-11)
-    assert {kind for _, kind, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
+    assert {kind for _, kind, _, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
 
 
 @pytest.mark.parametrize("unit", ["row", "patient", "hospital"])
@@ -140,7 +140,7 @@ def test_a_bound_that_does_not_fit_is_refused(federation: Federation):
 
 def test_what_leaves_is_counted_by_kind(federation: Federation):
     outcome = play(federation, Probe(), rounds=1)
-    sent = {kind: bytes for t, kind, _, bytes in outcome.ledger.entries if t == 1 and kind != "metrics"}
+    sent = {kind: bytes for t, kind, _, bytes, _ in outcome.ledger.entries if t == 1 and kind != "metrics"}
     assert {kind: set(each.tolist()) for kind, each in sent.items()} == {
         "update": {8 * 2 * 5},
         "size": {8},

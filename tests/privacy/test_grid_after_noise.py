@@ -155,7 +155,7 @@ def test_without_secure_sums_messages_are_as_long_as_their_bits(federation):
     compressed = replace(on_grid(job(federation, "pooled"), bits=12), secure=None)
     check_job(compressed, federation)
     outcome = run(federation, compressed, 1)
-    (sent,) = [each for _, kind, _, each in outcome.ledger.entries if kind == "update"]
+    (sent,) = [each for _, kind, _, each, _ in outcome.ledger.entries if kind == "update"]
     assert (np.asarray(sent) == 6 + 4).all()  # four scalars of 12 bits, and the number of rows
     np.testing.assert_array_equal(outcome.models, run(federation, on_grid(job(federation, "pooled")), 1).models)
 

@@ -80,7 +80,7 @@ def without(kind: str, rounds: range, instead: str | None = None) -> Change:
         rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
         rest = [np.empty(0, dtype=np.int64)]
         for row in header["ledger"]:
-            t, entry_kind, count, everyone, same = row
+            t, entry_kind, count, everyone, same, _ = row
             needed = count * ((not everyone) + (same is None))
             entry_lists, lists = lists[:needed], lists[needed:]
             sent = entry_lists[-count:].sum() if same is None else count * same
@@ -102,7 +102,7 @@ def without_hospital(hospital: int) -> Change:
     def change(header: Header, arrays: Tensors) -> None:
         rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
         rest = [np.empty(0, dtype=np.int64)]
-        for t, entry_kind, count, everyone, same in header["ledger"]:
+        for t, entry_kind, count, everyone, same, program in header["ledger"]:
             ids, sent = np.arange(count), np.full(count, same or 0)
             if not everyone:
                 ids, lists = lists[:count], lists[count:]
@@ -112,7 +112,7 @@ def without_hospital(hospital: int) -> Change:
                 head[head[:, 0] == t, 1] -= 1
                 head[head[:, 0] == t, 3] -= sent[ids == hospital].sum()
                 ids, sent = ids[ids != hospital], sent[ids != hospital]
-            rows.append([t, entry_kind, len(ids), False, None])
+            rows.append([t, entry_kind, len(ids), False, None, program])
             rest += [ids, sent]
         header["ledger"], arrays["ledger"], arrays["rounds/head"] = rows, np.concatenate(rest), head
 

@@ -101,7 +101,8 @@ class RoundPlan:
     round: int
     """The number of the round, which keys the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision; ``[0, P]`` if the round neither measures nor trains."""
+    """The server's models ``[M, P]``, in the run's precision; ``[0, P]`` if the round neither measures nor trains, and
+    ``[0, 0]`` for a call that no round yields."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
@@ -125,6 +126,11 @@ class RoundPlan:
     def bit(self) -> bool:
         """Whether each hospital also sends a bit, which goes into a separate last sum."""
         return any(step.bit for step in self.steps)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether this is a call that no round yields, such as one for a statistic before training."""
+        return bool(self.models.shape[1] == 0)
 
     @property
     def only_reads(self) -> bool:

@@ -129,7 +129,7 @@ class FirstAnswers:
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
     """Return the noisy releases in a ledger by kind, each with the most releases of any hospital."""
     by_kind: dict[str, Single] = {}
-    for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
+    for kind in dict.fromkeys(entry.kind for entry in ledger.entries):
         noise = noise_on(section, kind)
         if noise is not None:
             by_kind[kind] = replace(noise.mechanism.event, count=ledger.times(kind))

@@ -125,7 +125,8 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
         for hospital, vectors in (kept or {}).items()
         if hospital != POOLED and any(RESIDUAL.fullmatch(what) for what in vectors)
     }
-    sent = {hospital for _, kind, ids, _ in history.ledger.entries if kind == UPDATE for hospital in ids.tolist()}
+    updates = (entry.hospitals for entry in history.ledger.entries if entry.kind == UPDATE)
+    sent = {hospital for ids in updates for hospital in ids.tolist()}
     wrong = owing - sent if owing - sent or not all_trained else sent - owing
     if wrong:
         raise ValueError(
@@ -141,12 +142,12 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
     - ``due``: for a round, the known lists of hospitals that had to send an update.
     - ``always``: whether every round in which hospitals were asked for updates has an entry.
     """
-    kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
-    for _, kind, ids, sent in setup.entries:
+    kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
+    for _, kind, ids, sent, _ in setup.entries:
         if (kind, _key(ids), _key(sent)) not in kept:
             raise ValueError(f"its ledger lacks '{kind}', which hospitals sent before the first round")
     senders: dict[int, set[int]] = {}
-    for t, kind, ids, _ in history.ledger.entries:
+    for t, kind, ids, _, _ in history.ledger.entries:
         if kind in UPDATES:
             senders.setdefault(t, set()).update(ids.tolist())
     if len(history.cohorts) != len(history.rounds):

@@ -239,7 +239,7 @@ def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
     assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
     assert outcome.ledger.sent(1) == 0
-    assert {kind for _, kind, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
+    assert {kind for _, kind, _, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
 
 
 def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
