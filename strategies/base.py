@@ -285,7 +285,7 @@ def choose(
 
     ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
     :class:`Invalid` if a candidate's start is not a row of the models, because the server then has no model to send
-    with a question. Raises it also if the selection returns hospitals that are no candidates.
+    with a question. Raises it also if the selection returns hospitals that are not candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")
@@ -333,7 +333,7 @@ def sent_weights(update: Update) -> Floats:
     """Return the weights with which hospitals' updates were summed, ``[H]`` or ``[H, G]``."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
-        raise TypeError("the update does not say how it was weighted")
+        raise TypeError("the update lacks its weights")
     return sent.weight
 
 

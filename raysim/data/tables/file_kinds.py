@@ -53,7 +53,7 @@ _NO_TABLES = (
 
 
 def kind_of(path: Path, field: str) -> Kind:
-    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field``, with a remedy, where it is no
+    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field``, with a remedy, where it is not a
     table."""
     head = head_of(path)
     if head.startswith(b"PAR1"):

@@ -57,8 +57,8 @@ def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
     """Return the bytes that each hospital sent in one run, by kind, ``[H]``."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
-    for _, kind, ids, sent in result.outcome.ledger.entries:
-        np.add.at(totals.setdefault(kind, np.zeros(count, dtype=np.int64)), ids, sent)
+    for entry in result.outcome.ledger.entries:
+        np.add.at(totals.setdefault(entry.kind, np.zeros(count, dtype=np.int64)), entry.hospitals, entry.sent)
     return totals
 
 

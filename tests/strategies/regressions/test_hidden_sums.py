@@ -58,6 +58,8 @@ def test_no_bit_of_a_model_changes_and_bytes_are_counted(binary: Federation, kin
     same_models(seen, hidden)
     assert hidden.ledger.sent(1) > seen.ledger.sent(1)
     assert hidden.facts["secure_sums"] > 0
+    of_rounds = [[entry.program for entry in each.ledger.entries if entry.round == 1] for each in (seen, hidden)]
+    assert set(filter(None, of_rounds[0])) == set(filter(None, of_rounds[1])) != set()
 
 
 @pytest.mark.parametrize("kind", HIDING)
