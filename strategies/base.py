@@ -287,7 +287,7 @@ def choose(
 
     ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
     :class:`Invalid` if a candidate's start is not a row of the models, because the server then has no model to send
-    with a question. Raises it also if the selection returns hospitals that are no candidates.
+    with a question. Raises it also if the selection returns hospitals that are not candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")

@@ -164,7 +164,8 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether a guarantee is for patients or rows, so that nobody's part may depend on who else is there."""
+        """Whether a guarantee is for patients or rows. A patient's part of the split may then not depend on other
+        patients."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:

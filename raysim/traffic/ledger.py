@@ -159,7 +159,7 @@ def record_training(
     """Record a round's updates; returns bytes down and up. Pooled rows are trained where they are: nothing travels.
 
     ``size`` are the scalars of a model. A participant sends its vector and the number of its rows, its loss if the
-    selection receives ``losses``, and what its program sends beside. A hospital that trains on groups
+    selection receives ``losses``, and the further answers of its program. A hospital that trains on groups
     of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` are those
     of each entry's vector if it is compressed.
     """
@@ -184,7 +184,7 @@ def record_training(
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:
-    """By kind, the scalars that a program sends beside its delta."""
+    """By kind, the scalars that a program sends in addition to its delta."""
     scalars: dict[str, int] = {}
     for kind, shape in problem.extras.values():
         scalars[kind] = scalars.get(kind, 0) + math.prod(shape)

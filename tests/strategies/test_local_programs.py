@@ -190,7 +190,11 @@ def test_dynamic_regularisation(federation: Federation):
 @pytest.mark.parametrize("mu", [0.0, 0.4])
 def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float):
     if optimizer == "momentum" and mu:
-        with pytest.raises(ConfigError, match=r"training\.optimizer: fednova has no weight of momentum steps with mu"):
+        with pytest.raises(
+            ConfigError,
+            match=r"training\.optimizer: fednova defines no weights for momentum steps "
+            r"with a proximal term",
+        ):
             check_job(job_of(federation, FedNova(mu=mu), optimizer=optimizer), federation)
         return
     run = DRAWN | {"optimizer": optimizer, "rounds": 1, "selection": None}

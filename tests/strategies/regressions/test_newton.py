@@ -102,7 +102,7 @@ def test_poisson(tmp_path: Path):
     assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
     assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
     fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
-    with pytest.raises(HospitalFailed, match=r"data\.label: family poisson is for whole numbers of at least 0"):
+    with pytest.raises(HospitalFailed, match=r"data\.label: family poisson needs whole numbers of at least 0"):
         play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
     assert_allclose(play(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0)
     for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):

@@ -181,7 +181,7 @@ def test_more_classes(tmp_path):
             RANGES,
             {"min_rows": 9},
             True,
-            r"^model\.min_rows: 9 would let a leaf of strategy random_trees show",
+            r"^model\.min_rows: 9 lets a leaf of random_trees hold too few patients",
         ),
         ("died", RANGES, {"row_share": 0.5}, False, r"^model\.row_share: random_trees adds up all rows"),
     ],
