@@ -19,7 +19,7 @@ Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -120,6 +120,8 @@ class Strategy:
     needs: ClassVar[Needs] = BOUNDED
     """What the server has to learn about hospitals' updates. Privacy guarantees depend on it; see :class:`Needs`."""
 
+    instead: ClassVar[Mapping[str, str]] = {}
+    """By key that this strategy does not take, what to do instead; for keys that its kin take."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy trains boosted trees, whose parameters cannot be averaged."""
 

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import Context, FederationView, Floats, Needs, State, Statistic, statistics_of
+from raysim.strategies.base import Context, FederationView, Floats, Needs, State, Statistic, Unfit, statistics_of
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
     check_number,
@@ -71,7 +71,10 @@ class Cbfl(PatientClustering):
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)
-        shape = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1:]
+        try:
+            shape = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1:]
+        except ValueError as error:
+            raise Unfit(str(error)) from None
         means = statistics_of(view, MeanPatient(shape, self.encoder), view.trainable, columns=columns)
         tried = [kmeans(means, k, view.rng("clusters", k)) for k in numbers_to_try(self.clusters, len(means))]
         labels = tried[best_labels(means, tried, view.rng("silhouette"))]

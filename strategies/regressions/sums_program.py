@@ -51,7 +51,9 @@ def check_linear(
             "choose another strategy"
         )
     if family_of(training).name not in families:
-        raise ValueError(f"model.name: {name} fits no counts; choose another strategy, or linear_regression")
+        raise ValueError(
+            f"model.name: {name} fits no counts; choose newton or own_intercepts, which do, or linear_regression"
+        )
     if set(training.parameters) != {"weight", "bias"}:
         what = "logistic_regression" if training.classes else "linear_regression"
         raise ValueError(

@@ -274,8 +274,8 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
     if math.isinf(section.clip):
         if multiplier:
             raise ConfigError(
-                f"privacy.clip: {section.clip} bounds nothing, and noise of privacy.noise_multiplier: {multiplier:g} "
-                "times it hides all; give a number"
+                f"privacy.clip: {section.clip} sets no bound, so noise of privacy.noise_multiplier: {multiplier:g} "
+                "times the clip would be infinite; give a number"
             )
         return
     largest = largest_clip(terms, multiplier)

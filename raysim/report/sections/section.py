@@ -101,7 +101,7 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone that the decision compares with, of several the best; None without one."""
+        """The model of training alone that the decision compares with: the best of several, or None."""
         shown = self.shown
         return None if shown is None or shown.alone is None else shown.references[shown.alone].key
 
