@@ -35,7 +35,7 @@ NAME</code> writes the page of one hospital.</p></noscript>
 </div>
 <div id="table-0"></div>
 <details id="sent" hidden>
-<summary>All figures of what left this hospital</summary>
+<summary>How often this hospital took part, and what left it</summary>
 <div id="table-2"></div>
 </details>
 """
