@@ -8,8 +8,8 @@ from raysim.core.package import __version__ as __version__
 
 if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
     raise ImportError(
-        "raysim/strategies is not a folder: this checkout lost its symbolic links; restore them on a file system that "
-        "has such links ('git config core.symlinks true', then 'git checkout .'), or install a wheel of raysim"
+        "raysim/strategies is not a folder: this checkout has lost its symbolic links. Restore them on a file system "
+        "that has such links ('git config core.symlinks true', then 'git checkout .'), or install a wheel of raysim"
     )
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -120,6 +120,8 @@ class Strategy:
     needs: ClassVar[Needs] = BOUNDED
     """What the server has to learn about hospitals' updates. Privacy guarantees depend on it; see :class:`Needs`."""
 
+    instead: ClassVar[Mapping[str, str]] = {}
+    """By key that this strategy does not take, what to do instead; for keys that its kin take."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy trains boosted trees, whose parameters cannot be averaged."""
 
@@ -285,7 +287,7 @@ def choose(
 
     ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
     :class:`Invalid` if a candidate's start is not a row of the models, because the server then has no model to send
-    with a question. Raises it also if the selection returns hospitals that are no candidates.
+    with a question. Raises it also if the selection returns hospitals that are not candidates.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")
@@ -333,7 +335,7 @@ def sent_weights(update: Update) -> Floats:
     """Return the weights with which hospitals' updates were summed, ``[H]`` or ``[H, G]``."""
     sent = None if update.problem is None else update.problem.sent
     if sent is None or sent.weight is None:
-        raise TypeError("the update does not say how it was weighted")
+        raise TypeError("the update lacks its weights")
     return sent.weight
 
 

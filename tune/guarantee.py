@@ -37,7 +37,7 @@ def read_cost(path: Path) -> dict[str, Any] | None:
     if told is None:
         return None
     if not isinstance(told, dict) or not isinstance(told.get("statement"), str):
-        raise ConfigError(f"{path}: its privacy has no statement; start a new sweep")
+        raise ConfigError(f"{path}: its privacy guarantee is missing; start a new sweep")
     return told
 
 

@@ -117,8 +117,8 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the integers that give all values of a range. With a step, the values are these multiples of
-        the step."""
+        """Return the integers of a range of whole numbers. With a step, return the factors whose multiples of the step
+        are the values."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)

@@ -28,8 +28,8 @@ def units(
     offset: float = 0.0,
     recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Return rows with feature ``feature`` times ``factor``, plus ``offset``, which makes it a factor on unscaled
-    values.
+    """Return rows with feature ``feature`` times ``factor``, plus ``offset``. With ``offset`` the factor applies to the
+    unscaled values.
 
     ``recorded [n]``: rows with a recorded value, whose unit can be wrong; None: all.
     """

@@ -38,7 +38,7 @@ class Drawing:
             path.write_text(self.svg, encoding="utf-8")
             return path
         if kind not in (".pdf", ".png"):
-            raise ConfigError(f"{path}: a figure is saved as .svg, .pdf or .png; name a file that ends so")
+            raise ConfigError(f"{path}: a figure is saved as .svg, .pdf or .png; name a file with such an ending")
         need("vl_convert", "figures", str(path), "save it as .svg")
         import vl_convert
 

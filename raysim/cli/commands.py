@@ -129,7 +129,9 @@ def _smoothing(text: str | None) -> Smoothing:
         epsilon: Smoothing = "counts" if text == "counts" else float(text)
         check_smoothing(epsilon)
     except ValueError:
-        raise ConfigError(f"--epsilon: {text} is not a number in (0, 1] or counts, half a row in every bin") from None
+        raise ConfigError(
+            f"--epsilon: {text} is neither a number in (0, 1] nor counts (which adds half a row to every bin)"
+        ) from None
     return epsilon
 
 

@@ -1,4 +1,4 @@
-"""The Ray actor that serves some of the hospitals."""
+"""The Ray actor that runs some of the hospitals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class HospitalActor:
     def round(
         self, plan: RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates]:
-        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names memory that is not here."""
+        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names stored state that this actor
+        does not have."""
         import ray
 
         self._receiver.accept(plan.work.federation, shipment)

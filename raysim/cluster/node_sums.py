@@ -60,7 +60,7 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """Return the actors whose sums are worth adding on their way; ``served`` has the hospitals of each actor."""
+    """Return the actors whose sums are worth adding within nodes; ``served`` has the hospitals of each actor."""
     if sums_bytes(plan) < LEAST_BYTES:
         return frozenset()
     return frozenset(

@@ -31,8 +31,8 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     for i, section in enumerate(config.strategies):
         if section.from_path is not None:
             raise ConfigError(
-                f"strategies.{i}.from: has its own model, and cannot be combined with models; write the "
-                "strategy out, or leave models out"
+                f"strategies.{i}.from: has its own model, so it cannot be combined with models; give the strategy's "
+                "own keys in place of from, or leave models out"
             )
     return tuple(_with(each, section) for section in simplest_first(models) for each in configs)
 

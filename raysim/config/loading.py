@@ -77,7 +77,9 @@ class _Loader(bounded.Loader):
         else:
             for below in node.value:
                 if isinstance(below, yaml.MappingNode):
-                    raise InvalidConfiguration(f"{where}YAML reads a mark as a key; quote it, such as '?'")
+                    raise InvalidConfiguration(
+                        f"{where}YAML reads an unquoted mark as the start of a key; quote the mark, such as '?'"
+                    )
                 self._refuse_changed(below)
 
 

@@ -309,6 +309,8 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Se
     fields = {field.name for field in dataclasses.fields(cls)}
     for key, value in options.items():
         if key not in fields:
+            if (instead := getattr(cls, "instead", {}).get(key)) is not None:
+                raise ConfigError(f"{where}.{key}: {as_yaml(value)} {instead}")
             remedy = nearest(key, [*fields, *beside]) if fields or beside else "it takes none"
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
         if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):

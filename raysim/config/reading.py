@@ -39,7 +39,7 @@ SEEDS = 3
 
 
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
-    """The whole configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides laid over it.
+    """The whole configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides applied.
 
     Keys that are left out have their defaults. For the plug-ins in the sections ``reads``, their own keys are checked
     and filled in, and the strategy of ``strategy.from`` is inserted; other sections stay as written. Raises

@@ -121,7 +121,7 @@ class Config(Section):
                 )
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
-                f"data.split.independent: false divides all rows again when one is removed, so privacy.unit: "
+                f"data.split.independent: false redraws the whole split when one is removed, so privacy.unit: "
                 f"{self.privacy.unit} cannot be guaranteed; take it out"
             )
         self._check_ranges()
@@ -164,7 +164,8 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether a guarantee is for patients or rows, so that nobody's part may depend on who else is there."""
+        """Whether a guarantee is for patients or rows. A patient's part of the split may then not depend on other
+        patients."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:

@@ -1,4 +1,4 @@
-"""Try a proposed configuration: whether it can read the table, and what is odd in it."""
+"""Try a proposed configuration: whether it can read the table, and the oddities of the data."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class replacing:
-    """``with replacing(path) as temporary``: what is written appears as ``path`` at once, and only if all went well."""
+    """``with replacing(path) as temporary``: the file replaces ``path`` in one step, and only if no error occurred."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -41,7 +41,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     # Opening a pipe that nobody writes to would wait for ever, but for this flag.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is a pipe or a device, and no file; save its content as a file")
+            raise ValueError("it is a pipe or a device, not a file; save its content as a file")
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"it has more than {limit:,} bytes")
@@ -104,7 +104,7 @@ class Loader(yaml.SafeLoader):
             mark = self._mark()
             node = super().compose_node(parent, index)
             if id(node) not in self._sizes:
-                raise yaml.MarkedYAMLError(None, None, "an alias stands in what it names", mark)
+                raise yaml.MarkedYAMLError(None, None, "an alias lies within the value that it repeats", mark)
             count, height = self._sizes[id(node)]
             self._count(count, self._depth + height, mark)
             return node
@@ -127,7 +127,9 @@ class Loader(yaml.SafeLoader):
         if depth > DEPTH:
             raise yaml.MarkedYAMLError(None, None, f"nests deeper than {DEPTH} levels", mark)
         if self._nodes > NODES:
-            raise yaml.MarkedYAMLError(None, None, f"holds more than {NODES:,} values, aliases written out", mark)
+            raise yaml.MarkedYAMLError(
+                None, None, f"holds more than {NODES:,} values, if each alias is counted as what it repeats", mark
+            )
 
     def construct_yaml_int(self, node: Any) -> int:
         if len(node.value) > DIGITS:

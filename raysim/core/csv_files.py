@@ -42,7 +42,7 @@ def cell(text: str) -> str:
 
 
 def text_of(cell: str) -> str:
-    """The text of which :func:`cell` made this."""
+    """The original text of a cell that :func:`cell` wrote."""
     return cell[1:] if _WRITTEN.match(cell) else cell
 
 

@@ -22,7 +22,7 @@ FILES = ("defaults.yaml", "optional.yaml")
 
 @dataclass(frozen=True)
 class Default:
-    """The default of the key at a dotted path; calling it gives a value of its own to each caller."""
+    """The default of the key at a dotted path; each call returns a new value."""
 
     key: str
 

@@ -58,7 +58,7 @@ class PrivacyBroken(RaysimError):
 
 
 class HospitalFailed(RaysimError):
-    """A hospital raised an error of its own while it trained, evaluated or answered."""
+    """An error in the user's code at a hospital, while it trained, evaluated or answered."""
 
 
 SYSTEM = {

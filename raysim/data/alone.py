@@ -2,7 +2,7 @@
 
 A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
 deals all rows of a hospital at once, to meet its shares exactly, would also move other patients from part to part. Here
-a keyed hash of what is never divided (a patient, or a row) decides alone, and shares are met on average only.
+a keyed hash of the indivisible unit (a patient, or a row) decides the part, and shares are met only on average.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> P
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """Return the source with the columns that ``split`` uses reserved, so that they are no features."""
+    """Return the source with the columns that ``split`` uses reserved, so that they are not features."""
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):

@@ -305,7 +305,7 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``; of many that are no warnings, most are listed by name only."""
+    """Append the suspects of each level to ``text``; if many are not warnings, most are listed by name only."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1

@@ -88,7 +88,7 @@ class Columned(Protocol):
         """Return this source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None:
         unchanged).
 
-        ``by="patient"`` means the source's own patients. Reserved columns are no features.
+        ``by="patient"`` means the source's own patients. Reserved columns are not features.
         """
         ...
 
@@ -98,7 +98,7 @@ class Scored(Protocol):
     """A source with existing scores of its rows (an optional addition to :class:`Source`)."""
 
     def with_scores(self, names: tuple[str, ...]) -> Source:
-        """Return this source with the scores ``names`` in ``Records.scores``; scores are no features.
+        """Return this source with the scores ``names`` in ``Records.scores``; scores are not features.
 
         Raises ``DataError`` for an unknown name.
         """

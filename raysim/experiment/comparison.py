@@ -41,6 +41,7 @@ from raysim.experiment.unseen import said
 from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
+from raysim.report.figures.models import styles
 from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
@@ -120,6 +121,7 @@ def write_comparison(
     fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
     alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
     chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
+    looks = styles(tables.comparison(frame))
     outside_ways = {way.key: way.name for way in card.ways if way is card.ways[0] or way.key == alone}
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, titles[each.label], each.folder) for each in everything])
@@ -142,7 +144,7 @@ def write_comparison(
             use=[*clinical.drawn(served, part, acting), *fitted],
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
-                *([] if unseen is None or not outside_ways else said.drawn(unseen, outside_ways)),
+                *([] if unseen is None or not outside_ways else said.drawn(unseen, outside_ways, looks)),
                 *attribute_figures(out, hospitals, results, tables.comparison(frame), chosen, titles, sketched),
                 *_patient_group_figures(frame, results, out, part, titles, [label for label, _ in chosen]),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),

@@ -66,8 +66,8 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
         count = min(int(asked), load.runs)
         if count > 1 and (resources.gpus_per_actor or resources.device == "cuda" or resources.per_hospital):
             raise ResourceError(
-                f"resources.runs_at_once: {asked} runs at once compute on one CPU each; take auto or 1 with "
-                "gpus_per_actor, device cuda or per_hospital"
+                f"resources.runs_at_once: {asked} runs at once use CPUs alone, all alike; with gpus_per_actor, "
+                "device cuda or per_hospital, set it to auto or 1"
             )
         if count > cores:
             raise ResourceError(

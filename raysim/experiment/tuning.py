@@ -195,7 +195,8 @@ def sentence(tried: pd.DataFrame) -> str:
     """Return a sentence on the chosen values, and on the bytes that tuning exchanged."""
     keys = _keys(tried)
     taken = "; ".join(
-        f"{row['strategy']} " + ", ".join(f"{_short(key)} {row[key]}" for key in keys if _given(row[key]))
+        f"{row['strategy']} "
+        + ", ".join(f"{_short(key).replace('_', ' ')} {row[key]}" for key in keys if _given(row[key]))
         for row in tried[tried["chosen"]].to_dict("records")
     )
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6

@@ -212,7 +212,9 @@ def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
     for entry in registered("figures"):
         figure = entry.load()
         if not isinstance(figure, Figure):
-            raise ConfigError(f"raysim.figures: '{entry.name}' is no ScoreFigure or ErrorFigure; register one")
+            raise ConfigError(
+                f"raysim.figures: '{entry.name}' is neither a ScoreFigure nor an ErrorFigure; register one"
+            )
         if not isinstance(figure, kind):
             continue
         if figure.name in taken:

@@ -64,7 +64,7 @@ def over_hospitals(
     values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (metric, test_rows, stays))
     if not values.shape == rows.shape == sizes.shape or values.ndim != 1:
         shapes = f"{values.shape}, {rows.shape}, {sizes.shape}"
-        raise ValueError(f"{name}, test_rows, stays: shapes {shapes} are not one [H]")
+        raise ValueError(f"{name}, test_rows, stays: shapes {shapes} must all be [H]")
     tested = rows > 0
     counted = tested & np.isfinite(values)
     a, v, n = values[counted], rows[counted], sizes[counted]

@@ -31,6 +31,7 @@ SHORT = {
     " with logistic regression": ", regression",
     " with linear regression": ", regression",
     " with boosted trees": ", trees",
+    " with MLP": ", MLP",
 }
 """The parts of names that are shortened where space is limited."""
 

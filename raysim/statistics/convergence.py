@@ -3,7 +3,7 @@
 ``L_0 .. L_K`` are the losses of the points of a curve, ``L_0`` before training: each is the mean over the training rows
 of all hospitals. A window has ``w = max(3, min(10, K // 4))`` points; ``m1`` is the mean of the last one, ``m0`` the
 mean of the one before it. The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours
-within both windows, and ``se = s sqrt(2 / w)`` is the noise of ``m0 - m1``. ``best`` is the least mean of any window
+within both windows. The noise of ``m0 - m1`` is ``se = s sqrt(2 / w)``. ``best`` is the least mean of any window
 and ``gain = L_0 - best``. ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction. A run has
 
 - *diverged* if a loss is not finite; if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than

@@ -21,10 +21,10 @@ from raysim.engine.packing import Arrays, pack, pack_memory, pack_state, unpack,
 from raysim.engine.run_state import History, RunState
 from raysim.storage.file_store import reason
 from raysim.strategies.base import Ids, Strategy
-from raysim.traffic.ledger import Ledger
+from raysim.traffic.ledger import Entry, Ledger
 from raysim.virtual_time.clock import Clock, checked
 
-FORMAT = 9
+FORMAT = 10
 """The format of checkpoints that this version writes and reads."""
 
 LOSSES = ("training_loss", "validation_loss")
@@ -148,7 +148,9 @@ def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> No
             raise Damaged(
                 f"its ledger has {sent.get(row.round, 0)} bytes of round {row.round}, in which {row.bytes_up} were sent"
             )
-    if not any(kind == "size" and len(ids) == hospitals for t, kind, ids, _ in ledger.entries if t == 0):
+    if not any(
+        entry.kind == "size" and len(entry.hospitals) == hospitals for entry in ledger.entries if entry.round == 0
+    ):
         raise Damaged("its ledger lacks what hospitals sent before the first round")
 
 
@@ -285,15 +287,15 @@ def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Hosp
 
 
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
-    """Store a ledger as an array and rows ``[round, kind, hospitals, bytes]``.
+    """Store a ledger as an array and rows ``[round, kind, hospitals, bytes, program]``.
 
     Hospitals 0, 1, ... and equal bytes are common in an entry; each is then stored as a single number.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
-    for round, kind, hospitals, sent in ledger.entries:
+    for round, kind, hospitals, sent, program in ledger.entries:
         everyone = np.array_equal(hospitals, np.arange(len(hospitals)))
         same = len(sent) > 0 and bool((sent == sent[0]).all())
-        rows.append([round, kind, len(hospitals), everyone, int(sent[0]) if same else None])
+        rows.append([round, kind, len(hospitals), everyone, int(sent[0]) if same else None, program])
         lists += [array for array, needed in ((hospitals, not everyone), (sent, not same)) if needed]
     arrays["ledger"] = np.concatenate(lists)
     return rows
@@ -303,16 +305,17 @@ def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hosp
     """Restore the result of :func:`pack_ledger`. Raises ``ValueError`` if an entry has more hospitals than
     there are."""
     ledger, rest = Ledger(), arrays["ledger"]
-    for round, kind, count, everyone, same in rows:
+    for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.
         _count(count, "ledger", hospitals_in_all)
-        if type(round) is not int or type(kind) is not str:
-            raise Damaged(f"its ledger has an entry of round {round!r:.50} and kind {kind!r:.50}")
+        if type(round) is not int or type(kind) is not str or type(program) is not str:
+            described = f"round {round!r:.50}, kind {kind!r:.50} and program {program!r:.50}"
+            raise Damaged(f"its ledger has an entry of {described}")
         hospitals = np.arange(count)
         if not everyone:
             hospitals, rest = rest[:count], rest[count:]
         sent = np.full(count, same if same is not None else 0, dtype=np.int64)
         if same is None:
             sent, rest = rest[:count], rest[count:]
-        ledger.entries.append((round, kind, hospitals, sent))
+        ledger.entries.append(Entry(round, kind, hospitals, sent, program))
     return ledger

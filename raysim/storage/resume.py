@@ -323,7 +323,7 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of the owner file beside checkpoints outside a run's folder."""
+    """Return the content of the owner file that lies next to checkpoints outside a run's folder."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 

@@ -203,15 +203,17 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Return everything that left a hospital: round, hospital, kind, bytes."""
+    """Return everything that left a hospital: round, hospital, kind, bytes, and the client program that sent it."""
     import pandas as pd
 
-    names = np.array(federation.hospitals, dtype=object)
+    entries, names = outcome.ledger.entries, np.array(federation.hospitals, dtype=object)
+    counts = [len(entry.hospitals) for entry in entries]
     return pd.DataFrame(
         {
-            "round": np.concatenate([np.full(len(ids), t) for t, _, ids, _ in outcome.ledger.entries]),
-            "hospital": np.concatenate([names[ids] for _, _, ids, _ in outcome.ledger.entries]),
-            "kind": np.concatenate([np.full(len(ids), kind) for _, kind, ids, _ in outcome.ledger.entries]),
-            "bytes": np.concatenate([sent for _, _, _, sent in outcome.ledger.entries]),
+            "round": np.repeat([entry.round for entry in entries], counts),
+            "hospital": np.concatenate([names[entry.hospitals] for entry in entries]),
+            "kind": np.repeat([entry.kind for entry in entries], counts),
+            "bytes": np.concatenate([entry.sent for entry in entries]),
+            "program": np.repeat([entry.program for entry in entries], counts),
         }
     )

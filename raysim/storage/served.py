@@ -292,7 +292,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 
 
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
-    """Look the class up in the modules of the strategy's classes: a file never decides what is imported."""
+    """Look the class up in the modules of the strategy's classes: no file decides which module is imported."""
     name = tree["class"]
     if "not_kept" in tree:
         raise ValueError(f"its {name} could not be kept: {tree['not_kept']}")

@@ -16,6 +16,7 @@ from raysim.traffic.ledger import (
     SCALAR_BYTES,
     VALIDATION,
     Bytes,
+    Entry,
     Ledger,
     downlink,
     named_rows,
@@ -92,7 +93,7 @@ class Traffic:
         sizes = {name: np.full(len(ids), math.prod(send.shape)) for name, send in program.sends.items()}
         for name, scalars in sizes.items():
             if scalars.any():
-                self.up += self.ledger.add(self._round, program.sends[name].kind, ids, scalars)
+                self.up += self.ledger.add(self._round, program.sends[name].kind, ids, scalars, program.name)
         carries = np.asarray(program.carries, dtype=np.int64)
         received = carries[ids] if carries.ndim else np.full(len(ids), carries)
         received = received + sum(np.size(array) for name, array in call.received.items() if name != "models")
@@ -114,10 +115,10 @@ class Traffic:
         if self._round == 0:
             self.setup_down = self.down
 
-    def called(self, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that hospitals ``ids [h]`` sent ``sent [h]`` bytes to a client program's call, and all received
-        ``down``."""
-        self.up += self.ledger.add_bytes(self._round, kind, ids, sent)
+    def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
+        """Record that a call of a client ``program`` sent ``sent [h]`` bytes from hospitals ``ids [h]``, and that all
+        received ``down``."""
+        self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
@@ -205,12 +206,14 @@ class Traffic:
         each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
         self.models_held[hospitals] = held
-        scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
+        scratch = Ledger([Entry(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
         vectors = self._vector_bytes(None, len(each))
         record_training(scratch, 0, each, problem, self._size, models, self.uses_losses(problem), vectors)
         received, *sent = [
-            np.bincount(np.searchsorted(ids, who), weights=moved, minlength=len(ids)).astype(np.float64)
-            for _, _, who, moved in scratch.entries
+            np.bincount(np.searchsorted(ids, entry.hospitals), weights=entry.sent, minlength=len(ids)).astype(
+                np.float64
+            )
+            for entry in scratch.entries
         ]
         received[np.searchsorted(ids, hospitals)] -= held * self._size * SCALAR_BYTES
         return received, sum(sent, np.zeros(len(ids)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,35 +57,47 @@ class Bytes:
         return self.down + self.up
 
 
+class Entry(NamedTuple):
+    """One kind of message of one round; round 0 is before training."""
+
+    round: int
+    kind: str
+    hospitals: Ids
+    """The ids of the hospitals that sent it, ``[h]``."""
+    sent: NDArray[np.int64]
+    """The bytes that each of them sent, ``[h]``."""
+    program: str = ""
+    """The name of the client program that sent it; empty for configured local training and what every run sends."""
+
+
 @dataclass(eq=False)
 class Ledger:
-    """Entries ``(round, kind, hospitals [h], bytes [h])``; round 0 is before training."""
+    """The entries, in the order in which hospitals sent them."""
 
-    entries: list[tuple[int, str, Ids, NDArray[np.int64]]] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
 
-    def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any]) -> int:
+    def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any], program: str = "") -> int:
         """Record that each hospital sent ``scalars`` (one number for all or ``[h]``); returns all bytes."""
         sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
-        self.entries.append((round, kind, hospitals, sent))
-        return int(sent.sum())
+        return self.add_bytes(round, kind, hospitals, sent, program)
 
-    def add_bytes(self, round: int, kind: str, hospitals: Ids, sent: NDArray[np.int64]) -> int:
+    def add_bytes(self, round: int, kind: str, hospitals: Ids, sent: NDArray[np.int64], program: str = "") -> int:
         """Record the bytes that each hospital sent, ``[h]``; returns all bytes."""
-        self.entries.append((round, kind, hospitals, sent))
+        self.entries.append(Entry(round, kind, hospitals, sent, program))
         return int(sent.sum())
 
     def times(self, kind: str) -> int:
         """Return the largest number of times that one hospital has sent a ``kind``."""
-        hospitals = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
+        hospitals = [np.unique(entry.hospitals) for entry in self.entries if entry.kind == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
         """Return in how many of these ``rounds`` (None: all) each hospital has sent any of ``kinds``,
         ``[hospitals]``."""
         by_round: dict[int, list[Ids]] = {}
-        for t, each, ids, _ in self.entries:
-            if each in kinds and (rounds is None or t in rounds):
-                by_round.setdefault(t, []).append(ids)
+        for entry in self.entries:
+            if entry.kind in kinds and (rounds is None or entry.round in rounds):
+                by_round.setdefault(entry.round, []).append(entry.hospitals)
         counts = np.zeros(hospitals, dtype=np.int64)
         for of_round in by_round.values():
             counts[np.unique(np.concatenate(of_round))] += 1
@@ -98,9 +110,9 @@ class Ledger:
     def sent_by_round(self) -> dict[int, int]:
         """Return :meth:`sent` for every round with an entry."""
         sums: dict[int, int] = {}
-        for t, kind, _, sent in self.entries:
-            if kind not in TOLD:
-                sums[t] = sums.get(t, 0) + int(sent.sum())
+        for entry in self.entries:
+            if entry.kind not in TOLD:
+                sums[entry.round] = sums.get(entry.round, 0) + int(entry.sent.sum())
         return sums
 
 
@@ -147,32 +159,32 @@ def record_training(
     """Record a round's updates; returns bytes down and up. Pooled rows are trained where they are: nothing travels.
 
     ``size`` are the scalars of a model. A participant sends its vector and the number of its rows, its loss if the
-    selection receives ``losses``, and what its program sends beside. A hospital that trains on groups
+    selection receives ``losses``, and the further answers of its program. A hospital that trains on groups
     of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` are those
     of each entry's vector if it is compressed.
     """
     if POOLED in ids:
         return 0, 0
     down = int(downlink(problem, size, models).sum()) * SCALAR_BYTES
-    up = 0
+    up, program = 0, "" if problem.program is None else problem.program.name
     senders, entries = np.unique(ids, return_counts=True)
     if problem.sent is not None and vector_bytes is not None:
         beside = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
-        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside)
+        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside, program)
     elif problem.sent is not None:
         vector = (
             size * (problem.sent.sums if problem.spread else 1) + problem.sent.beside + _extras(problem).pop(UPDATE, 0)
         )
-        up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses))
+        up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses), program)
     for kind, scalars in _extras(problem).items():
         if kind != UPDATE:
-            up += ledger.add(round, kind, senders, entries * scalars)
+            up += ledger.add(round, kind, senders, entries * scalars, program)
     return down, up
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:
-    """By kind, the scalars that a program sends beside its delta."""
+    """By kind, the scalars that a program sends in addition to its delta."""
     scalars: dict[str, int] = {}
     for kind, shape in problem.extras.values():
         scalars[kind] = scalars.get(kind, 0) + math.prod(shape)

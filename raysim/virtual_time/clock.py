@@ -118,7 +118,7 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
+    """Return the work of hospitals ``ids [H]``: the number of trained rows times epochs of each, ``[H]``."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)

@@ -164,11 +164,14 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
-def check_one_model(state: State, problem: LocalProblem, what: str) -> None:
-    """Raise ``ConfigError`` for old models of a strategy with other models than the global one; ``what`` needs them."""
+def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
+    """Raise ``ConfigError`` for old models of a strategy with other models than the global one.
+
+    ``what`` needs them, and ``instead`` says what to do.
+    """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program
     if len(state.models) > 1 or several or further is not None:
         raise ConfigError(
-            f"{what} is for strategies whose only model is the global one, from which all hospitals start"
+            f"{what} is for strategies whose only model is the global one, from which all hospitals start; {instead}"
         )

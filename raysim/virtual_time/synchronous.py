@@ -81,7 +81,7 @@ class SynchronousScheduler(ClockedScheduler):
         taken, close = result.taken(self._wanted(ids, problem), deadline, ids)
         late = ~taken & ~result.lost & (rules.late == "discount")
         if late.any():
-            check_one_model(state, problem, "system.rounds.late: discount")
+            check_one_model(state, problem, "system.rounds.late: discount", "set late: drop")
             if problem.sent is None or problem.sent.weight is None:
                 raise ConfigError(
                     "system.rounds.late: discount lowers the weights of late updates, and those of this strategy have "

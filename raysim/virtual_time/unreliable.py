@@ -118,7 +118,7 @@ class AsynchronousScheduler(ClockedScheduler):
         staleness = np.zeros(len(view.sizes), dtype=np.int64)
         staleness[ids] = (round - 1) - versions
         problem = self._strategy.problem(replace(view, staleness=staleness), state, ids)
-        check_one_model(state, problem, "strategy: asynchrony")
+        check_one_model(state, problem, "strategy: asynchrony", "choose another strategy")
         later, problem = self.clock.resumed(versions, round - 1, state, problem)
         self.clock = self.clock.tidied()
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))

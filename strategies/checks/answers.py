@@ -31,7 +31,7 @@ from raysim.strategies.uncertainty import Effect
 def check_state(state: Any, view: FederationView) -> None:
     """Raise :class:`Invalid` for a state whose models or clusters do not fit the federation."""
     if not isinstance(state, State):
-        raise Invalid(f"state: {shown(state)} is no State; return one")
+        raise Invalid(f"state: {shown(state)} is not a State; return one")
     models, size = state.models, len(view.initial)
     if not isinstance(models, np.ndarray) or models.dtype.kind != "f" or models.ndim != 2:
         raise Invalid(f"models: {shown(models)} is not a float array [M, {size}]; give a row for each model")
@@ -71,7 +71,7 @@ def check_serve(serve: Any, view: FederationView, models: int, groups: int | Non
         field = f"serve.{name}"
         if isinstance(rows, np.ndarray) and rows.ndim == 2:
             if groups is None:
-                raise Invalid(f"{field}: a model for each group of rows, but division gives None")
+                raise Invalid(f"{field}: needs a division of rows into groups, but division returns None")
             check_array(field, rows, INTEGERS, hospitals, "hospitals", columns=groups)
         else:
             check_array(field, rows, INTEGERS, hospitals, "hospitals")
@@ -106,7 +106,7 @@ def check_asynchrony(asynchrony: Any) -> None:
 def check_facts(facts: Any) -> None:
     """Raise :class:`Invalid` for anything but numbers by name, before they are stored at a run's end."""
     if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
-        raise Invalid(f"facts: {shown(facts)} is no mapping of names to numbers; return one, or {{}}")
+        raise Invalid(f"facts: {shown(facts)} is not a mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():
         if not isinstance(value, Real):
             raise Invalid(f"facts.{name}: {shown(value)} is not a number")

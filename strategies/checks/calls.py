@@ -30,13 +30,15 @@ def check_call(call: Any, sizes: Array) -> None:
         raise Invalid(f"round: yields {shown(call)}; yield a Call")
     program = call.program
     if not isinstance(program, Program):
-        raise Invalid(f"program: {shown(program)} is no Program; derive its class from raysim.Program")
+        raise Invalid(f"program: {shown(program)} is not a Program; derive its class from raysim.Program")
     if not isinstance(program.name, str) or not program.name:
         raise Invalid(f"program: {type(program).__name__} has no name; give its class a name")
     where = f"program '{program.name}'"
     check_cohort(call.ids, len(sizes))
     if not program.sends and not program.keeps:
-        raise Invalid(f"{where}: it sends nothing and keeps nothing, so it would be lost; declare what it sends")
+        raise Invalid(
+            f"{where}: it sends nothing and keeps nothing, so its result would be lost; declare what it sends"
+        )
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
@@ -53,7 +55,9 @@ def check_call(call: Any, sizes: Array) -> None:
             raise Invalid(f"{where}: each_of '{name}' has shape {list(array.shape)} for {len(call.ids)} hospitals")
         size += array.nbytes // (len(call.ids) or 1) if name in call.each_of else array.nbytes
     if size > MOST_RECEIVED:
-        raise Invalid(f"{where}: each hospital receives {size} bytes, and {MOST_RECEIVED} are the most; send less")
+        raise Invalid(
+            f"{where}: each hospital receives {size} bytes, more than the limit of {MOST_RECEIVED}; send less"
+        )
 
 
 def _check_send(field: str, send: Any, terms: int) -> None:
@@ -64,16 +68,16 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     check_count(f"{field}.groups", send.groups, least=1)
     check_count(f"{field}.bits", send.bits)
     if send.how == "each" and send.groups > 1:
-        raise Invalid(f"{field}: what is sent each has no sums; leave groups out")
+        raise Invalid(f"{field}: groups are for sums, and how is each; leave groups out")
     if send.how == "summed" and send.undefined:
-        raise Invalid(f"{field}.undefined: a sum needs numbers; send it each, or leave undefined out")
+        raise Invalid(f"{field}.undefined: a sum cannot have undefined entries; set how: each, or leave undefined out")
     if send.bound is not None:
         check_kind(f"{field}.bound", send.bound, Bound)
         check_choice(f"{field}.bound.unit", send.bound.unit, ("row", "patient", "hospital"))
         if not send.bound.l2 > 0:
             raise Invalid(f"{field}.bound.l2: {shown(send.bound.l2)} is not a length above 0")
         if (send.by == "row") != (send.bound.unit != "hospital") or (send.how == "each" and send.by != "row"):
-            raise Invalid(f"{field}.bound: {send.bound.unit} does not fit what is sent by {send.by}, {send.how}")
+            raise Invalid(f"{field}.bound: {send.bound.unit} does not fit a send by {send.by}, {send.how}")
     most = send.largest if send.bound is None else send.bound.l2
     if send.how == "summed" and most is not None and not 0 < most <= largest(send, terms):
         raise Invalid(
@@ -117,7 +121,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not 0 <= reply.group < groups:
-        raise Invalid(f"group: {shown(reply.group)} is not a sum; there are 0 to {groups - 1}")
+        raise Invalid(f"group: {shown(reply.group)} is not the number of a sum; they are 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         if send.undefined and np.isinf(array).any():
@@ -128,7 +132,10 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         if array.size and not (most := float(np.abs(array).max())) < bound:
             if not np.isfinite(array).all():
                 raise Invalid(f"{name}: it is not finite")
-            raise Invalid(f"{name}: an entry of {most:g} is not below {bound:g}, the largest declared or summed")
+            raise Invalid(
+                f"{name}: an entry of {most:g} is not below {bound:g}, the largest value that is declared "
+                "or fits in a sum"
+            )
 
 
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
@@ -153,7 +160,7 @@ def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite
     for name, value in memory.items():
         _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
         if finite and np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
-            raise Invalid(f"{name}: what is kept is not finite")
+            raise Invalid(f"{name}: a stored value is not finite")
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
@@ -189,11 +196,11 @@ def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *
             raise Invalid(f"{name}: not declared; {what} names {', '.join(declared) or 'nothing'}")
     for name in declared if complete else ():
         if name not in names:
-            raise Invalid(f"{name}: declared, and not sent")
+            raise Invalid(f"{name}: declared but not sent")
 
 
 def _check_array(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if array.dtype.kind not in "biuf":
         raise Invalid(f"{name}: holds {array.dtype}; give numbers")
     if array.shape != shape:
-        raise Invalid(f"{name}: has shape {list(array.shape)} and {list(shape)} is declared")
+        raise Invalid(f"{name}: has shape {list(array.shape)} but {list(shape)} is declared")

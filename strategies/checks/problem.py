@@ -58,7 +58,7 @@ class Frame:
 def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
     """Raise :class:`Invalid` for a problem that the cohort ``ids [H]`` cannot minimise."""
     if not isinstance(problem, LocalProblem):
-        raise Invalid(f"problem: {shown(problem)} is no LocalProblem; return one")
+        raise Invalid(f"problem: {shown(problem)} is not a LocalProblem; return one")
     if problem.groups is not None:
         _check_groups(problem.groups, ids, frame)
     entries, of = len(problem.entries(ids)), "hospitals" if problem.groups is None else "groups of rows"
@@ -69,9 +69,9 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
         _check_phase(phase, before, path, entries, of, frame)
         before, phase, path = phase, phase.then, f"{path}then."
     if sum(step.training.carry for step in problem.chain) > 1:
-        raise Invalid("training.carry: two problems of a chain carry the optimiser of the one hospital; let one do so")
+        raise Invalid("training.carry: two problems of a chain keep the same hospital's optimiser; set it in one only")
     if problem.groups is not None and (frame.keeps or problem.keeps):
-        raise Invalid("groups: a hospital trains on groups of its rows, but what it keeps is of all its rows")
+        raise Invalid("groups: a hospital that trains on groups of its rows cannot keep a result for all rows")
     _check_traces(problem, frame)
 
 
@@ -90,13 +90,13 @@ def _check_phase(
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
     if before is not None and phase.groups is not None:
-        raise Invalid(f"{path}groups: those of the first problem hold for the whole chain; leave them out here")
+        raise Invalid(f"{path}groups: the first problem's groups apply to the whole chain; leave them out here")
     field = f"{path}start"
     check_array(field, phase.start, INTEGERS, entries, of)
     if before is None and (phase.start == LAST).any():
-        raise Invalid(f"{field}: LAST, but no problem is before this one; name a row of state.models")
+        raise Invalid(f"{field}: LAST, but this is the first problem; name a row of state.models")
     if not frame.mixes and (phase.start == MIXTURE).any():
-        raise Invalid(f"{field}: MIXTURE, but mixture gives None; define it, or name a row of state.models")
+        raise Invalid(f"{field}: MIXTURE, but mixture returns None; define it, or name a row of state.models")
     first = before is None
     check_rows(field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[LAST] * (not first))
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
@@ -111,7 +111,7 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
     """Check a problem whose hospitals run a program in place of the configured training."""
     program, sent = phase.program, phase.upload
     if not isinstance(program, Program):
-        raise Invalid(f"{field}: {shown(program)} is no Program; derive its class from raysim.Program")
+        raise Invalid(f"{field}: {shown(program)} is not a Program; derive its class from raysim.Program")
     where = f"{field} '{program.name}'"
     objective, training = phase.objective, phase.training
     alone = before is None and phase.then is None and phase.groups is None and not frame.keeps
@@ -119,15 +119,20 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
     settings = training.keep or training.carry or training.learning_rate or training.batch_size or training.optimizer
     if not alone or terms or settings:
         raise Invalid(
-            f"{where}: it is all that a hospital does; leave objective, then, groups and private out, and of training "
-            "all but epochs"
+            f"{where}: a program replaces local training; leave objective, then, groups and private out, and of "
+            "training all but epochs"
         )
     sends = dict(program.sends)
     if any(send.how != "summed" or send.by != "hospital" or send.groups > 1 for send in sends.values()):
-        raise Invalid(f"{where}: what it sends is weighted and summed over hospitals; leave how, by and groups out")
+        raise Invalid(
+            f"{where}: its answers are always weighted and summed over hospitals; leave how, by and groups out"
+        )
     due = [(frame.size,), (0 if sent is None else sent.sums, frame.size)]
     if DELTA not in sends or sends[DELTA].shape not in due:
-        raise Invalid(f"{where}: sends no 'delta' of shape {list(due[0])}, or {list(due[1])} for all sums; declare one")
+        raise Invalid(
+            f"{where}: sends no 'delta' of shape {list(due[0])}, or {list(due[1])} with all sums together; "
+            "declare one of the two"
+        )
     if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
         raise Invalid(f"{where}: needs an upload of deltas, without sum_index or single where it is in all sums")
     if sent.weight is None or sent.weight.ndim > 1:
@@ -137,20 +142,20 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
 def _check_groups(groups: RowGroups, ids: Ids, frame: Frame) -> None:
     check_kind("groups", groups, RowGroups)
     if frame.groups is None:
-        raise Invalid("groups: the problem is about groups of rows, but division gives None; define it")
+        raise Invalid("groups: the problem trains on groups of rows, but division returns None; define it")
     hospital = groups.hospital
     entries = len(hospital) if isinstance(hospital, np.ndarray) and hospital.ndim else 0
     for name in ("hospital", "group", "rows"):
         check_array(f"groups.{name}", getattr(groups, name), INTEGERS, entries, "groups of rows")
     if not entries:
-        raise Invalid("groups.hospital: there is none; give an entry for each group of rows that is trained on")
+        raise Invalid("groups.hospital: empty; give an entry for each group of rows that is trained on")
     if not np.isin(hospital, ids).all() or (hospital[1:] < hospital[:-1]).any():
-        raise Invalid("groups.hospital: not ascending ids of the cohort; sort the entries by hospital")
+        raise Invalid("groups.hospital: not ascending ids of the sampled hospitals; sort the entries by hospital")
     wrong = groups.group[(groups.group < 0) | (groups.group >= frame.groups)]
     if len(wrong):
         raise Invalid(f"groups.group: {wrong[0]} is not among the division's {frame.groups}, 0 to {frame.groups - 1}")
     if (groups.rows < 0).any():
-        raise Invalid(f"groups.rows: {groups.rows.min()} is not a number of rows")
+        raise Invalid(f"groups.rows: {groups.rows.min()} is not a count of rows")
 
 
 def _check_objective(objective: Objective, field: str, entries: int, of: str, frame: Frame) -> None:
@@ -200,15 +205,15 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
     if upload.weight is None:
         if not upload.single:
             raise Invalid(
-                f"{field}.weight: none, so that what hospitals send would be lost; give one for each, or single=True"
+                f"{field}.weight: none, so updates would be lost; give each hospital a weight, or set single=True"
             )
         if upload.sum_index is not None:
-            raise Invalid(f"{field}.sum_index: nothing goes into a sum without a weight; give weights, or leave it out")
+            raise Invalid(f"{field}.sum_index: an update without a weight is not summed; give weights, or leave it out")
         return
     if isinstance(upload.weight, np.ndarray) and upload.weight.ndim == 2:
         check_array(f"{field}.weight", upload.weight, NUMBERS, entries, of, columns=int(upload.sums))
         if upload.sum_index is not None:
-            raise Invalid(f"{field}.sum_index: there is a weight for each sum already; leave it out")
+            raise Invalid(f"{field}.sum_index: weights already name each sum; leave it out")
         return
     check_array(f"{field}.weight", upload.weight, NUMBERS, entries, of)
     if upload.sum_index is not None:
@@ -216,7 +221,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
         outside = upload.sum_index[(upload.sum_index < 0) | (upload.sum_index >= upload.sums)]
         if len(outside):
             raise Invalid(
-                f"{field}.sum_index: {outside[0]} is not a sum; there are 0 to {upload.sums - 1}, so raise sums"
+                f"{field}.sum_index: {outside[0]} is not the number of a sum; they are 0 to {upload.sums - 1}, so "
+                "raise sums"
             )
 
 
@@ -224,13 +230,13 @@ def _check_traces(problem: LocalProblem, frame: Frame) -> None:
     """Check that every result is used, and that a hospital sends at most one vector."""
     chain = problem.chain
     if sum(phase.upload is not None for phase in chain) > 1:
-        raise Invalid("then.upload: two problems of one local update upload; let one of them")
+        raise Invalid("then.upload: two problems of one local update upload; leave one upload out")
     for i, phase in enumerate(chain):
         # Under a guarantee there is a problem for an empty cohort, too.
         goes_on = phase.then is not None and (not len(phase.then.start) or (phase.then.start == LAST).any())
         stays = phase.training.keep or (frame.keeps and phase.then is None)
         if phase.upload is None and not stays and not goes_on:
             raise Invalid(
-                f"{'then.' * i}upload: nothing, and the result is not kept either, so that it is lost; give "
+                f"{'then.' * i}upload: none, and the result is not kept, so it would be lost; give "
                 "Upload(weight), or LocalTraining(keep=True)"
             )

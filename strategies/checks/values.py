@@ -48,7 +48,7 @@ def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> N
 def check_kind(field: str, value: Any, kind: type) -> None:
     """Raise :class:`Invalid` unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
-        raise Invalid(f"{field}: {shown(value)} is no {kind.__name__}; give one, or leave it out")
+        raise Invalid(f"{field}: {shown(value)} is not of type {kind.__name__}; give one, or leave it out")
 
 
 def check_number(field: str, value: Any, *, above: bool = False) -> None:

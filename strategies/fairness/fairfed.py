@@ -147,7 +147,7 @@ class FairFed(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> FairState:
         if not isinstance(update.problem, FairProblem):
-            raise TypeError("the update does not say how it was weighted")
+            raise TypeError("the update lacks its weights")
         return replace(own_state(state, FairState), models=state.models + update.sums, omega=update.problem.omega)
 
 

@@ -1,5 +1,5 @@
-"""FedSoft: a hospital's rows come from several sources, and its own model is pulled to each centre by its share of
-rows.
+"""FedSoft: a hospital's rows come from several sources, and its own model has a proximal term towards each centre,
+weighted by the share of rows.
 
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
 details follow the authors' code.

@@ -178,7 +178,7 @@ class Ifca(Weighted):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.problem is None:
-            raise TypeError("the update does not say which models were trained")
+            raise TypeError("the update lacks the numbers of the models that were trained")
         program = update.problem.program
         if isinstance(program, ChosenTraining):
             chosen, step = update.beside("chosen")[:, None] / program.one, update.sums

@@ -82,7 +82,10 @@ class FedNova(Weighted):
         if training.optimizer == "adam":
             raise ValueError("training.optimizer: fednova weighs the steps of sgd and momentum; use one of them")
         if training.optimizer == "momentum" and self.mu:
-            raise ValueError("training.optimizer: fednova has no weight of momentum steps with mu; use sgd, or mu: 0")
+            raise ValueError(
+                "training.optimizer: fednova defines no weights for momentum steps with a proximal term "
+                "(mu); use sgd, or mu: 0"
+            )
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         program = NormalisedTraining(len(view.initial), self.mu, view.momentum)

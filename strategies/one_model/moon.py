@@ -54,8 +54,8 @@ class Moon(Weighted):
     def check_training(self, training: Training) -> None:
         if len(layers(training.parameters)) < 2:
             raise ValueError(
-                "model: strategy moon compares what models make of a row below their last layer, and this one has a "
-                "single layer; choose mlp with hidden layers, a module, or another strategy"
+                "model: strategy moon compares models' outputs below the last layer, and this model has a single "
+                "layer; choose mlp with hidden layers, a module, or another strategy"
             )
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -7,8 +7,8 @@ Biomedical Informatics 99, 2019; as in the baseline of FedGMC (Ye et al.), Table
 Each hospital sends the mean of its patients' continuous features. The server clusters these means by k-means. The
 silhouette chooses the number of clusters, 3 to 8 and fewer than hospitals. Each patient belongs to the nearest centre,
 and federated averaging trains a model for each cluster. The paper first encodes patients by a federated denoising
-autoencoder. ``encoder`` names a trained one (see :mod:`raysim.strategies.patient_clusters.encoding`); without it
-features are not encoded.
+autoencoder. ``encoder`` names a trained autoencoder (see :mod:`raysim.strategies.patient_clusters.encoding`); without
+it features are not encoded.
 
 Traffic per hospital, with d continuous features out of D columns of values, and e encoded ones. Once, up: D scalars
 (which columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns),
@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import Context, FederationView, Floats, Needs, State, Statistic, statistics_of
+from raysim.strategies.base import Context, FederationView, Floats, Needs, State, Statistic, Unfit, statistics_of
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
     check_number,
@@ -71,7 +71,10 @@ class Cbfl(PatientClustering):
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)
-        shape = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1:]
+        try:
+            shape = encoded(np.zeros((1, columns.max() + 1)), columns, self.encoder).shape[1:]
+        except ValueError as error:
+            raise Unfit(str(error)) from None
         means = statistics_of(view, MeanPatient(shape, self.encoder), view.trainable, columns=columns)
         tried = [kmeans(means, k, view.rng("clusters", k)) for k in numbers_to_try(self.clusters, len(means))]
         labels = tried[best_labels(means, tried, view.rng("silhouette"))]

@@ -30,7 +30,9 @@ def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
         return values
     codes = np.asarray(load_encoder(encoder)(values), dtype=np.float64)
     if codes.ndim != 2 or len(codes) != len(values):
-        raise ValueError(f"encoder: {encoder} made {codes.shape} of {values.shape}; it must give a row for each row")
+        raise ValueError(
+            f"encoder: {encoder} made {codes.shape} of {values.shape}; it must return one row for each input row"
+        )
     return codes
 
 

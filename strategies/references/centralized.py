@@ -1,4 +1,5 @@
-"""Training on all rows in one place: a reference without the privacy of federating. It can be beaten, and is no bound.
+"""Training on all rows in one place: a reference without the privacy of federating. Other methods can be better: it is
+not an upper bound.
 
 The model trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are
 shuffled in every epoch, and the optimiser's state continues from round to round. With ``solve: true`` a regression is

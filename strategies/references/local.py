@@ -2,8 +2,8 @@
 
 Each hospital trains on its own rows and uses its own model. It trains for as many epochs as a participant of every
 federated round, with the same random streams. The optimiser's state continues from round to round, because nothing
-interrupts training. With ``solve: true`` each hospital solves a regression to convergence instead, in one round, with a
-ridge of 1, 10 or 100: the ridge with the smallest leave-one-out loss on its own rows. A hospital whose rows have one
+interrupts training. With ``solve: true`` each hospital instead fits a regression to convergence, in one round. Its
+ridge is 1, 10 or 100, the one with the smallest leave-one-out loss on its own rows. A hospital whose rows have one
 class predicts their class shares, with half a row of each class added. No traffic.
 """
 

@@ -56,7 +56,7 @@ class HiddenSums(Exact):
         needed = max(ROWS_A_COLUMN * columns, LEAST_ROWS)
         if rows < needed:
             raise Unfit(
-                f"sums: clear shows the server sums of hospital '{view.names[fewest]}' that can be solved for its "
+                f"sums: clear sends the server sums of hospital '{view.names[fewest]}' that can be solved for its "
                 f"{rows} rows, as {columns} columns need {needed}; write secure, or leave small hospitals out "
                 "(data.minimum)"
             )

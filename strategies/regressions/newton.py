@@ -111,7 +111,7 @@ class Newton(HiddenSums):
         one_of("solver", self.solver, ("newton", "lbfgs"))
         if self.solver == "lbfgs" and not self.ridge:
             raise ValueError(
-                "ridge: 0 leaves lbfgs without a single optimum where columns are collinear; set it to 1, for example"
+                "ridge: 0 gives lbfgs no unique optimum if columns are collinear; set it to 1, for example"
             )
         at_least("ridge", self.ridge, 0)
         if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
@@ -132,7 +132,7 @@ class Newton(HiddenSums):
         for what, unbounded in (reasons | {"solver: 'lbfgs'": self.solver == "lbfgs"}).items():
             if training.noisy and unbounded:
                 raise ValueError(
-                    f"strategy.{what} adds sums that no row's length bounds, so privacy cannot be guaranteed; use a "
+                    f"strategy.{what} sends sums without a bound per row, so privacy cannot be guaranteed; use a "
                     "logistic regression with firth: auto, or leave privacy out"
                 )
         if self.firth == "always" and not training.classes:

@@ -10,6 +10,9 @@ steps with that curvature, improved by earlier gradients (L-BFGS) and halved if 
 small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a
 hospital; hospitals without training rows use the common intercept.
 
+The fit stops as ``separated`` if three successive steps of the coefficients do not get shorter although the expected
+rise of the likelihood falls: they then diverge, since one line separates the classes of all hospitals.
+
 A numeric label has the exact likelihood instead, see :mod:`raysim.strategies.regressions.linear_mixed`.
 
 Traffic of a round, with p columns and the intercept among them: p + 1 float64 down and ``3 + p + p (p + 1) / 2``
@@ -19,7 +22,7 @@ label: p + 1 down and ``2 + (p + 1) (p + 2)`` up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -48,7 +51,7 @@ from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.hospital_effects import laplace
 from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.linear_mixed import MixedState, mixed_round
-from raysim.strategies.regressions.newton_steps import ROSE, independent
+from raysim.strategies.regressions.newton_steps import ROSE, RUNS, independent
 from raysim.strategies.regressions.sums_program import (
     Grid,
     as_theta,
@@ -65,6 +68,9 @@ STOP = 1e-13
 likelihood."""
 PAIRS = 10
 """The number of earlier steps that improve the curvature."""
+FALLING, SHORTER = 0.6, 0.8
+"""Coefficients diverge where the expected rise falls below the first share with each step, and no step is shorter than
+the second share of the one before."""
 DIFFERENCE = 1e-5
 """The step size of the finite differences of gradients that give second derivatives."""
 
@@ -85,6 +91,10 @@ class RandomInterceptsState(State):
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
     """Earlier steps, each with the decrease of the gradient along it."""
+    rises: tuple[tuple[float, float], ...] = ()
+    """At the last accepted points the expected rise of the likelihood, and the coefficients' longest step."""
+    separated: bool = False
+    """Whether the coefficients diverge, because the classes are separated."""
     covariance: Floats | None = None
     """The covariance of coefficients and ``ln tau``, ``[p + 1, p + 1]``; None until the fit has converged."""
 
@@ -149,6 +159,10 @@ class RandomIntercepts(HiddenSums):
     """A regression with random intercepts, logistic or, for a numeric label, linear. It has no settings."""
 
     title: ClassVar[str] = "Random intercepts"
+    instead: ClassVar[Mapping[str, str]] = {
+        "ridge": "is a penalty, and random_intercepts has none; take it out, or choose own_intercepts with a ridge",
+        "firth": "is a penalty, and random_intercepts has none; take it out, or choose newton",
+    }
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
     def check_training(self, training: Training) -> None:
@@ -169,7 +183,7 @@ class RandomIntercepts(HiddenSums):
         if isinstance(state, MixedState):
             return (yield from mixed_round(view, state, ids))
         own = own_state(state, RandomInterceptsState)
-        if own.covariance is not None:
+        if own.covariance is not None or own.separated:
             return own
         p = len(view.initial)
         bias = int(np.arange(p)[view.parameters["bias"]][0])
@@ -187,7 +201,10 @@ class RandomIntercepts(HiddenSums):
                 return replace(own, models=self._models(view, own))
             own = replace(own, pairs=remembered(own.pairs, point - before, slope - gradient, PAIRS))
         step = _step(gradient, symmetric(answers.sums["hessian"]), float(answers.sums["spread"]), own.pairs)
-        own = replace(own, at=point, value=value, gradient=gradient, step=step, share=1.0)
+        rises = (*own.rises, (float(gradient @ step) / 2, float(np.abs(step[:-1]).max())))[-RUNS - 1 :]
+        own = replace(own, at=point, value=value, gradient=gradient, step=step, share=1.0, rises=rises)
+        if _diverges(rises):
+            return replace(own, separated=True)
         own = replace(own, models=self._models(view, own))
         if float(gradient @ step) / 2 > STOP * (1 + abs(value)):
             return own
@@ -209,7 +226,8 @@ class RandomIntercepts(HiddenSums):
     def done(self, view: FederationView, state: State) -> bool:
         if isinstance(state, MixedState):
             return state.ended
-        return own_state(state, RandomInterceptsState).covariance is not None
+        own = own_state(state, RandomInterceptsState)
+        return own.covariance is not None or own.separated
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
@@ -233,9 +251,18 @@ class RandomIntercepts(HiddenSums):
             return {}
         return {
             "converged": float(own.covariance is not None),
+            "separated": float(own.separated),
             "variance_between": float(np.exp(2 * own.at[-1])),
             "log_likelihood": own.value,
         }
+
+
+def _diverges(rises: Sequence[tuple[float, float]]) -> bool:
+    """Return whether the last steps stay as long as before, while the likelihood's expected ``rises`` get small."""
+    if len(rises) <= RUNS:
+        return False
+    rise, length = np.array(rises).T
+    return bool((rise[1:] < FALLING * rise[:-1]).all() and (length[1:] > SHORTER * length[:-1]).all())
 
 
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:

@@ -51,7 +51,9 @@ def check_linear(
             "choose another strategy"
         )
     if family_of(training).name not in families:
-        raise ValueError(f"model.name: {name} fits no counts; choose another strategy, or linear_regression")
+        raise ValueError(
+            f"model.name: {name} fits no counts; choose newton or own_intercepts, which do, or linear_regression"
+        )
     if set(training.parameters) != {"weight", "bias"}:
         what = "logistic_regression" if training.classes else "linear_regression"
         raise ValueError(
@@ -62,8 +64,8 @@ def check_linear(
         and (columns := training.parameters["weight"].stop - training.parameters["weight"].start) > most
     ):
         raise ValueError(
-            f"strategy.name: {name} makes a matrix of {columns:,} columns by as many, and at most {most:,} go with it; "
-            "leave columns out, or choose newton with solver: lbfgs and a ridge"
+            f"strategy.name: {name} makes a matrix of {columns:,} by {columns:,} columns, and at most {most:,} "
+            "columns are possible; leave columns out, or choose newton with solver: lbfgs and a ridge"
         )
     if training.weighted and not weighs:
         raise ValueError(f"training.class_weights: {name} counts all rows alike; set none")
@@ -235,7 +237,7 @@ class RegressionSums(Program):
         family, beta = FAMILIES[self.family], at.received["beta"]
         X, y = design(at.rows.X), at.rows.y.astype(np.float64)
         if family.name == "poisson" and not ((y >= 0) & (y == np.rint(y))).all():
-            raise ValueError("data.label: family poisson is for whole numbers of at least 0; choose linear")
+            raise ValueError("data.label: family poisson needs whole numbers of at least 0; choose linear")
         y = y * self.scale
         counts = np.ones(len(y)) if at.rows.weights is None else at.rows.weights
         sums = family.sums(X, y, beta, counts=counts, second=self.second)

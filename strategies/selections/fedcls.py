@@ -5,9 +5,9 @@ VTC2022-Fall. We could not read the paper; the following choices fill the gaps i
 
 Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, a hospital without a
 cluster opens one. All later hospitals without a cluster join it if they differ from the first in at most τ C classes.
-Each round visits the clusters repeatedly, each time in a new random order, until the cohort is full. A visit adds the
-cluster's next member in the round's uniform permutation. A cluster may have one hospital. With τ >= 1 there is a single
-cluster, and the cohort is the uniform sample, bit for bit.
+Each round goes through the clusters repeatedly, each time in a new random order, until the cohort is full. A visit adds
+the cluster's next member in the round's uniform permutation. A cluster may have one hospital. With τ >= 1 there is a
+single cluster, and the cohort is the uniform sample, bit for bit.
 
 Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
 random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.

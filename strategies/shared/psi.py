@@ -29,7 +29,9 @@ distribution over the other classes."""
 def check_smoothing(epsilon: Smoothing) -> None:
     """Raise ``ValueError`` naming ``epsilon`` unless it is ``counts`` or a number in (0, 1]."""
     if epsilon != "counts" and not 0 < epsilon <= 1:
-        raise ValueError(f"epsilon: {epsilon} is not a number in (0, 1] or counts, half a row in every bin")
+        raise ValueError(
+            f"epsilon: {epsilon} is neither a number in (0, 1] nor counts (which adds half a row to every bin)"
+        )
 
 
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:

@@ -42,7 +42,7 @@ class TreesBagging(SentWhole):
         if task_of(view).together < len(view.trainable):
             raise Unfit(
                 f"name: trees_bagging takes a tree of each of {len(view.trainable)} hospitals a round, and "
-                f"model.trees: {task_of(view).together} has no room for them; raise model.trees"
+                f"model.trees: {task_of(view).together} is fewer; raise model.trees"
             )
         return super().setup(view)
 

@@ -121,7 +121,7 @@ class RandomTrees(Trees):
             return
         if not task.classes:
             raise ValueError(
-                "data.label: is a number, and random_trees is for classes, whose gradients have a bound; take "
+                "data.label: is a number, but random_trees needs classes, whose gradients are bounded; use "
                 "federated_trees"
             )
         if any(not limits and not levels for limits, levels in zip(training.ranges, task.levels, strict=True)):
@@ -133,8 +133,8 @@ class RandomTrees(Trees):
             raise ValueError("model.row_share: random_trees adds up all rows; set 1")
         if training.noisy and task.settings.min_rows < LEAST_ROWS:
             raise ValueError(
-                f"model.min_rows: {task.settings.min_rows} would let a leaf of strategy random_trees show so few "
-                f"patients, which privacy.unit must hide; give at least {LEAST_ROWS}"
+                f"model.min_rows: {task.settings.min_rows} lets a leaf of random_trees hold too few patients for "
+                f"privacy.unit; give at least {LEAST_ROWS}"
             )
 
     def round(self, view: FederationView, state: State) -> Calls:

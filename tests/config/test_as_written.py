@@ -38,7 +38,11 @@ def test_what_yaml_changes_is_refused(written: str, read: str) -> None:
 def test_the_line_is_named() -> None:
     with pytest.raises(loading.InvalidConfiguration, match=r"^line 3: data.na_values: YAML reads no as false"):
         loading.load("data:\n  na_values:\n    - no\n")
-    with pytest.raises(loading.InvalidConfiguration, match=r"YAML reads a mark as a key; quote it, such as '\?'"):
+    with pytest.raises(
+        loading.InvalidConfiguration,
+        match=r"YAML reads an unquoted mark as the start of a key; "
+        r"quote the mark, such as '\?'",
+    ):
         loading.load("data: {na_values: [?, x]}")
 
 

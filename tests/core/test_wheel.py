@@ -171,7 +171,7 @@ def test_a_checkout_without_links_says_so(tmp_path: Path, there):
     done = subprocess.run([sys.executable, "-m", "raysim", "--help"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode != 0
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: raysim/strategies is not a folder: this checkout lost its symbolic links")
+    assert last.startswith("ImportError: raysim/strategies is not a folder: this checkout has lost its symbolic links")
 
 
 def test_folders_with_the_names_of_ours_are_not_taken_for_ours(programs: Path, here: Path):

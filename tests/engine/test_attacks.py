@@ -201,7 +201,7 @@ def test_a_liar_enters_the_cluster_with_most_hospitals(federation):
 @pytest.mark.parametrize(
     ("attack", "rule", "message"),
     [
-        ({"share": 1.0}, None, "adversary.share: 1.0 makes all 10 hospitals bad"),
+        ({"share": 1.0}, None, "adversary.share: 1.0 makes all 10 hospitals Byzantine"),
         ({"attack": "units", "feature": "x9"}, None, "adversary.feature: 'x9' is not there"),
         ({"attack": "units"}, None, "adversary.feature: attack 'units' changes a feature"),
         ({"attack": "backdoor", "feature": "x1", "label": 2}, None, "adversary.label: 2 is none of 2 classes"),

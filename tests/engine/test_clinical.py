@@ -42,8 +42,8 @@ def test_counts_are_those_of_the_predictions(federate: MakeFederation) -> None:
 def test_every_byte_of_them_is_in_the_ledger_and_no_traffic(federate: MakeFederation) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
     on, off = (play(federation, FedAvg(), rounds=2, clinical=clinical) for clinical in (ClinicalSection(), None))
-    plain = [(t, kind, b.tolist()) for t, kind, _, b in off.ledger.entries]
-    sent = [(t, kind, b.tolist()) for t, kind, _, b in on.ledger.entries]
+    plain = [(t, kind, b.tolist()) for t, kind, _, b, _ in off.ledger.entries]
+    sent = [(t, kind, b.tolist()) for t, kind, _, b, _ in on.ledger.entries]
     both = (on.scores["global"], on.validation_scores["global"])
     for entry in plain:
         sent.remove(entry)

@@ -138,7 +138,9 @@ def test_a_check_is_traffic(federation: Federation) -> None:
     outcome = run(federation, stopping(federation, FedAvg()), 1)
     last, checked, trained = ended(outcome).last, [0, 2, 3, 4, 5], [0, 1, 2, 4, 5, 6]
     loss = [
-        (t, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries if kind == "validation_loss"
+        (t, ids.tolist(), sent.tolist())
+        for t, kind, ids, sent, _ in outcome.ledger.entries
+        if kind == "validation_loss"
     ]
     assert loss == [(t, checked, [16] * 5) for t in range(last + 1)]
     # Of the cohort hospitals 1 and 6 were not sent the model for the check before.
@@ -220,7 +222,7 @@ def test_losses_that_are_not_finite_end_a_run_and_never_serve() -> None:
 def test_a_run_without_rounds_is_not_checked(federation: Federation) -> None:
     outcome = run(federation, stopping(federation, FedAvg(), rounds=0), 1)
     assert outcome.stopped is None
-    assert "validation_loss" not in {kind for _, kind, _, _ in outcome.ledger.entries}
+    assert "validation_loss" not in {kind for _, kind, _, _, _ in outcome.ledger.entries}
 
 
 def test_without_validation_rows_it_is_refused(federate: MakeFederation) -> None:

@@ -84,8 +84,8 @@ def test_sums_give_what_single_answers_gave_and_masks_change_no_bit(federation, 
     assert model.models[1:] == pytest.approx(plain.models[1:], abs=1e-10)
     for mode, actors in (("model", 4), ("execute", 2)):
         assert (run(federation, hidden(federation, strategy, {"mode": mode}), actors).models == model.models).all()
-    assert "choice" not in {kind for _, kind, _, _ in model.ledger.entries}
-    assert "loss" not in {kind for _, kind, _, _ in model.ledger.entries}
+    assert "choice" not in {kind for _, kind, _, _, _ in model.ledger.entries}
+    assert "loss" not in {kind for _, kind, _, _, _ in model.ledger.entries}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])
@@ -212,8 +212,8 @@ def test_a_clip_that_moves_does_not_go_with_choices(federation):
 @pytest.mark.parametrize(
     ("sent", "message"),
     [
-        ({"delta": np.zeros(3), "steepness": 1.0}, "delta: has shape [3] and [4] is declared"),
-        ({"delta": np.zeros(4)}, "steepness: declared, and not sent"),
+        ({"delta": np.zeros(3), "steepness": 1.0}, "delta: has shape [3] but [4] is declared"),
+        ({"delta": np.zeros(4)}, "steepness: declared but not sent"),
         ({"delta": np.zeros(4), "steepness": np.nan}, "steepness: it is not finite"),
         ({"delta": np.zeros(4), "steepness": 1.0, "loss": 1.0}, "loss: not declared; sends names delta, steepness"),
     ],

@@ -100,7 +100,7 @@ def test_its_price_is_in_the_ledger_and_in_the_last_round(clinical, federate: Ma
     federation = federate(TRAIN, TEST, validation=VALIDATION)
     plain, outcome = (play(federation, FedAvg(), last=last, clinical=clinical) for last in (LastSteps(), EB))
     counts = outcome.validation_scores["global"]
-    paid = [(t, b.tolist()) for t, kind, _, b in outcome.ledger.entries if kind == RECALIBRATION]
+    paid = [(t, b.tolist()) for t, kind, _, b, _ in outcome.ledger.entries if kind == RECALIBRATION]
     assert paid == [(3, (4 * counts.scalars).tolist())]
     assert outcome.traffic.up == plain.traffic.up + 4 * counts.scalars.sum()
     assert outcome.traffic.down == plain.traffic.down + 8 * 5
@@ -109,8 +109,8 @@ def test_its_price_is_in_the_ledger_and_in_the_last_round(clinical, federate: Ma
         **{row.round: row.bytes_up for row in outcome.rounds},
     }
     # The counts that the server needs are not told a second time.
-    told = sum(kind == MEASURED for _, kind, _, _ in outcome.ledger.entries)
-    before = sum(kind == MEASURED for _, kind, _, _ in plain.ledger.entries)
+    told = sum(kind == MEASURED for _, kind, _, _, _ in outcome.ledger.entries)
+    before = sum(kind == MEASURED for _, kind, _, _, _ in plain.ledger.entries)
     assert told - before == (1 if clinical else 0)
     assert outcome.facts["recalibration_rows"] == sum(VALIDATION)
 

@@ -158,7 +158,9 @@ def test_when_they_are_taken(federate: MakeFederation, rounds: int, every: int, 
 def test_what_hospitals_tell_for_them_is_measured_and_no_traffic(federate: MakeFederation) -> None:
     federation = federate(SIZES)
     outcome = play(federation, FedAvg(), rounds=40, every=0, selection=Uniform(0.5, 1))
-    messages = [(t, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries if kind == "metrics"]
+    messages = [
+        (t, ids.tolist(), sent.tolist()) for t, kind, ids, sent, _ in outcome.ledger.entries if kind == "metrics"
+    ]
     sums = [(t, [0, 1, 2, 3], [16] * 4) for t in [0, *range(2, 41, 2)]]
     assert [entry for entry in messages if entry[2] == [16] * 4] == sums
     assert outcome.setup.up == outcome.ledger.sent(0) == 4 * len(SIZES)  # sizes alone

@@ -158,7 +158,7 @@ def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -
 def test_balanced_weights_are_told_by_label_counts(federate: MakeFederation) -> None:
     federation = federate(SIZES, classes=3)
     entries = {
-        weights: [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries if t == 0]
+        weights: [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent, _ in outcome.ledger.entries if t == 0]
         for weights in ("none", "balanced")
         for outcome in [run(federation, job(federation, FedAvg(), weights=weights), 1)]
     }

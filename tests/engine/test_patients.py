@@ -153,10 +153,10 @@ def test_each_model_counts_each_way_and_a_hospital_sends_once(federation: Federa
     outcome = play(federation, TwoGroups(), rounds=2, selection=Uniform(0.6, 2))
     assert outcome.clusters_of_patients is not None
     size, groups = outcome.layout.size, np.count_nonzero(outcome.clusters_of_patients, axis=1)
-    messages = [sent for _, kind, _, sent in outcome.ledger.entries if kind == "group_sizes"]
+    messages = [sent for _, kind, _, sent, _ in outcome.ledger.entries if kind == "group_sizes"]
     assert [sent.tolist() for sent in messages] == [[4 * 2] * len(SIZES)], "how many rows are in each group, once"
     for row in outcome.rounds:
-        ((ids, sent),) = [(i, s) for t, kind, i, s in outcome.ledger.entries if (t, kind) == (row.round, "update")]
+        ((ids, sent),) = [(i, s) for t, kind, i, s, _ in outcome.ledger.entries if (t, kind) == (row.round, "update")]
         assert len(set(ids.tolist())) == len(ids) == row.cohort_size
         assert sent.tolist() == (4 * groups[ids] * (size + 1)).tolist(), "a vector and a loss for each group"
         assert row.bytes_up == sent.sum()
@@ -215,7 +215,7 @@ def test_a_division_that_names_groups_that_there_are_not(federation: Federation)
 
 
 def test_what_a_hospital_keeps_is_of_all_its_rows(federation: Federation):
-    with pytest.raises(StrategyError, match=r"'TwoGroups', round 1: groups: .* what it keeps is of all its rows"):
+    with pytest.raises(StrategyError, match=r"'TwoGroups', round 1: groups: .* cannot keep a result for all rows"):
         play(federation, TwoGroups(keep=True))
 
 

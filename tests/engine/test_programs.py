@@ -108,7 +108,7 @@ def test_rows_add_up_to_the_same_bits_pooled_and_federated(federation: Federatio
     np.testing.assert_array_equal(apart.models, together.models)
     rows = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(7)]).astype(np.float64)
     np.testing.assert_allclose(apart.models[0], [*rows.sum(axis=0), 41], atol=1e-11)
-    assert {kind for _, kind, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
+    assert {kind for _, kind, _, _, _ in together.ledger.entries} == {"size", "rows", "metrics"}
 
 
 @pytest.mark.parametrize("unit", ["row", "patient", "hospital"])
@@ -140,7 +140,7 @@ def test_a_bound_that_does_not_fit_is_refused(federation: Federation):
 
 def test_what_leaves_is_counted_by_kind(federation: Federation):
     outcome = play(federation, Probe(), rounds=1)
-    sent = {kind: bytes for t, kind, _, bytes in outcome.ledger.entries if t == 1 and kind != "metrics"}
+    sent = {kind: bytes for t, kind, _, bytes, _ in outcome.ledger.entries if t == 1 and kind != "metrics"}
     assert {kind: set(each.tolist()) for kind, each in sent.items()} == {
         "update": {8 * 2 * 5},
         "size": {8},
@@ -156,13 +156,13 @@ def test_what_leaves_is_counted_by_kind(federation: Federation):
 
 LINES = {
     "undeclared": "secret: not declared; sends names total, rows",
-    "missing": "total: declared, and not sent",
-    "shape": r"total: has shape \[3\] and \[2\] is declared",
+    "missing": "total: declared but not sent",
+    "shape": r"total: has shape \[3\] but \[2\] is declared",
     "nan": "total: it is not finite",
-    "large": "total: an entry of 1000 is not below 1000, the largest declared or summed",
+    "large": "total: an entry of 1000 is not below 1000, the largest value that is declared or fits in a sum",
     "memory": "other: not declared; keeps names state",
-    "memory shape": r"state: has shape \[3\] and \[2\] is declared",
-    "group": "group: 1 is not a sum; there are 0 to 0",
+    "memory shape": r"state: has shape \[3\] but \[2\] is declared",
+    "group": "group: 1 is not the number of a sum; they are 0 to 0",
     "text": "total: holds <U1; give numbers",
     "returns": "run: returns a? ?.*; return a Reply",
 }
@@ -176,14 +176,15 @@ def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: 
 
 
 CALLS = {
-    "nothing": "program 'wrong': it sends nothing and keeps nothing, so it would be lost; declare what it sends",
+    "nothing": "program 'wrong': it sends nothing and keeps nothing, so its result would be lost; declare what it "
+    "sends",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; there are 0 to 6",
     "received": r"program 'wrong': received 'theta' is an array \[1\] of <U1; send numbers",
     "each_of": r"program 'wrong': each_of 'theta' has shape \[1\] for 6 hospitals",
     "answer": r"round: yields Wrong\(what='answer', name='wrong'\); yield a Call",
-    "state": "state: None is no State; return one",
+    "state": "state: None is not a State; return one",
     "forever": "round: it has made 1000 calls without returning a state; let it end",
 }
 

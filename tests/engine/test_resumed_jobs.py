@@ -103,5 +103,5 @@ def test_updates_of_others_than_a_checkpoint_names_are_refused(federate):
     since, _ = decode(checkpoints[2], job.strategy)
     assert since.history is not None
     since.history.cohorts[0] = since.history.cohorts[0][:-1]
-    with pytest.raises(ValueError, match=re.escape("updates of round 1 from others than took part")):
+    with pytest.raises(ValueError, match=re.escape("updates of round 1 from hospitals that did not take part")):
         played(federation, job, since)

@@ -32,23 +32,23 @@ SMALL = {
 }
 
 LINES = {
-    "ForgetsWeight": "round 1: upload.weight: none, so that what hospitals send would be lost; give one for each, or "
+    "ForgetsWeight": "round 1: upload.weight: none, so updates would be lost; give each hospital a weight, or set "
     "single=True",
-    "ForgetsUpload": "round 1: upload: nothing, and the result is not kept either, so that it is lost; give "
+    "ForgetsUpload": "round 1: upload: none, and the result is not kept, so it would be lost; give "
     "Upload(weight), or LocalTraining(keep=True)",
     "DividesByZero": "round 1: upload.weight: not finite at place 0; give numbers",
     "CountsFromOne": "round 1: start: 1 is not a row of state.models; there are 0 to 0, or OWN",
     "CountsFromTheEnd": "round 1: start: -1 is not a row of state.models; there are 0 to 0, or OWN",
-    "StartsFromNothing": "round 1: start: LAST, but no problem is before this one; name a row of state.models",
-    "MixesNothing": "round 1: start: MIXTURE, but mixture gives None; define it, or name a row of state.models",
-    "SumsTooFew": "round 1: upload.sum_index: 1 is not a sum; there are 0 to 0, so raise sums",
+    "StartsFromNothing": "round 1: start: LAST, but this is the first problem; name a row of state.models",
+    "MixesNothing": "round 1: start: MIXTURE, but mixture returns None; define it, or name a row of state.models",
+    "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; they are 0 to 0, so raise sums",
     "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; there are 0 to 0",
     "ForgetsComma": "round 1: objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
     "Unsorted": "round 1: select: ids are not ascending, or name one twice; sort them, each once",
     "InvitesStrangers": "round 1: select: 5 is not a hospital's id; there are 0 to 4",
     "Reshapes": "round 1: models: rows of 68 parameters; a model has 69",
     "Explodes": "round 2: models: row 0 is not finite; take smaller steps at the server",
-    "ForgetsReturn": "round 1: state: None is no State; return one",
+    "ForgetsReturn": "round 1: state: None is not a State; return one",
     "AveragesAll": "round 1: upload.sums: 1 for 2 models; give each model a sum, or override aggregate",
     "ServesNobody": "serve: serve.global: 4 values for 5 hospitals; give one for each",
     "ServesWhatIsNot": "serve: serve.cluster: 1 is not a row of state.models; there are 0 to 0, or OWN",
@@ -201,12 +201,12 @@ class Sends(Statistic):
 @pytest.mark.parametrize(
     ("program", "line"),
     [
-        (Sends(Send(), 1.0), "program 'sends': sends: only a round's calls have sums; send it each"),
+        (Sends(Send(), 1.0), "program 'sends': sends: only calls within a round can send sums; set how: each"),
         (
             Sends(Send(how="each"), 1.0, {"own": Keep()}),
-            "program 'sends': only a round's calls store anything; leave keeps out",
+            "program 'sends': only calls within a round can store anything; leave keeps out",
         ),
-        (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] and [2] is declared"),
+        (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] but [2] is declared"),
         (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: it is not finite"),
         (
             Sends(Send(how="each", undefined=True), np.inf),
@@ -214,11 +214,12 @@ class Sends(Statistic):
         ),
         (
             Sends(Send(undefined=True), 1.0),
-            "program 'sends': sends.undefined: a sum needs numbers; send it each, or leave undefined out",
+            "program 'sends': sends.undefined: a sum cannot have undefined entries; set how: each, or leave "
+            "undefined out",
         ),
         (
             Sends(Send(how="each", bound=Bound("row", 1.0)), 1.0),
-            "program 'sends': sends.bound: row does not fit what is sent by hospital, each",
+            "program 'sends': sends.bound: row does not fit a send by hospital, each",
         ),
     ],
 )

@@ -104,6 +104,8 @@ def test_the_files_of_a_run_agree_with_each_other(ran):
     assert summary["bytes_up"] == rounds["bytes_up"].sum()
     egress = pd.read_csv(folder / "egress.csv")
     assert set(egress["kind"]) == {"size", "preprocessing", "signature", "update", "metrics"}
+    assert set(egress.loc[egress["program"].notna(), "kind"]) == {"signature"}
+    assert set(egress.loc[egress["kind"] == "signature", "program"]) == {"signature"}
     assert egress.loc[egress["kind"] == "update", "bytes"].sum() == summary["bytes_up"]
 
 

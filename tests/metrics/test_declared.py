@@ -70,4 +70,5 @@ def test_a_registered_figure_is_listed_and_a_wrong_one_is_refused(tmp_path: Path
     install(tmp_path / "wrong", "WRONG")
     refused = raysim(tmp_path / "wrong", "list", "metrics")
     assert refused.returncode == 2
-    assert refused.stderr.strip() == "raysim: raysim.figures: 'wrong' is no ScoreFigure or ErrorFigure; register one"
+    said = "raysim: raysim.figures: 'wrong' is neither a ScoreFigure nor an ErrorFigure; register one"
+    assert refused.stderr.strip() == said

@@ -155,7 +155,7 @@ def test_without_secure_sums_messages_are_as_long_as_their_bits(federation):
     compressed = replace(on_grid(job(federation, "pooled"), bits=12), secure=None)
     check_job(compressed, federation)
     outcome = run(federation, compressed, 1)
-    (sent,) = [each for _, kind, _, each in outcome.ledger.entries if kind == "update"]
+    (sent,) = [each for _, kind, _, each, _ in outcome.ledger.entries if kind == "update"]
     assert (np.asarray(sent) == 6 + 4).all()  # four scalars of 12 bits, and the number of rows
     np.testing.assert_array_equal(outcome.models, run(federation, on_grid(job(federation, "pooled")), 1).models)
 
@@ -175,8 +175,14 @@ def test_hospitals_that_are_lost_leave_a_sum_of_whole_steps(federation):
         ("distributed", {"step": 0.137}, {}, r"compression.step: 0.137 .*privacy.mode: distributed.*at most 0.13$"),
         ("pooled", {"step": 0.137}, {}, r"compression.step: 0.137 .*privacy.mode: pooled.*at most 0.13$"),
         # .5 + 12 * 1 / sqrt(5) = 5.87 is 84 steps; 13 patients of .5 beside the noise are 171.
-        ("distributed", {"bits": 7}, {}, r"compression.bits: 7 hold numbers up to 4.41.*up to 5.87; give 8, or"),
-        ("pooled", {"bits": 8}, {}, r"compression.bits: 8 hold numbers up to 8.89.*up to 11.9; give 9, or"),
+        (
+            "distributed",
+            {"bits": 7},
+            {},
+            r"compression.bits: 7 can represent numbers up to 4.41.*up to 5.87; give 8, "
+            r"or",
+        ),
+        ("pooled", {"bits": 8}, {}, r"compression.bits: 8 can represent numbers up to 8.89.*up to 11.9; give 9, or"),
         ("distributed", {}, {"adaptive": {"bits": 5.0}}, r"compression.name: 'grid' .*privacy.adaptive"),
         ("pooled", {}, {"sizes": "noisy"}, r"compression.name: 'grid' .*privacy.sizes: noisy"),
         ("pooled", {"feedback": "ef"}, {}, r"compression.name: 'grid' .*grid without feedback, are"),

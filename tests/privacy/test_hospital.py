@@ -307,12 +307,12 @@ REFUSED = [
     (
         {},
         {"epsilon": 9e-7, "noise_multiplier": None},
-        r"^privacy.epsilon: 9e-07 is not from 1e-06 to 1e\+06, for which noise can be calibrated; take one",
+        r"^privacy.epsilon: 9e-07 is not from 1e-06 to 1e\+06, for which noise can be calibrated; choose",
     ),
     (
         {},
         {"epsilon": 1.1e6, "noise_multiplier": None},
-        r"^privacy.epsilon: 1.1e\+06 is not from 1e-06 to 1e\+06, for which noise can be calibrated; ta",
+        r"^privacy.epsilon: 1.1e\+06 is not from 1e-06 to 1e\+06, for which noise can be calibrated; ch",
     ),
     ({}, {"against": "server"}, r"privacy.against: server.*privacy.mode: central"),
     ({}, {"epsilon": 2.0, "noise_multiplier": 1.0}, r"privacy.noise_multiplier: 1 .*privacy.epsilon is 2"),

@@ -85,7 +85,7 @@ def test_figures_of_other_labels_with_hardly_any_noise_are_those_of_rows(federat
     assert told_names - names == ({"pooled_auroc", "pooled_auroc_bound"} if classes else set())
     assert not names - told_names
     width = 3 * 258 if classes else 6
-    sent = [size for _, kind, _, size in told_noisily.ledger.entries if kind == "metrics"]
+    sent = [size for _, kind, _, size, _ in told_noisily.ledger.entries if kind == "metrics"]
     assert all((np.asarray(each) == 4 * width).all() for each in sent)
     assert len(sent) == 3
 

@@ -194,7 +194,7 @@ class Single(Means):
         ),
         (Newton(), {"rate": 0.5}, r"^privacy.rate: 0.5 draws patients, and the sums of strategy 'Newton' are of all"),
         (Newton(), {"mode": "local"}, r"^strategy.name: 'Newton' has client programs, which privacy.mode: local"),
-        (Newton(firth="always"), {}, r"^strategy.firth: 'always' adds sums that no row's length bounds"),
+        (Newton(firth="always"), {}, r"^strategy.firth: 'always' sends sums without a bound per row"),
         (
             Bounded(Bound("row", 1.0)),
             {},
@@ -212,7 +212,7 @@ def test_what_is_not_hidden_is_refused_in_a_line(federate: MakeFederation, strat
 def test_a_number_has_no_bound(tmp_path) -> None:
     federation = federation_of(tmp_path / "t", T, T.real, 0)
     job = private(federation, Newton(), noise_multiplier=1.0)
-    with pytest.raises(ConfigError, match=r"^strategy.family: 'linear' adds sums that no row's length bounds"):
+    with pytest.raises(ConfigError, match=r"^strategy.family: 'linear' sends sums without a bound per row"):
         check_job(replace(job, work=replace(job.work, model=LINEAR_MODEL)), federation)
 
 

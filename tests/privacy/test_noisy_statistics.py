@@ -178,7 +178,7 @@ def test_counts_that_weigh_classes_are_masked_where_sums_are(federation, noise):
     model, execute = (run(federation, replace(job, secure=SecureSection(mode=m)), 2) for m in ("model", "execute"))
     np.testing.assert_array_equal(model.models, execute.models)
     assert model.setup == execute.setup
-    (sent,) = [each for _, kind, _, each in model.ledger.entries if kind == "label_counts"]
+    (sent,) = [each for _, kind, _, each, _ in model.ledger.entries if kind == "label_counts"]
     assert (np.asarray(sent) == traffic.up(2, 5)).all()
     assert model.setup.down == 6 * traffic.down(5)
     assert model.privacy.covers == plain.privacy.covers
@@ -283,7 +283,7 @@ def test_answers_that_are_no_sums_are_refused(federation):
             statistics_of(view, Largest())
             return super().setup(view)
 
-    with pytest.raises(ConfigError, match=r"privacy.statistics.largest: .*no sum over rows"):
+    with pytest.raises(ConfigError, match=r"privacy.statistics.largest: .*not a sum over rows"):
         noisy(federation, Curious(), statistics={"largest": {}}, noise_multiplier=1)
     strategy = ClustPsi(clusters=2, privacy_epsilon=1.0)
     with pytest.raises(ConfigError, match=r"privacy.statistics.label_counts: strategy.privacy_epsilon"):

@@ -84,7 +84,7 @@ class History:
             return values[0] if self.seen is None else self.seen.told[key][0]
 
         def spied(plan: Any, kept: Any) -> Any:
-            if not len(plan.models):  # a call at once; see answers
+            if plan.at_once:  # see answers
                 return play(plan, kept)
             self.kept.append(kept)
             if self.seen is not None and sent_is_kept(plan):

@@ -230,4 +230,7 @@ def test_alerts_are_those_at_or_above_a_threshold(run: Path):
     row = written[(written["figure"] == "ppv") & written["hospital"].isna() & (written["model"] == "global")].iloc[0]
     assert first.alerts(0.3) == row["of"] / row["n"]
     assert np.isnan(first.alerts(0.7)), "no such threshold"
-    assert f"<td>{100 * row['of'] / row['n']:.1f}</td>" in str(clinical.drawn([first])[-1].markup)
+    text = str(clinical.drawn([first])[-1].markup)
+    assert f"<td>{100 * row['of'] / row['n']:.1f}</td>" in text
+    false = 100 * round(row["of"] * (1 - row["value"])) / row["n"]
+    assert f"with global model: from 30% {100 * row['of'] / row['n']:.1f}, of them {false:.1f} false." in text

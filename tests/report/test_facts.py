@@ -314,7 +314,7 @@ CALM = [0.5, 0.6, 0.7, 0.8, 0.9]
         (
             made(0.95, (0.91, 0.99), 0.3, [1e-6, *CALM[1:]], 4),
             "warn",
-            r"off at 1 or more of 5 hospitals \(north: 0.50\)",
+            r"off at 1 or more of 5 hospitals \(north: 0.50 times the events expected\)",
         ),
         (made(0.32, (0.30, 0.35), 0.3, CALM, 5), "warn", "risks are 3.1 times too high"),
         (made(1.6, (1.4, 1.8), NAN, CALM, 5), "warn", "risks are 1.6 times too low"),
@@ -344,7 +344,10 @@ def test_hospitals_where_nothing_is_expected_are_named_without_a_ratio() -> None
 def test_the_alternative_is_counted_in_one_clause() -> None:
     own, alone = made(0.95, (0.91, 0.99), 0.3, [1e-9] * 4 + [0.5]), made(1.0, (0.9, 1.1), 1.0, CALM)
     _, line = calibration(own, NAMES, [("alone", alone)])
-    assert "off at 4 or more of 5 hospitals (north, south, east and west: 0.50 to 1.25)" in line.text
+    assert (
+        "off at 4 or more of 5 hospitals (north, south, east and west: 0.50 to 1.25 times the events expected)"
+        in line.text
+    )
     assert line.text.endswith(" Alone: 1.00 (0.90 to 1.10), off at none of 5.")
 
 

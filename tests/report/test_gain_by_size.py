@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from raysim.engine.job import Result
 from raysim.report.hospital import gain_by_size
 from raysim.report.hospital.gain_by_size import sentence, slope
+from raysim.report.hospital.gains import compared_with
 from raysim.statistics.differences.one_hospital import Sent, one_seed
 from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, smoothed_variances
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -16,7 +18,7 @@ from raysim.strategies.references.local import Local
 from tests.conftest import MakeFederation, play
 
 SIZES = [60, 40, 80, 30, 120, 50, 70, 45, 55, 90, 65, 35]
-KEY = ("fedavg", "global")
+KEY, ALONE = ("fedavg", "global"), ("local", "personal")
 
 
 def results(federate: MakeFederation, tmp_path: Path, sizes: list[int]) -> list[Result]:
@@ -38,7 +40,7 @@ def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation
     events, others = pair[0].pairs.events, pair[0].pairs.non_events
     variance = smoothed_variances(one_seed(*pair).own, events, others, ours.federation.totals)
     assert found == pytest.approx(gain_slope(gains, variance, ours.federation.totals))
-    said = sentence([ours, alone], KEY)
+    said = sentence([ours, alone], KEY, ALONE)
     assert "small hospitals gain" in said.lower()
     assert f"{found.halving:+.3f}" in said
     assert "HC3" in said
@@ -57,12 +59,20 @@ def test_the_slope_is_that_of_gains_over_training_alone(federate: MakeFederation
 )
 def test_both_tests_must_agree(found: GainSlope, begin: str, federate, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(gain_by_size, "slope", lambda *_: found)
-    assert sentence(results(federate, tmp_path, SIZES[:3]), KEY).startswith(begin)
+    assert sentence(results(federate, tmp_path, SIZES[:3]), KEY, ALONE).startswith(begin)
 
 
 def test_few_hospitals_and_no_training_alone(federate: MakeFederation, tmp_path: Path) -> None:
     both = results(federate, tmp_path, SIZES[:5])
-    assert sentence(both, KEY) == (
+    assert sentence(both, KEY, ALONE) == (
         "Whether small hospitals gain more was not tested: 10 judged hospitals of unlike sizes are needed."
     )
-    assert sentence(both[:1], KEY) == ""
+    assert sentence(both[:1], KEY, ALONE) == ""
+
+
+def test_of_several_models_trained_alone_one_is_compared_with(federate: MakeFederation, tmp_path: Path) -> None:
+    ours, alone = results(federate, tmp_path, SIZES[:3])
+    both = [ours, alone, replace(alone, label="local, mlp")]
+    assert compared_with(both, "fedavg", KEY) == ALONE
+    assert compared_with(both, "fedavg", KEY, ("local, mlp", "personal")) == ("local, mlp", "personal")
+    assert sentence(both, KEY, None) == ""

@@ -253,12 +253,12 @@ def test_what_leaves_hospitals_with_predictions_is_in_the_ledger(federate):
     federation = federate(UNEVEN, classes=3)
     plain, asked = (play(federation, FedAvg(), predictions=predictions, rounds=2) for predictions in (False, True))
     assert plain.predictions == {}
-    kinds = {kind: (round, ids, sent) for round, kind, ids, sent in asked.ledger.entries}
+    kinds = {kind: (round, ids, sent) for round, kind, ids, sent, _ in asked.ledger.entries}
     round, ids, sent = kinds["predictions"]
     assert round == 2
     assert ids.tolist() == list(range(7))
     assert sent.tolist() == [4 * 3 * (n + 5) for n in UNEVEN]
-    assert "predictions" not in {kind for _, kind, _, _ in plain.ledger.entries}
+    assert "predictions" not in {kind for _, kind, _, _, _ in plain.ledger.entries}
     assert plain.traffic == asked.traffic, "what the experimenter asks for is not what federating costs"
     assert plain.setup == asked.setup
 

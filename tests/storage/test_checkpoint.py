@@ -65,7 +65,8 @@ def same(a: Outcome, b: Outcome) -> None:
     ]
     assert rows[0] == rows[1]
     ledgers = [
-        [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries] for outcome in (a, b)
+        [(t, kind, ids.tolist(), sent.tolist(), program) for t, kind, ids, sent, program in outcome.ledger.entries]
+        for outcome in (a, b)
     ]
     assert ledgers[0] == ledgers[1]
     assert (a.setup, a.traffic, a.losses) == (b.setup, b.traffic, b.losses)
@@ -217,7 +218,7 @@ def test_no_file_decides_which_class_is_made():
     packed = {"class": "subprocess.Popen", "value": {"fields": {"args": "true"}}}
     with pytest.raises(ValueError, match=r"subprocess.Popen, which the configured strategy does not have"):
         unpack_state(packed, {}, Strategy())
-    with pytest.raises(ValueError, match="no dataclass"):
+    with pytest.raises(ValueError, match="is not a dataclass"):
         unpack(pack(Part(np.zeros(1)), "x", {}, typed=True), {"x/weights": np.zeros(1)})
 
 

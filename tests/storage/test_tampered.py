@@ -79,6 +79,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
         (lambda h: h.update(setup_down=1e300), "its setup_down is 1e"),
         (lambda h: h["ledger"][0].__setitem__(2, 10**15), "its ledger is 1000000000000000"),
         (lambda h: h["ledger"][0].__setitem__(1, 7), "kind 7"),
+        (lambda h: h["ledger"][0].__setitem__(5, None), "program None"),
         (lambda h: h.update(columns=[[1, 2]]), "a column of its rounds has no name"),
         (lambda h: h.update(models_held=[[1], [2]]), "not in their order"),
         (lambda h: h.update(losses=[]), "argument after"),
@@ -87,7 +88,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
             lambda h: h.update(ledger=[row for row in h["ledger"] if row[1] != "update"]),
             "its ledger has 0 bytes of round 1",
         ),
-        (lambda h: h["ledger"].append([3, "update", 3, True, 4]), "its ledger goes 2 rounds beyond its last one"),
+        (lambda h: h["ledger"].append([3, "update", 3, True, 4, ""]), "its ledger goes 2 rounds beyond its last one"),
         (
             lambda h: h.update(ledger=[row for row in h["ledger"] if row[0]]),
             "lacks what hospitals sent before the first",

@@ -80,7 +80,7 @@ def without(kind: str, rounds: range, instead: str | None = None) -> Change:
         rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
         rest = [np.empty(0, dtype=np.int64)]
         for row in header["ledger"]:
-            t, entry_kind, count, everyone, same = row
+            t, entry_kind, count, everyone, same, _ = row
             needed = count * ((not everyone) + (same is None))
             entry_lists, lists = lists[:needed], lists[needed:]
             sent = entry_lists[-count:].sum() if same is None else count * same
@@ -102,7 +102,7 @@ def without_hospital(hospital: int) -> Change:
     def change(header: Header, arrays: Tensors) -> None:
         rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
         rest = [np.empty(0, dtype=np.int64)]
-        for t, entry_kind, count, everyone, same in header["ledger"]:
+        for t, entry_kind, count, everyone, same, program in header["ledger"]:
             ids, sent = np.arange(count), np.full(count, same or 0)
             if not everyone:
                 ids, lists = lists[:count], lists[count:]
@@ -112,7 +112,7 @@ def without_hospital(hospital: int) -> Change:
                 head[head[:, 0] == t, 1] -= 1
                 head[head[:, 0] == t, 3] -= sent[ids == hospital].sum()
                 ids, sent = ids[ids != hospital], sent[ids != hospital]
-            rows.append([t, entry_kind, len(ids), False, None])
+            rows.append([t, entry_kind, len(ids), False, None, program])
             rest += [ids, sent]
         header["ledger"], arrays["ledger"], arrays["rounds/head"] = rows, np.concatenate(rest), head
 
@@ -139,14 +139,18 @@ def last_round(header: Header, arrays: Tensors) -> None:
         ("central", without("update", range(1, 99)), "its ledger has no updates of round 1"),
         ("central", without("update", range(2, 3), "size"), "its ledger has no updates of round 2"),
         ("central", without("preprocessing", range(1)), "its ledger lacks 'preprocessing'"),
-        ("central", last_round, "no round is left to be played after it"),
+        ("central", last_round, "there is no round after it"),
         ("drawn", without("update", range(1, 2)), "its ledger has no updates of round 1"),
         ("adaptive", without("update", range(1, 2)), "its ledger has no updates of round 1"),
         ("signatures", without("signature", range(1)), "its ledger lacks 'signature'"),
         ("signatures", without("signature", range(1), "size"), "its ledger lacks 'signature'"),
-        ("own", without_hospital(3), "its ledger has updates of round 1 from others than took part"),
+        ("own", without_hospital(3), "its ledger has updates of round 1 from hospitals that did not take part"),
         ("patients", without("update", range(1, 3)), "its ledger has no updates of round 1"),
-        ("steps", without("update", range(1, 3)), "its ledger has updates of round 1 from others than took part"),
+        (
+            "steps",
+            without("update", range(1, 3)),
+            "its ledger has updates of round 1 from hospitals that did not take part",
+        ),
     ],
 )
 def test_no_epsilon_is_lowered_by_what_is_taken_out_of_a_ledger(name: str, change: Change, words: str, run):
@@ -167,7 +171,7 @@ def late(header: Header, arrays: Tensors) -> None:
     [
         (late, "it is of round 1 and holds"),
         (lambda header, arrays: arrays.update({"rounds/head": np.empty((10**9, 0), dtype=np.int64)}), "is empty"),
-        (lambda header, arrays: arrays.update(ledger=arrays["ledger"] - 10), "from others than took part"),
+        (lambda header, arrays: arrays.update(ledger=arrays["ledger"] - 10), "from hospitals that did not take part"),
         (lambda header, arrays: header["ledger"].clear(), "damaged"),
     ],
 )

@@ -129,7 +129,7 @@ def test_hospitals_without_training_rows_are_served_and_never_sampled(strategy, 
     outcome = play(federation, with_clusters(strategy, 3), rounds=2)
     for figures in outcome.figures.values():
         assert figures[:, 0].tolist() == [4, 6, 0, 5, 4]
-    trained = [ids for _, kind, ids, _ in outcome.ledger.entries if kind == "update"]
+    trained = [ids for _, kind, ids, _, _ in outcome.ledger.entries if kind == "update"]
     assert not {1, 3} & {int(i) for ids in trained for i in ids}
 
 
@@ -168,9 +168,9 @@ def test_rounds_are_counted_with_their_losses_and_traffic_and_models_that_exist_
             assert rows.shape == outcome.clusters_of_patients.shape, "a model for each group of patients"
     size = outcome.layout.size - (0 if outcome.private is None else int(outcome.private.sum()))
     for row in outcome.rounds:
-        sent = [(kind, b) for t, kind, _, b in outcome.ledger.entries if t == row.round and kind not in TOLD]
+        sent = [(kind, b) for t, kind, _, b, _ in outcome.ledger.entries if t == row.round and kind not in TOLD]
         assert row.bytes_up == sum(int(b.sum()) for _, b in sent)
-        updates = [(ids, b // 4) for t, kind, ids, b in outcome.ledger.entries if (t, kind) == (row.round, "update")]
+        updates = [(ids, b // 4) for t, kind, ids, b, _ in outcome.ledger.entries if (t, kind) == (row.round, "update")]
         for ids, scalars in updates:
             assert len(scalars) == row.cohort_size
             if outcome.called is not None:

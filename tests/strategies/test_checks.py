@@ -63,7 +63,7 @@ BANK = np.zeros((2, 4))
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (BANK, "state: an array [2, 4] of float64 is no State; return one"),
+        (BANK, "state: an array [2, 4] of float64 is not a State; return one"),
         (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is not a float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
         (State(BANK[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
         (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ EVERYONE = np.zeros(5, dtype=np.int64)
         (
             {"group": np.zeros((5, 2), np.int64)},
             None,
-            "serve.group: a model for each group of rows, but division gives",
+            "serve.group: needs a division of rows into groups, but division returns None",
         ),
         ({"group": np.zeros((5, 2), np.int64)}, 3, "serve.group: shape [5, 2] for 5 hospitals; give one for each of 3"),
     ],
@@ -140,7 +140,7 @@ def test_what_else_a_strategy_returns():
     with pytest.raises(Invalid, match=r"^facts\.gap: 'none' is not a number$"):
         answers.check_facts({"gap": "none"})
     for wrong in (None, {0: 1.0, "gap": 1.0}):
-        with pytest.raises(Invalid, match=r"^facts: .* is no mapping"):
+        with pytest.raises(Invalid, match=r"^facts: .* is not a mapping of names to numbers"):
             answers.check_facts(wrong)
     assert answers.check_division(None) is None
     for groups in (1, 3):
@@ -224,7 +224,7 @@ def test_weights_and_states_are_told_from_what_has_none():
     sums = np.zeros((1, 4))
     assert base.sent_weights(Update(IDS, sums, problem=RIGHT)) is RIGHT.upload.weight
     for nothing in (None, problem(upload=None, training=KEPT), problem(upload=Upload(single=True))):
-        with pytest.raises(TypeError, match="does not say how it was weighted"):
+        with pytest.raises(TypeError, match="lacks its weights"):
             base.sent_weights(Update(IDS, sums, problem=nothing))
     with pytest.raises(TypeError, match="State is not the state that this strategy set up"):
         base.own_state(State(BANK), Other)

@@ -72,7 +72,7 @@ class ByHand:
 def by_hand(federation: Federation, outcome: Outcome, visit: Callable[..., Floats], uniform: bool = False) -> Floats:
     """The global model after the outcome's rounds, with the deltas that ``visit(hand, w)`` makes."""
     w = np.zeros(4)
-    for t, kind, ids, _ in outcome.ledger.entries:
+    for t, kind, ids, _, _ in outcome.ledger.entries:
         if kind == "update":
             hands = [ByHand(federation, h, t) for h in ids.tolist()]
             weights = np.array([1.0 if uniform else len(hand.y) for hand in hands])
@@ -168,7 +168,7 @@ def test_a_start_one_step_ahead(federation: Federation):
 def test_dynamic_regularisation(federation: Federation):
     alpha, kept, w, drift = 0.5, {h: np.zeros(4) for h in range(len(SIZES))}, np.zeros(4), np.zeros(4)
     outcome = play(federation, FedDyn(alpha=alpha), **DRAWN)
-    for t, kind, ids, _ in outcome.ledger.entries:
+    for t, kind, ids, _, _ in outcome.ledger.entries:
         if kind != "update":
             continue
         deltas = []
@@ -190,7 +190,11 @@ def test_dynamic_regularisation(federation: Federation):
 @pytest.mark.parametrize("mu", [0.0, 0.4])
 def test_steps_are_normalised(federation: Federation, optimizer: str, mu: float):
     if optimizer == "momentum" and mu:
-        with pytest.raises(ConfigError, match=r"training\.optimizer: fednova has no weight of momentum steps with mu"):
+        with pytest.raises(
+            ConfigError,
+            match=r"training\.optimizer: fednova defines no weights for momentum steps "
+            r"with a proximal term",
+        ):
             check_job(job_of(federation, FedNova(mu=mu), optimizer=optimizer), federation)
         return
     run = DRAWN | {"optimizer": optimizer, "rounds": 1, "selection": None}

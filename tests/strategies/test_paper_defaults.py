@@ -154,7 +154,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     },
     "patient_clusters.kfed": {"ITERATIONS": 300},
     "problem": {"POOLED": -1, "OWN": -2, "MIXTURE": -3, "LAST": -4},
-    "questions": {"LARGEST_LOSS": 8.0},
+    "row_statistics": {"LARGEST_LOSS": 8.0},
     "selections.haccs": {
         "ODDS": (0.60, 0.20, 0.14, 0.06),
         "COMPUTE": ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0)),

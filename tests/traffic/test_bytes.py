@@ -48,7 +48,7 @@ def recorded(problem: LocalProblem, ids: np.ndarray = IDS, **keys) -> tuple[tupl
     """Bytes down and up, and the entries, of a model of five scalars out of a models of three."""
     ledger = Ledger()
     both = record_training(ledger, 2, ids, problem, 5, 3, keys.pop("losses", False), **keys)
-    return both, [(t, kind, who.tolist(), sent.tolist()) for t, kind, who, sent in ledger.entries]
+    return both, [(t, kind, who.tolist(), sent.tolist()) for t, kind, who, sent, _ in ledger.entries]
 
 
 def test_a_model_goes_down_and_a_vector_and_the_number_of_rows_come_up():

@@ -69,7 +69,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 def told(outcome: Outcome) -> dict[str, list[int]]:
     """Scalars that each hospital sent before the first round, by kind."""
-    return {kind: (sent // 4).tolist() for t, kind, _, sent in outcome.ledger.entries if t == 0}
+    return {kind: (sent // 4).tolist() for t, kind, _, sent, _ in outcome.ledger.entries if t == 0}
 
 
 def setup(federation: Federation, strategy: Strategy, **settings: Any) -> Bytes:

@@ -62,9 +62,9 @@ def test_a_hospital_under_way_is_not_sent_the_model_that_it_was_asked_about(fede
     slow = SystemSection(rows_per_second={"uniform": [1.0, 10.0]})
     selection = PowerOfChoice(candidates=2, fraction=0.1, minimum=1)
     outcome = play(federate([20] * 8), FedAsync(concurrency=3), rounds=8, selection=selection, system=slow)
-    asked = np.bincount([t for t, kind, ids, _ in outcome.ledger.entries for _ in ids if kind == "loss"], minlength=9)[
-        1:
-    ]
+    asked = np.bincount(
+        [t for t, kind, ids, _, _ in outcome.ledger.entries for _ in ids if kind == "loss"], minlength=9
+    )[1:]
     down = np.array([row.bytes_down for row in outcome.rounds]) // (4 * outcome.layout.size)
     assert asked.tolist() == [0, 0, 2, 2, 2, 2, 2, 2]
     assert (down - asked).sum() == 4
@@ -100,7 +100,7 @@ def test_models_of_patient_clusters_come_beside_the_one_that_is_asked_about(fede
     some = PowerOfChoice(candidates=6, fraction=0.5, minimum=1)
     outcome = play(federation, KFed(clusters=2), selection=some, **RUN)
     size = 4 * outcome.layout.size
-    trained = [(len(ids), int(b.sum()) // size) for _, kind, ids, b in outcome.ledger.entries if kind == "update"]
+    trained = [(len(ids), int(b.sum()) // size) for _, kind, ids, b, _ in outcome.ledger.entries if kind == "update"]
     assert [row.bytes_down // size for row in outcome.rounds] == [
         6 + models - (hospitals if t == 0 else 0) for t, (hospitals, models) in enumerate(trained)
     ]

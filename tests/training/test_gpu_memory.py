@@ -346,9 +346,9 @@ def test_a_hospital_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, 
         with pytest.raises(ResourceError) as line, named(federation, 1, "training in round 2"):
             raise error
         assert str(line.value) == (
-            f"hospital '{federation.hospitals[1]}' found too little memory on the GPU while training in round 2 "
-            f"({str(error).splitlines()[0]}); lower training.batch_size, raise resources.gpus_per_actor or set "
-            "resources.device: cpu"
+            f"hospital '{federation.hospitals[1]}' ran out of GPU memory while training in round 2 "
+            f"({str(error).splitlines()[0]}); lower training.batch_size, raise "
+            "resources.gpus_per_actor or set resources.device: cpu"
         )
 
 

@@ -75,7 +75,7 @@ def test_the_cost_of_a_sweep_that_has_ended_is_read_from_its_summary(tmp_path):
     path.write_text("{}")
     assert read_cost(path) is None
     path.write_text('{"privacy": [1]}')
-    with pytest.raises(ConfigError, match="its privacy has no statement"):
+    with pytest.raises(ConfigError, match="its privacy guarantee is missing"):
         read_cost(path)
 
 

@@ -302,7 +302,7 @@ def test_late_hospitals_are_asked_again_and_that_is_counted(federation):
     """Hospital 2 starts in rounds 1 and 4, which end at the deadline, and arrives in 3 and 6."""
     late = seconds(1, 1, 6.5, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
     outcome = play(with_patients(federation), FairFed(), rounds=6, system=late)
-    messages = [(t, ids.tolist()) for t, kind, ids, _ in outcome.ledger.entries if kind == "group_counts"]
+    messages = [(t, ids.tolist()) for t, kind, ids, _, _ in outcome.ledger.entries if kind == "group_counts"]
     everybody, prompt = [0, 1, 2, 3, 4, 5], [0, 1, 3, 4, 5]
     expected = {1: [everybody], 2: [prompt], 3: [prompt, [2]], 4: [everybody], 5: [prompt], 6: [prompt, [2]]}
     assert messages == [(t, ids) for t, asked in expected.items() for ids in asked]
@@ -371,7 +371,7 @@ def test_updates_that_were_too_few_have_left_their_hospitals(federation):
     outcome = play(federation, FedAvg(), rounds=6, system=lossy)
     unused = [row for row in outcome.rounds if not row.cohort_size and row.bytes_up]
     assert unused
-    sent = {t: len(ids) for t, kind, ids, _ in outcome.ledger.entries if kind == "update"}
+    sent = {t: len(ids) for t, kind, ids, _, _ in outcome.ledger.entries if kind == "update"}
     for row in outcome.rounds:
         assert row.bytes_up == sent.get(row.round, 0) * (MODEL + 4)
         assert row.bytes_down == row.asked * MODEL

@@ -32,7 +32,7 @@ def test_only_who_is_there_is_selected_and_who_leaves_is_lost(federation, tmp_pa
     path = trace(tmp_path, "h0,0,100", "h1,8,100", "h2,0,7", "h3,,", "h4,0,100", "h5,0,4", "h5,8,100")
     here = seconds(*[4] * 6, trace=str(path))
     outcome = play(federation, FedAvg(), rounds=3, system=here)
-    trained_in = {t: ids.tolist() for t, kind, ids, _ in outcome.ledger.entries if kind == "update"}
+    trained_in = {t: ids.tolist() for t, kind, ids, _, _ in outcome.ledger.entries if kind == "update"}
     assert trained_in == {1: [0, 2, 4, 5], 2: [0, 4], 3: [0, 1, 4, 5]}
     assert [row.asked for row in outcome.rounds] == [4, 3, 4]
     assert moments(outcome) == pytest.approx([4, 8, 12])

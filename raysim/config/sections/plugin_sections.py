@@ -69,7 +69,7 @@ class DataSection(OpenSection):
     ``ranges`` declare of each feature its least and greatest value, or its categories, with null where it may be
     missing.
 
-    Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
+    Hospitals with at least ``minimum`` rows are kept, and of these the ``largest`` biggest; None keeps all.
 
     ``scores`` are existing scores of the rows, such as APACHE IV: a comparison has them as references, and they are
     never features. None: there are none.

@@ -57,7 +57,7 @@ class AdaptiveClip(Section):
     def _bounded(self) -> AdaptiveClip:
         if self.bits == math.inf and self.rate:
             raise ConfigError(
-                f"privacy.adaptive.bits: {self.bits} is so much noise that the clip cannot adapt; give a smaller number"
+                f"privacy.adaptive.bits: {self.bits} adds too much noise for the clip to adapt; set it lower"
             )
         return self
 

@@ -35,7 +35,7 @@ class ResourcesSection(Section):
     ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
     rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
-    ``dashboard`` starts a Ray of one's own with its dashboard. ``runs_at_once`` says how many runs of a comparison, or
+    ``dashboard`` starts raysim's own Ray with its dashboard. ``runs_at_once`` says how many runs of a comparison, or
     trials of a sweep, are played side by side, an actor each; ``auto``: as many as there are cores, where
     runs are small. ``head_start``: a small run is played by the command's own process, unless resources are asked for
     that only Ray has.

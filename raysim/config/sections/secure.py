@@ -1,4 +1,4 @@
-"""``secure``: secure aggregation, sums of which the server learns nothing but the sum."""
+"""``secure``: secure aggregation, where the server learns only the sum of what hospitals send."""
 
 from __future__ import annotations
 

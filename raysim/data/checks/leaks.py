@@ -70,7 +70,7 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Judge:
-    """The checks of single columns at ``n`` rows, which are in order of their hospitals."""
+    """The checks of single columns on ``n`` rows, sorted by hospital."""
 
     hospitals: tuple[str, ...]
     home: Ints
@@ -105,7 +105,7 @@ class _Judge:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return what is suspect in a column of numbers, and how well it ranks rows."""
+        """Return a warning about a column of numbers, if any, and how well it ranks rows."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -123,8 +123,8 @@ class _Judge:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return what is suspect in a column of categories, and how well it ranks rows; a missing value counts as a
-        category."""
+        """Return a warning about a column of categories, if any, and how well it ranks rows; a missing value counts as
+        a category."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))

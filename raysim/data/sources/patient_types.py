@@ -21,7 +21,7 @@ class PatientTypes(BaseModel):
     The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, then
     ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has
     length 1 and mixes weights of the type's own (share ``contrast``) with weights common to all types. A hospital's mix
-    of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type itself is no
+    of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type itself is not a
     feature.
     """
 

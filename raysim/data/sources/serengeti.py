@@ -8,7 +8,7 @@ The task is tabular: the number of animals, their behaviour (as shares of the vo
 and the position of the camera. The paper of Clust-PSI-PFL reports 286,586 rows of 13 classes without their selection.
 Here rows are the captures of a single species, and classes are the 13 species with the most captures; ``blank``,
 ``empty`` and ``human`` are no species. The volunteers' agreement (``p_users_identified_this_species``,
-``pielous_evenness_index``) is no feature: it is known only with the label.
+``pielous_evenness_index``) is not a feature: it is known only with the label.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class Table(BaseModel):
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the table. Raises ``DataError`` where there is no file, and for a file that is no
+        """Return the files of the table. Raises ``DataError`` where there is no file, and for a file that is not a
         table."""
         yield from table_files(self.path, "data.path")
 

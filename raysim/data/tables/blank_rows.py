@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
     """Return the rows with a value, and their positions in the file, from 0; None: all rows have one.
 
-    A cell of blanks is no value. ``left_out`` are positions of blank rows that the table no longer contains.
+    A cell of blanks counts as empty. ``left_out`` are positions of blank rows that the table no longer contains.
     """
     blank = np.ones(table.num_rows, np.bool_)
     for column in table.columns:

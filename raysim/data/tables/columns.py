@@ -28,8 +28,8 @@ def numbers(
     remedy: str = "correct it, leave it empty, or make the column categorical",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float64]:
-    """Read a column as float64 ``[N]``, NaN where empty. Raises ``DataError`` for values that are no finite float32
-    number.
+    """Read a column as float64 ``[N]``, NaN where empty. Raises ``DataError`` for values that are not finite float32
+    numbers.
 
     ``remedy`` is the advice of the error for a text among numbers. ``rows [N]`` is the position of each row in the
     file; None: the rows are the whole file.
@@ -121,7 +121,7 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
         return canonical(written) if pa.types.is_decimal(column.type) else written
     except pa.ArrowException:
         kind = table.schema.field(name).type
-        raise DataError(f"{field}: column '{name}' holds {kind}, which is no text; convert it") from None
+        raise DataError(f"{field}: column '{name}' holds {kind}, which is not text; convert it") from None
 
 
 def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:

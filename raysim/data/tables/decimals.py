@@ -169,7 +169,7 @@ def _is_number(column: pa.ChunkedArray, count: int) -> bool:
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:
-    """Whether a column of texts is numbers, some with a point."""
+    """Whether a column of texts contains only numbers, some with a decimal point."""
     return _count(column, _POINT) > 0 and find(column).kind == "number"
 
 

@@ -135,7 +135,7 @@ def feature_columns(
 def number_column(
     table: pa.Table, name: str, field: str, reading: Reading, rows: NDArray[np.int64] | None
 ) -> NDArray[np.float64]:
-    """Read a column of numbers ``[N]`` that is no feature, NaN where empty, in the same way as features.
+    """Read a column of numbers ``[N]`` that is not a feature, NaN where empty, in the same way as features.
 
     ``rows`` as in :func:`feature_columns`. Raises ``DataError`` that begins with ``field`` and names the keys that tell
     how to read other marks.

@@ -53,7 +53,7 @@ _NO_TABLES = (
 
 
 def kind_of(path: Path, field: str) -> Kind:
-    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field``, with a remedy, where it is no
+    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field``, with a remedy, where it is not a
     table."""
     head = head_of(path)
     if head.startswith(b"PAR1"):
@@ -61,7 +61,7 @@ def kind_of(path: Path, field: str) -> Kind:
     if head.startswith(b"\x1f\x8b"):
         return "gzip"
     if path.name.lower().endswith(".gz"):
-        raise DataError(f"{field}: '{path}' is a corrupt gzip file, or none; copy or compress it again")
+        raise DataError(f"{field}: '{path}' is not a valid gzip file; copy or compress it again")
     if refused := _refused(path, head):
         raise DataError(f"{field}: '{path}' is {refused}")
     if path.name.lower().endswith((".parquet", ".pq")):

@@ -1,4 +1,4 @@
-"""Propose the roles of a table's columns: hospital, label, patient, sex and age, and columns that are no features.
+"""Propose the roles of a table's columns: hospital, label, patient, sex and age, and columns that are not features.
 
 Proposals are based on names and values. Each proposal gives its reason and the other columns that could be meant.
 Without evidence for a role no column is proposed: a person has to name it.

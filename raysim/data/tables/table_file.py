@@ -65,7 +65,7 @@ def check_table(path: Path, field: str) -> None:
         hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
     if not (path.is_file() or path.is_dir()):
-        raise DataError(f"{field}: '{path}' is a pipe or a device, and no file; save its content as a file")
+        raise DataError(f"{field}: '{path}' is a pipe or a device, not a file; save its content as a file")
     if path.is_dir():
         raise DataError(
             f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file, or its files: {path / '*.csv'}"

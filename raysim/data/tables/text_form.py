@@ -131,7 +131,7 @@ def _opened(path: Path, zipped: bool) -> IO[bytes]:
 
 
 def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
-    """Recognise the encoding of the whole file; a file that is no UTF-8 is read in the encoding ``usual`` where it
+    """Recognise the encoding of the whole file; a file that is not UTF-8 is read in the encoding ``usual`` where it
     fits.
 
     Raises ``DataError`` where no encoding fits, or where a file has several encodings.
@@ -263,7 +263,7 @@ def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def holds_values(names: Sequence[str]) -> bool:
-    """Whether a line of column names contains values instead: several numbers that are no row of years or positions.
+    """Whether a line of column names contains values instead: several numbers that are not years or positions.
 
     >>> holds_values(["63.0", "1.0", "1.0", "145.0"]), holds_values(["hospital", "2019", "2020", "2021"])
     (True, False)

@@ -86,7 +86,8 @@ class Byzantine(Step):
             return cohort
         if problem.sent.what == "parameters" and self._robust_rule is None:
             raise ConfigError(
-                f"adversary.attack: strategy '{self._name}' sends whole models, not updates; choose another"
+                f"adversary.attack: strategy '{self._name}' sends whole models, not updates; choose another "
+                "strategy or leave adversary out"
             )
         if self._robust_rule is not None:
             check_ruled(problem, self._name)

@@ -30,7 +30,7 @@ def check_attacks(
     bad = bad_hospitals(seed, len(names), adversary.share)
     if len(bad) >= len(names):
         raise ConfigError(
-            f"adversary.share: {adversary.share} makes all {len(names)} hospitals bad; leave one at least that is not"
+            f"adversary.share: {adversary.share} makes all {len(names)} hospitals Byzantine; leave at least one honest"
         )
     if adversary.hospital is not None:
         _check_name("adversary.hospital", adversary.hospital, names)
@@ -44,7 +44,7 @@ def check_attacks(
         raise ConfigError(f"adversary.label: {adversary.label} is none of {classes} classes; write one below {classes}")
     if aggregation is not None and aggregation.root in [names[i] for i in bad.tolist()]:
         raise ConfigError(
-            f"aggregation.root: '{aggregation.root}' is one of the hospitals that adversary.share makes bad; "
+            f"aggregation.root: '{aggregation.root}' is one of the hospitals that adversary.share makes Byzantine; "
             "trust another"
         )
 

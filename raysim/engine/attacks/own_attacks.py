@@ -69,7 +69,7 @@ class Tampering(HospitalStep):
 
 @dataclass(frozen=True, eq=False)
 class OwnAttack(Tampering):
-    """An attack that each bad hospital makes on its own; it is sent with the plan of a round."""
+    """An attack that each Byzantine hospital makes alone. The attack is sent with the plan of a round."""
 
     section: AdversarySection
     """The configuration of the attack."""

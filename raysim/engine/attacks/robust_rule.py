@@ -153,7 +153,10 @@ def check_ruled(problem: LocalProblem, name: str) -> None:
     if sent is None:
         return
     if sent.what == "parameters":
-        raise ConfigError(f"aggregation.name: strategy '{name}' sends whole models, not updates; choose another")
+        raise ConfigError(
+            f"aggregation.name: strategy '{name}' sends whole models, not updates; choose another strategy "
+            "or leave aggregation out"
+        )
     if sent.weight is None:
         raise ConfigError(
             f"aggregation.name: strategy '{name}' averages single updates in a way of its own, which no rule can "

@@ -35,7 +35,7 @@ class named:
             ) from None
         if isinstance(error, Exception) and of_full_memory(error):
             raise ResourceError(
-                f"hospital '{self._name}' found too little memory on the GPU while {self._doing} "
+                f"hospital '{self._name}' ran out of GPU memory while {self._doing} "
                 f"({str(error).splitlines()[0]}); lower training.batch_size, raise resources.gpus_per_actor or set "
                 "resources.device: cpu"
             ) from error

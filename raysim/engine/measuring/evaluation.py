@@ -119,8 +119,8 @@ class Evaluation:
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
-                f"privacy.statistics.{MEASURED}: models of strategy '{name}' stay at hospitals without noise, so that "
-                "noise on their figures hides nobody; declare metrics public, or choose another strategy"
+                f"privacy.statistics.{MEASURED}: models of strategy '{name}' stay at hospitals without noise, so "
+                "noise on their figures protects nobody; declare metrics public, or choose another strategy"
             )
 
     def due(self, round: int) -> bool:

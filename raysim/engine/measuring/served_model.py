@@ -22,7 +22,7 @@ from raysim.strategies.base import Ids, Mask
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """A model used, at the hospitals of one process."""
+    """A named model as each hospital of one process uses it."""
 
     name: str
     """The name of the model."""

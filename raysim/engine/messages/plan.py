@@ -88,7 +88,7 @@ class ProgramCall:
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember anything of the program."""
+        """Whether hospitals store anything for the program between rounds."""
         return self.program.remembers
 
 
@@ -101,7 +101,8 @@ class RoundPlan:
     round: int
     """The number of the round, which keys the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision; ``[0, P]`` if the round neither measures nor trains."""
+    """The server's models ``[M, P]``, in the run's precision; ``[0, P]`` if the round neither measures nor trains, and
+    ``[0, 0]`` for a call that no round yields."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
@@ -127,6 +128,11 @@ class RoundPlan:
         return any(step.bit for step in self.steps)
 
     @property
+    def at_once(self) -> bool:
+        """Whether this is a call that no round yields, such as one for a statistic before training."""
+        return bool(self.models.shape[1] == 0)
+
+    @property
     def only_reads(self) -> bool:
         """Whether hospitals' memory stays unchanged, so that it need not be returned."""
         # What local training sends passes steps, which may remember even where its program does not.
@@ -134,7 +140,7 @@ class RoundPlan:
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember anything after this round."""
+        """Whether hospitals store anything after this round."""
         if self.call is not None and self.problem is None:
             return self.call.remembers
         lasting = self.private is not None or any(step.remembers for step in self.steps)

@@ -173,7 +173,7 @@ def _check_system(job: Job) -> None:
         return
     if section.way in ("pooled", "distributed"):
         raise ConfigError(
-            f"system: hospitals that are lost take their share of the noise along, and privacy.mode: {section.way} "
+            f"system: hospitals that drop out leave their share of the noise out, and privacy.mode: {section.way} "
             "needs all shares; leave one of the two out, or lose them by secure.drop, for which shares are larger"
         )
     rounds = job.system.rounds
@@ -274,8 +274,8 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
     if math.isinf(section.clip):
         if multiplier:
             raise ConfigError(
-                f"privacy.clip: {section.clip} bounds nothing, and noise of privacy.noise_multiplier: {multiplier:g} "
-                "times it hides all; give a number"
+                f"privacy.clip: {section.clip} sets no bound, so noise of privacy.noise_multiplier: {multiplier:g} "
+                "times the clip would be infinite; give a number"
             )
         return
     largest = largest_clip(terms, multiplier)

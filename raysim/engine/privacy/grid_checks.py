@@ -53,7 +53,7 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
     if longest > grid_limit(compression.bits)[1] * compression.step:
         bits = math.ceil(math.log2(longest / compression.step + 1.0)) + 1
         raise ConfigError(
-            f"compression.bits: {compression.bits} hold numbers up to "
+            f"compression.bits: {compression.bits} can represent numbers up to "
             f"{grid_limit(compression.bits)[1] * compression.step:.3g}, and messages with noise for privacy.mode: "
             f"{section.way} go up to {longest:.3g}; give {bits}, or a larger compression.step"
         )

@@ -47,7 +47,7 @@ class StatisticRelease(HospitalStep):
         sent, turn = dict(leaving.reply.sent), [self.noise.turn] if self.noise.turn else []
         for name, send in leaving.layout.each.items():
             if send.bound is None or send.bound.l1 is None:
-                raise ValueError(f"'{name}' is no bounded sum over rows")
+                raise ValueError(f"'{name}' is not a bounded sum over rows")
             rows, bounds = np.asarray(sent[name], np.float64), Bounds(send.bound.l1, send.bound.l2)
             how, key = self.noise.mechanism, (self.round, leaving.hospital, *turn)
             flat = rows.reshape(len(rows), math.prod(send.shape))

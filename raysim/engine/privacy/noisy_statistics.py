@@ -38,8 +38,8 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
         return None
     if any(send.bound is None or send.bound.l1 is None or send.kind != kind for send in program.sends.values()):
         raise ConfigError(
-            f"privacy.statistics.{kind}: what hospitals send is not a sum over rows, and noise would not hide a "
-            f"{section.unit} in it; take it out"
+            f"privacy.statistics.{kind}: hospitals do not send sums over rows, and noise would not hide a "
+            f"{section.unit} in their messages; take it out"
         )
     if getattr(program, "privacy_epsilon", None) is not None:
         raise ConfigError(
@@ -129,7 +129,7 @@ class FirstAnswers:
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
     """Return the noisy releases in a ledger by kind, each with the most releases of any hospital."""
     by_kind: dict[str, Single] = {}
-    for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
+    for kind in dict.fromkeys(entry.kind for entry in ledger.entries):
         noise = noise_on(section, kind)
         if noise is not None:
             by_kind[kind] = replace(noise.mechanism.event, count=ledger.times(kind))

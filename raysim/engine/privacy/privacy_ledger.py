@@ -40,7 +40,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
-    released = {kind: None for _, kind, _, _ in ledger.entries}
+    released = {entry.kind: None for entry in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {plain(name) for name in section.declared_public}
     # Each earlier start released noisy statistics at most as often as the whole run.
@@ -151,4 +151,4 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
     """Return the number of rounds, including the set-up as one, in which a message of ``kinds`` was sent."""
-    return len({round for round, kind, _, _ in ledger.entries if kind in kinds})
+    return len({entry.round for entry in ledger.entries if entry.kind in kinds})

@@ -53,7 +53,7 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
     if len(federation.classes) != 2 or not one_margin:
         what = f"{len(federation.classes)} classes" if federation.classes else "a real label"
         raise ConfigError(
-            f"{field}: recalibrate is for one risk a patient, of two classes, and this model predicts "
+            f"{field}: recalibrate needs one risk per patient (two classes), but this model predicts "
             f"{'two scores' if len(federation.classes) == 2 else what}; leave it out"
         )
     if job.privacy is not None:

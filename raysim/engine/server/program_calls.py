@@ -87,9 +87,13 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
         check_call(call, sizes)
         for name, send in call.program.sends.items():
             if send.how != "each":
-                raise Invalid(f"program '{call.program.name}': {name}: only a round's calls have sums; send it each")
+                raise Invalid(
+                    f"program '{call.program.name}': {name}: only calls within a round can send sums; set how: each"
+                )
         if call.program.remembers:
-            raise Invalid(f"program '{call.program.name}': only a round's calls store anything; leave keeps out")
+            raise Invalid(
+                f"program '{call.program.name}': only calls within a round can store anything; leave keeps out"
+            )
     except Invalid as error:
         raise StrategyError(f"strategy '{job}': {error}") from None
 
@@ -157,7 +161,7 @@ class ProgramCalls:
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
         """Count the bytes that each hospital received, and that the hospitals ``answered`` sent. Pooled rows exchange
         nothing."""
-        hospitals = len(call.ids)
+        program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return
         received = sum(
@@ -168,8 +172,8 @@ class ProgramCalls:
         kinds = layout.kinds() if self._job.privacy is None else {UPDATE: sum(layout.kinds().values())}
         secure = self._pipeline.secure
         if secure is not None and (moved := secure.bytes_of_call(call.ids, layout.size)) is not None:
-            self._traffic.called(" + ".join(kinds), call.ids, moved[0], received + moved[1])
+            self._traffic.called(program, " + ".join(kinds), call.ids, moved[0], received + moved[1])
             return
         for kind, sent in kinds.items():
-            self._traffic.called(kind, answered, np.full(len(answered), sent, dtype=np.int64), received)
+            self._traffic.called(program, kind, answered, np.full(len(answered), sent, dtype=np.int64), received)
             received = 0

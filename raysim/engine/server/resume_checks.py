@@ -94,7 +94,7 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
     sent."""
     for hospital, vectors in kept.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
-            raise ValueError(f"it holds what hospital {hospital} remembers, and there are {hospitals}")
+            raise ValueError(f"it has stored state of hospital {hospital}, but there are {hospitals} hospitals")
         for what, vector in vectors.items():
             if what == MODEL:
                 due: tuple[int, ...] = (size,)
@@ -107,11 +107,10 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
             elif what in (FIRST, SECOND):
                 due = vector.shape if vector.ndim == 1 and len(vector) <= size else (size,)
             else:
-                raise ValueError(f"hospital {hospital} remembers {what!r:.50}, which is nothing of raysim's")
+                raise ValueError(f"hospital {hospital} remembers {what!r:.50}, which raysim never stores")
             if vector.shape != due or not np.isfinite(vector).all():
                 raise ValueError(
-                    f"the {what} of hospital {hospital} has shape {list(vector.shape)} and {list(due)} finite numbers "
-                    "are due"
+                    f"the {what} of hospital {hospital} has shape {list(vector.shape)}, not {list(due)} finite numbers"
                 )
 
 
@@ -126,7 +125,8 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
         for hospital, vectors in (kept or {}).items()
         if hospital != POOLED and any(RESIDUAL.fullmatch(what) for what in vectors)
     }
-    sent = {hospital for _, kind, ids, _ in history.ledger.entries if kind == UPDATE for hospital in ids.tolist()}
+    updates = (entry.hospitals for entry in history.ledger.entries if entry.kind == UPDATE)
+    sent = {hospital for ids in updates for hospital in ids.tolist()}
     wrong = owing - sent if owing - sent or not all_trained else sent - owing
     if wrong:
         raise ValueError(
@@ -142,12 +142,12 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
     - ``due``: for a round, the known lists of hospitals that had to send an update.
     - ``always``: whether every round in which hospitals were asked for updates has an entry.
     """
-    kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
-    for _, kind, ids, sent in setup.entries:
+    kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
+    for _, kind, ids, sent, _ in setup.entries:
         if (kind, _key(ids), _key(sent)) not in kept:
             raise ValueError(f"its ledger lacks '{kind}', which hospitals sent before the first round")
     senders: dict[int, set[int]] = {}
-    for t, kind, ids, _ in history.ledger.entries:
+    for t, kind, ids, _, _ in history.ledger.entries:
         if kind in UPDATES:
             senders.setdefault(t, set()).update(ids.tolist())
     if len(history.cohorts) != len(history.rounds):
@@ -156,7 +156,7 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
         if always and cohort is not None and row.round not in senders:
             raise ValueError(f"its ledger has no updates of round {row.round}")
         if any(senders.get(row.round, set()) != set(ids.tolist()) for ids in due(row.round)):
-            raise ValueError(f"its ledger has updates of round {row.round} from others than took part")
+            raise ValueError(f"its ledger has updates of round {row.round} from hospitals that did not take part")
 
 
 def _key(values: NDArray[Any]) -> bytes:

@@ -281,8 +281,8 @@ class UpdatePipeline:
         hospitals."""
         if honest.cluster is None:
             raise ConfigError(
-                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so that there is "
-                "none to enter by a 'signature_lie'; choose another strategy or attack"
+                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so none can be "
+                "entered by a 'signature_lie'; choose another strategy or attack"
             )
         among = np.setdiff1d(trainable, self.bad)
         clusters, sizes = np.unique(honest.cluster[among], return_counts=True)

@@ -173,7 +173,7 @@ def _evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     parts = set(part)
     if "test" in parts:
         return frame[part == "test"].copy()
-    raise DataError(f"part: {some(sorted(parts), 5)} and no test rows; judge rows that no model was trained on")
+    raise DataError(f"part: {some(sorted(parts), 5)} but no test rows; give rows that no model was trained on")
 
 
 def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str]:

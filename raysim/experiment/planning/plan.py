@@ -229,7 +229,7 @@ class _DryRunPool:
         self._placement = placement
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        if len(plan.models):  # a call in between brings no models of the server
+        if not plan.at_once:
             self.plans.append(plan)
         if plan.measured.serve:
             raise _Measured

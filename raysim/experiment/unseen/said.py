@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from raysim.report import svg
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.wording import figure, json_number, percent
 from raysim.report.naming import Key, interval, number, with_interval
-from raysim.report.svg import Figure, Style
+from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
@@ -95,10 +96,11 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
     return f" Taking part changes a hospital's AUROC by {changes}."
 
 
-def drawn(found: Found, ways: Mapping[Key, str]) -> Sequence[Figure]:
+def drawn(found: Found, ways: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
     """Plot the left-out hospitals under the first of ``ways`` as a forest, and what rows of a newcomer buy under all.
 
-    ``ways`` are models used with their readable names: the one that is taken, and training alone.
+    ``ways`` are models used with their readable names: the one that is taken, and training alone; ``looks`` are the
+    styles of the page's models.
     """
     table = found.hospitals
     if AUROC not in table:
@@ -114,14 +116,15 @@ def drawn(found: Found, ways: Mapping[Key, str]) -> Sequence[Figure]:
     )
     pooled = _of(found.summary, key)
     pooled = pooled[pooled["k"] == pooled["k"].iloc[0]]
-    return [*forests(of, pooled, "Hospitals that took no part", caption), *_joining(table, ways)]
+    forest = forests(of, pooled, "Hospitals that took no part", caption, looks.get(key, PLAIN))
+    return [*forest, *_joining(table, ways, looks)]
 
 
 def _of(table: pd.DataFrame, key: Key) -> pd.DataFrame:
     return table[(table["strategy"] == key[0]) & (table["model"] == key[1])]
 
 
-def _joining(table: pd.DataFrame, ways: Mapping[Key, str]) -> Sequence[Figure]:
+def _joining(table: pd.DataFrame, ways: Mapping[Key, str], styles: Mapping[Key, Style]) -> Sequence[Figure]:
     """Plot the gain from labelled rows of a joining hospital: means over the hospitals that have rows for every
     step."""
     steps = list(dict.fromkeys(table["k"].astype(str)))
@@ -130,7 +133,7 @@ def _joining(table: pd.DataFrame, ways: Mapping[Key, str]) -> Sequence[Figure]:
         off=np.abs(np.log(table[RATIO].where(table[RATIO] > 0))) if RATIO in table else np.nan,
     )
     charts: list[svg.Chart] = []
-    hospitals, looks = 0, {name: Style(i, "circle") for i, name in enumerate(ways.values())}
+    hospitals, looks = 0, {name: styles.get(key, PLAIN) for key, name in ways.items()}
     for column, heading in (("log_loss", "log loss"), ("off", "risks are off by, |ln O/E|")):
         means, complete = _means(table, ways, column, steps)
         if len(steps) < 2 or not complete:
@@ -177,22 +180,25 @@ def _means(
     return {name: each.loc[sorted(complete)].mean() for name, each in wide.items()}, len(complete)
 
 
-def forests(table: pd.DataFrame, summary: pd.DataFrame, heading: str, caption: str) -> Sequence[Figure]:
+def forests(
+    table: pd.DataFrame, summary: pd.DataFrame, heading: str, caption: str, look: Style = PLAIN
+) -> Sequence[Figure]:
     """Return two forest plots, of AUROC and of observed over expected events.
 
-    They show the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``.
+    They show the hospitals with the most rows, and below them the mean and the next hospital of the ``summary``;
+    ``look`` is the style of the model.
     """
     of = table[table[AUROC].notna()].sort_values("rows", ascending=False).head(MOST)
     if of.empty:
         return []
     pooled = summary.set_index("figure")
-    charts = [_forest(of, AUROC, "AUROC", 0.5, pooled)]
+    charts = [_forest(of, AUROC, "AUROC", 0.5, pooled, look)]
     if RATIO in of:
-        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0, pooled))
+        charts.append(_forest(of[of[RATIO].gt(0)], RATIO, "observed over expected events", 1.0, pooled, look))
     return [svg.figure("unseen", heading, charts, caption)]
 
 
-def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd.DataFrame) -> svg.Chart:
+def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd.DataFrame, look: Style) -> svg.Chart:
     names = [f"{hospital} ({rows:,})" for hospital, rows in zip(of["hospital"], of["rows"], strict=True)]
     ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
     below = {
@@ -217,6 +223,6 @@ def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd
     drawn, own = np.isfinite(ends[:, 1:]).all(axis=1), places < len(of)
     dots = np.isfinite(ends[:, 0])
     chart.bars(ends[drawn, 1], ends[drawn, 2], places[drawn], thick=0.2, class_="bar chance")
-    for which, style in ((own, Style(0, "circle")), (~own, Style(1, "square"))):
+    for which, style in ((own, look), (~own, replace(look, shape="square"))):
         chart.dots(ends[which & dots, 0], places[which & dots], style, size=4.0)
     return chart

@@ -174,7 +174,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
         element("thead", head),
         element("tbody", *body),
         element("tfoot", foot),
-        class_="forest",
+        class_="forest" if columns > 1 else "forest one",
     )
 
 
@@ -212,7 +212,9 @@ def _mark(difference: Difference, look: Style, axis: Axis) -> Markup:
 def ticks(axis: Axis) -> Markup:
     """Draw the cell with an axis's ticks, below marks in boxes as wide as the axis."""
     texts = [
-        element("span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%")
+        element(
+            "span", text, style=f"left: {100 * float(axis.places([tick])[0]):.1f}%", class_=None if tick else "zero"
+        )
         for tick, text in zip(axis.ticks, axis.texts, strict=True)
     ]
     return element("td", *texts, class_="ticks")

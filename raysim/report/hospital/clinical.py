@@ -85,7 +85,7 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
     every = ": all methods" if suffix else ""
     regions = [
         _region(served, f"Calibration and operating points{every}", of, overall),
-        _region(served, f"Acting from a threshold on{every}", "Acting from a threshold on; rows as above.", decided),
+        _region(served, f"Acting from a threshold on{every}", _acting(served[0], thresholds), decided),
     ]
     caption = (
         "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Few "
@@ -95,6 +95,17 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
         "Every figure, for every hospital, is in clinical.csv of the run."
     )
     return Figure(f"clinical-table{suffix}", "Calibration and decisions", joined(regions), caption)
+
+
+def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
+    """Say how many alerts a model gives at the thresholds, and how many of them are false."""
+    parts = []
+    for at in thresholds:
+        alerts, row = 100 * model.alerts(at), model.row("ppv", at)
+        if row is not None and np.isfinite(alerts * row["value"]):
+            parts.append(f"from {at:.0%} {number(alerts, 1)}, of them {number(alerts * (1 - row['value']), 1)} false")
+    told = f" Alerts per 100 patients with {model.name}: {'; '.join(parts)}." if parts else ""
+    return f"Acting from a threshold on; rows as above.{told}"
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
@@ -195,8 +206,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
         inside = (value >= y.low) & (thresholds <= end)
         chart.marked_line(thresholds[inside], value[inside], each.style)
         ends.append((short(each.name), float(value[inside][-1]) if inside.any() else np.nan, each.style))
-    chart.ends([one for one in ends if np.isfinite(one[1])])
-    chart.text(x.high, 0.0, "act on nobody", anchor="end", dy=14.0)  # last, so that it is on top of the lines
+    chart.ends([*(one for one in ends if np.isfinite(one[1])), ("act on nobody", 0.0, PLAIN)])
     entries = [(each.name, each.style) for each in served]
     caption = (
         f"{'; '.join(answers[:2])}. Net benefit is, per patient, the events that are acted on less false alarms, "

@@ -16,20 +16,17 @@ from raysim.statistics.differences.one_hospital import Sent, one_seed
 from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, smoothed_variances
 
 
-def sentence(results: Sequence[Result], key: Key) -> str:
-    """Say whether small hospitals gain more under the model ``key`` than alone.
+def sentence(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
+    """Say whether small hospitals gain more under the model ``key`` than under ``by_itself``, of training alone.
 
     Empty if no model was trained alone, for labels that do not have two classes, and if sizes are not public.
     """
-    alone = {result.seed: result for result in results if result.alone}
+    alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
     public = all(result.outcome.noisy_sizes is None for result in results)
-    if not ours or not public or results[0].federation.task is not CLASSIFICATION:
+    if by_itself is None or not ours or not public or results[0].federation.task is not CLASSIFICATION:
         return ""
-    pairs = [
-        (_sent(result, key[1]), _sent(alone[seed], list(alone[seed].outcome.figures)[-1]))
-        for seed, result in ours.items()
-    ]
+    pairs = [(_sent(result, key[1]), _sent(alone[seed], by_itself[1])) for seed, result in ours.items()]
     if any(one is None or other is None for one, other in pairs):
         return ""
     found = slope([(one, other) for one, other in pairs if one and other], results[0].federation.totals)

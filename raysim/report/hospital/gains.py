@@ -159,10 +159,13 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
     return value, intervals["auroc_low"], intervals["auroc_high"]
 
 
-def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> Key | None:
+def compared_with(
+    results: Sequence[Result], reference: str, recommended: Key, by_itself: Key | None = None
+) -> Key | None:
     """Choose the model that gains are measured against: training alone, or else the reference; None if neither
-    was run."""
-    alone = next((result for result in results if result.alone), None)
+    was run. ``by_itself`` is the model of training alone, if there are several."""
+    alones = [result for result in results if result.alone]
+    alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)
     chosen = alone or next((result for result in results if result.label == reference), None)
     if chosen is None or (chosen.label, list(chosen.outcome.figures)[-1]) == recommended:
         return None

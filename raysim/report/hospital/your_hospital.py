@@ -51,6 +51,7 @@ def cards(
     recommended: Key | None,
     part: str,
     hospitals: pd.DataFrame,
+    by_itself: Key | None = None,
 ) -> dict[str, Any]:
     """Return the cards of all hospitals as data.
 
@@ -58,7 +59,8 @@ def cards(
       ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
     - ``tables``: captions and columns of the tables.
 
-    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table.
+    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table; ``by_itself`` is the model
+    of training alone that they are compared with, if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -66,12 +68,12 @@ def cards(
     kind = federation.task
     keys = [key for result in first for model in result.outcome.figures if (key := (result.label, model)) in names]
     figures = {key: served(results, key) for key in keys}
-    base = compared_with(first, reference, recommended or ("", ""))
+    base = compared_with(first, reference, recommended or ("", ""), by_itself)
     titles = _strategies(first, names)
     gains: dict[Key, Gains] = {}
     if base is not None:
         against = names[base].removesuffix(" (reference)")
-        gains = {key: between(results, key, base, (names[key], against.lower())) for key in keys if key != base}
+        gains = {key: between(results, key, base, (names[key], _in_sentence(against))) for key in keys if key != base}
     main = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
     shared = [_clusters(result, titles[result.label], trained) for result in first]
     measured = beside.measured(results, keys)
@@ -150,14 +152,29 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
 
 
 def recommended_gains(
-    results: Sequence[Result], names: Mapping[Key, str], reference: str, recommended: Key
+    results: Sequence[Result],
+    names: Mapping[Key, str],
+    reference: str,
+    recommended: Key,
+    by_itself: Key | None = None,
 ) -> Gains | None:
-    """Return the recommended model's gains at each hospital; None if there is no model to compare with."""
-    base = compared_with(results, reference, recommended)
+    """Return the recommended model's gains at each hospital over training alone (``by_itself``), or else over the
+    reference; None if there is no model to compare with."""
+    base = compared_with(results, reference, recommended, by_itself)
     if base is None or all(result.label != recommended[0] for result in results):
         return None
-    titles = names[recommended], names[base].replace(" (reference)", "").lower()
-    return between(results, recommended, base, titles)
+    return between(
+        results, recommended, base, (names[recommended], _in_sentence(names[base].removesuffix(" (reference)")))
+    )
+
+
+def _in_sentence(name: str) -> str:
+    """Write a method's name within a sentence.
+
+    >>> _in_sentence("Training alone with MLP"), _in_sentence("FedAvg")
+    ('training alone with MLP', 'FedAvg')
+    """
+    return name.replace(ALONE.capitalize(), ALONE)
 
 
 def _rows(results: Sequence[Result], part: str) -> list[tuple[float, float]]:

@@ -97,11 +97,14 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     rows_of_rarer = _means(tables, "rarer")
     middle, few = np.nanmedian(rows_of_rarer), int((rows_of_rarer < FEW).sum())
     of_seeds = "" if _alike(tables, "rarer") else f" in the mean of {len(tables)} seeds"
+    rest = (
+        f"{few:,} of {len(rows_of_rarer):,} {'has' if few == 1 else 'have'} fewer than ten, and a figure of one such "
+        "hospital says little"
+    )
     return (
         f"{start} with {_events(tables)}{by_seed}. The median hospital has {number_of(middle)} "
         f"{'row' if middle == 1 else 'rows'} of the rarer class{of_seeds}, and none has more than "
-        f"{number_of(np.nanmax(rows_of_rarer))}; {few:,} of {len(rows_of_rarer):,} {'has' if few == 1 else 'have'} "
-        "fewer than ten, and a figure of one such hospital says little."
+        f"{number_of(np.nanmax(rows_of_rarer))}; {rest if few else 'none has fewer than ten'}."
     )
 
 

@@ -106,13 +106,13 @@ def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | N
     labelled = float(np.median(np.mean([counts.rows for counts in held], axis=0)))
     text = (
         f"Shrunken recalibration on {counted(round(labelled), 'labelled row')} at the median hospital would "
-        f"{_changed(change)} and bring mean |ln O/E| from {off:.3f} to "
-        f"{after:.3f}."
+        f"{_changed(change)}; on average risks of a hospital are off by a factor of {math.exp(off):.2f}, and would be "
+        f"off by {math.exp(after):.2f}."
     )
     if np.median(rarer) < ENOUGH_ROWS:
         text += (
-            f" The median hospital has {np.median(rarer):.3g} validation rows of the rarer class; {ENOUGH_ROWS} would "
-            f"take about {needed:,} labelled rows."
+            f" Of the median hospital's validation rows {np.median(rarer):.3g} are of the rarer class; {ENOUGH_ROWS} "
+            f"would take about {needed:,} labelled rows."
         )
     elif not spread <= ALPHA:
         text = f"Hospitals do not demonstrably differ in calibration. {text}"

@@ -134,8 +134,6 @@ def values(material: Material) -> Values:
             "accuracy_figures": _drawn(material, list(material.distinct)[-1:]),
         }
     differences = pd.DataFrame() if material.differences is None else material.differences
-    alone = [result.label for result in material.results if result.alone]
-    own = [key for key in material.called if key[0] in alone][-1:]
     return {
         **made,
         "difference_columns": [heading for _, heading, _ in difference_columns(table)],
@@ -145,7 +143,7 @@ def values(material: Material) -> Values:
         "equal": [] if material.shown is None else equal_sentences(material.shown),
         "accuracy_figures": [
             *(figures.trade_offs(table, material.distinct, material.looks) if not tables.few(table) else []),
-            *_drawn(material, [key for key in (material.best, *own) if key is not None]),
+            *_drawn(material, [key for key in (material.best, material.alone) if key is not None]),
             *_local(material),
         ],
     }

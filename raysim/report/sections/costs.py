@@ -95,10 +95,11 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
         return []
     kind = reporting(table)
     moved = table[np.isfinite(table[kind.headline].astype(float)) & (table["megabytes"] > 0)]
-    lines = []
+    lines, shown = [], 0
     for key, group in moved.groupby(KEYS, sort=False):
         model_key = (str(key[0]), str(key[1]))
         means = group.groupby("round")[["megabytes", kind.headline]].mean().sort_index()
+        shown += model_key in names
         if model_key in names and len(means) > 1:
             lines.append((model_key, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
     if not lines:
@@ -121,7 +122,8 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
             "by-bytes",
             f"Mean {kind.title} by bytes",
             [chart],
-            "What each strategy reaches after so many bytes down and up, over all hospitals; means over seeds.",
+            "What each strategy reaches after so many bytes down and up, over all hospitals; means over seeds."
+            + (" Those that were evaluated once have no line." if len(lines) < shown else ""),
             svg.legend([(names[model_key], looks[model_key]) for model_key, *_ in lines], lines=True),
         )
     ]

@@ -57,7 +57,7 @@ def values(material: Material) -> Values:
     clusters = hospital_clusters.clusters(material.results, material.called)
     best = material.best
     return {
-        "gains_by_size": "" if best is None else minus(gain_by_size.sentence(material.results, best)),
+        "gains_by_size": "" if best is None else minus(gain_by_size.sentence(material.results, best, material.alone)),
         "noise_columns": noise_headings(table, noise),
         "noise": noise_rows(table, names, noise),
         "fairness_columns": fairness_headings(table, noise),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -82,12 +83,23 @@ def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks)
     ]
 
 
+def _place(value: object) -> tuple[float, bool, str]:
+    """Return a key that sorts values by their first number, and values without a number by their letters, last.
+
+    >>> sorted(["100 - 249", ">= 500", "<100", "250 - 499", "unknown"], key=_place)
+    ['<100', '100 - 249', '250 - 499', '>= 500', 'unknown']
+    """
+    text = str(value)
+    number = re.search(r"\d+(\.\d+)?", text)
+    return float(number[0]) if number else np.inf, not text.startswith("<"), text
+
+
 def _panel(
     attribute: str, group: pd.DataFrame, limits: Mapping[object, Limits], x: svg.Axis, names: Names, looks: Looks
 ) -> svg.Chart:
     """Draw the values of an attribute below each other, with all models at each value."""
     headline = reporting(group).headline
-    group = group.sort_values("value", kind="stable")
+    group = group.sort_values("value", kind="stable", key=lambda values: values.map(_place))
     rows = list(group.to_dict("records"))
     texts = [
         f"{row['value']}, {short(names[str(row['strategy']), str(row['model'])])}: "

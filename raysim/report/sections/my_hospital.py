@@ -35,7 +35,7 @@ NAME</code> writes the page of one hospital.</p></noscript>
 </div>
 <div id="table-0"></div>
 <details id="sent" hidden>
-<summary>All figures of what left this hospital</summary>
+<summary>How often this hospital took part, and what left it</summary>
 <div id="table-2"></div>
 </details>
 """
@@ -48,10 +48,12 @@ def values(material: Material) -> Values:
     if not results or hospitals is None:
         return {"cards": cards, "gain_figures": []}
     if material.one_by_one:
-        cards = your_hospital.cards(results, material.called, material.baseline, best, material.part, hospitals)
+        cards = your_hospital.cards(
+            results, material.called, material.baseline, best, material.part, hospitals, material.alone
+        )
     gained = None
     if best is not None:
-        gained = your_hospital.recommended_gains(results, material.called, material.baseline, best)
+        gained = your_hospital.recommended_gains(results, material.called, material.baseline, best, material.alone)
     drawn = []
     if material.one_by_one and gained is not None:
         drawn = gains.figure(gained)

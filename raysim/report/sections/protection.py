@@ -57,8 +57,8 @@ def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
     """Return the bytes that each hospital sent in one run, by kind, ``[H]``."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
-    for _, kind, ids, sent in result.outcome.ledger.entries:
-        np.add.at(totals.setdefault(kind, np.zeros(count, dtype=np.int64)), ids, sent)
+    for entry in result.outcome.ledger.entries:
+        np.add.at(totals.setdefault(entry.kind, np.zeros(count, dtype=np.int64)), entry.hospitals, entry.sent)
     return totals
 
 
@@ -93,9 +93,12 @@ MARKUP = """\
 <div class="gallery">
 {% if protections %}<div>{{ parts.plain_table("What protected the data", ["Protection", "Here"], protections) }}
 {% if privacy %}{{ parts.reasons(privacy) }}{% endif %}
-<p class="note"><code>raysim audit</code> tries whether patients can be found in what was sent.{% if shared is not \
-defined %} This page holds counts of single hospitals: <code>raysim report FOLDER --for-sharing</code> writes one to \
-pass on.{% endif %}</p></div>{% endif %}
+<p class="note">Whether a patient can be found in what was sent was not tested here: \
+<code>raysim audit RUN.yaml</code> tries it.{% if shared is not defined %} This page holds counts of single hospitals: \
+<code>raysim report FOLDER --for-sharing</code> writes one to pass on.{% endif %}</p>
+{% if traffic %}<p class="note">Of what left: an update is the trained weights, or their change; metrics are figures, \
+and counts of scores; preprocessing is the sums by which features are scaled; a signature is statistics of the rows, \
+for clusters.</p>{% endif %}</div>{% endif %}
 {% if traffic %}{{ parts.plain_table("What left one hospital: bytes by kind, from the lowest to the highest over \
 hospitals and seeds. All but rows is computed from them.", ["Strategy", "Patients' rows", "Kinds and bytes"], \
 traffic) }}{% endif %}

@@ -100,6 +100,12 @@ class Material:
         return None if self.shown is None else self.shown.entries[self.shown.best].key
 
     @property
+    def alone(self) -> Key | None:
+        """The model of training alone that the decision compares with: the best of several, or None."""
+        shown = self.shown
+        return None if shown is None or shown.alone is None else shown.references[shown.alone].key
+
+    @property
     def one_by_one(self) -> bool:
         """Whether there are few enough hospitals for the page to list each."""
         return not self.results or len(self.results[0].federation.hospitals) <= MOST_HOSPITALS

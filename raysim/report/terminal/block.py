@@ -132,7 +132,11 @@ def _made(
 
 def _wrapped(text: str, width: int, first: str = "") -> list[str]:
     """Wrap a text; all lines but the first are indented by the width of ``first``."""
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+    # A line does not begin with the sign of a number on the line above.
+    kept = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    indent = " " * len(first)
+    lines = textwrap.wrap(kept, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Simultaneous intervals of many differences, and the strategies that they leave open.
+"""Simultaneous intervals of many differences, and the strategies that they do not exclude as the best.
 
 Levels are Bonferroni's, in Holm's order: the probability of any false claim of a difference is at most 5 %, for any
 dependence between strategies. Sampling the largest t statistic with random signs for hospitals and seeds would be a

@@ -1,4 +1,4 @@
-"""Whether larger hospitals are served better: the slope of AUROC on the logarithm of size, with its interval.
+"""Whether models are better at larger hospitals: the slope of AUROC on the logarithm of size, with its interval.
 
 Hospitals weigh by the variance of the common curve and the true spread, never by their own DeLong variance: that one is
 small where the AUROC is high, which would bend the slope. Definitions and what was covered: ``docs/statistics.md``.
@@ -20,7 +20,7 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class SizeSlope:
-    """The slope of AUROC per unit of ln size, positive where larger hospitals are served better.
+    """The slope of AUROC per unit of ln size, positive where models are better at larger hospitals.
 
     ``se`` is its standard error, ``low`` to ``high`` its interval, ``intercept`` the AUROC at size 1. A direction is
     shown (``shown``) where the interval excludes 0. All NaN for fewer than ten hospitals, or hospitals of one size.

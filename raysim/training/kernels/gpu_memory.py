@@ -125,7 +125,7 @@ def memory_of(device: torch.device) -> Memory | None:
 
 
 def claim(share: float) -> None:
-    """Limit this process to the part ``share`` of its GPU's memory; from 1 on there is no limit."""
+    """Limit this process to the fraction ``share`` of its GPU's memory; 1 or more sets no limit."""
     if share < 1:
         device = torch.cuda.current_device()
         torch.cuda.set_per_process_memory_fraction(share, device)

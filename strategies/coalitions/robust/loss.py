@@ -103,7 +103,7 @@ def check_radius(radius: float) -> None:
 def check_kappa(kappa: float) -> None:
     """Raise ``ValueError`` unless ``0 < kappa <= inf``."""
     if not kappa > 0:
-        raise ValueError(f"kappa: {kappa} is not greater than 0; inf for labels that are certain")
+        raise ValueError(f"kappa: {kappa} is not greater than 0; give inf if labels are certain")
 
 
 def _predicted(X: NDArray[Any], models: Floats) -> tuple[Floats, Floats]:

@@ -121,7 +121,9 @@ def train_logistic(
     check_radius(radius)
     check_kappa(kappa)
     if radius > 0 and not radius < kappa / 2:
-        raise ValueError(f"radius: {radius} is not below kappa / 2 = {kappa / 2}, where every model is at least log 2")
+        raise ValueError(
+            f"radius: {radius} is not below kappa / 2 = {kappa / 2}, where the loss of every model is at least log 2"
+        )
     Z, y = _design(X, y, intercept)
     if radius == 0:
         return _plain_logistic(Z, y, tolerance)

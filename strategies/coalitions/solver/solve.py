@@ -3,10 +3,10 @@
 X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) loss of hospital j's model at hospital i,
 divide N hospitals into exactly K coalitions with the smallest ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 
-Local search gives the partition, and a spectral bound limits its distance from the optimum. If this is no proof, all
-partitions of up to 20 hospitals are enumerated by dynamic programming, and HiGHS uses the remaining time for up to 40.
-For more hospitals the gap is stated. If each hospital's own model has the smallest loss on its rows (exact training, no
-radius), the cost only falls with K. K then cannot be chosen by it: use held-out loss.
+Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
+optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming, and HiGHS uses the remaining
+time for up to 40. For more hospitals the gap is stated. If each hospital's own model has the smallest loss on its rows
+(exact training, no radius), the cost only falls with K. K then cannot be chosen by it: use held-out loss.
 """
 
 from __future__ import annotations

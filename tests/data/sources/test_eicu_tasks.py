@@ -103,7 +103,7 @@ def test_length_of_stay_is_predicted_at_six_hours_without_apache(tmp_path: Path)
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"task": "los", "hours": 24}, "hours: 24 is not below 24"),
+        ({"task": "los", "hours": 24}, "hours: 24 must be below 24"),
         ({"task": "los", "minimum_hours": 2}, r"minimum_hours: 2 is below hours \(6\)"),
         ({"task": "aki", "hours": 49}, r"minimum_hours: 48 is below hours \(49\)"),
         ({"hours": 0}, "greater than 0"),

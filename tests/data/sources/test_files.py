@@ -173,7 +173,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "a zip archive": ("t.csv.zip", zipped("heart.csv", ASCII), "is a zip archive of heart.csv; unpack it: unzip "),
     "a cut zip archive": ("t.csv", zipped("heart.csv", ASCII)[:40], "is a corrupt zip archive; copy it again"),
     "bzip2": ("t.csv.bz2", b"BZh91AY&SY", "is compressed by bzip2; unpack it: bunzip2 -k "),
-    "no gzip": ("t.csv.gz", ASCII, "is a corrupt gzip file, or none; copy or compress it again"),
+    "no gzip": ("t.csv.gz", ASCII, "is not a valid gzip file; copy or compress it again"),
     "a cut gzip": ("t.csv.gz", gzip.compress((HEAD + PLAIN * 999).encode())[:-30], "is a corrupt gzip file ("),
     "text called Parquet": ("t.parquet", ASCII, "is not readable Parquet; write it again, or give a text file its own"),
     "two encodings": (

@@ -110,7 +110,7 @@ def arrow(tmp_path: Path, **columns: pa.Array) -> Path:
         (
             {"hospital": pa.array([b"\xff", b"a", b"b", b"a"])},
             {},
-            "data.silo: column 'hospital' holds binary, which is no text; convert it",
+            "data.silo: column 'hospital' holds binary, which is not text; convert it",
         ),
         (
             {"died": pa.array([[0], [1], [0], [1]])},
@@ -120,7 +120,7 @@ def arrow(tmp_path: Path, **columns: pa.Array) -> Path:
         (
             {"died": pa.array([{"at": 0}, {"at": 1}, {"at": 0}, {"at": 1}])},
             {},
-            "data.label: column 'died' holds struct<at: int64>, which is no text; convert it",
+            "data.label: column 'died' holds struct<at: int64>, which is not text; convert it",
         ),
         (
             {"pid": pa.array([[1], [2], [1], [2]])},

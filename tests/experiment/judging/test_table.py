@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "log-odds": (changed("probability", 3, -4.1), "row 4: probability -4.1 is not a probability; give --logits"),
     "per cent": (lambda frame: frame.assign(probability=100 * frame["probability"]), "exceeds 1; give --percent"),
-    "no test rows": (lambda frame: frame.assign(part="train"), "part: train and no test rows"),
+    "no test rows": (lambda frame: frame.assign(part="train"), "part: train but no test rows"),
     "no seed": (lambda frame: frame.drop(columns="seed"), "column 'seed' is missing"),
     "no row": (lambda frame: frame.drop(columns="row"), "column 'row' is missing"),
     "an empty hospital": (changed("hospital", 5, None), "row 6: 'hospital' is empty"),

@@ -52,7 +52,7 @@ class Weighing(LocalPool):
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         partials, kept = super().round(plan, memory)
-        if len(plan.models) and (plan.problem is not None or plan.call is not None):  # not of a call in between
+        if not plan.at_once and (plan.problem is not None or plan.call is not None):
             self.down.append(len(pickle.dumps(plan, protocol=5)))
             self.up.append(sum(len(pickle.dumps(partial, protocol=5)) for partial in partials))
         return partials, kept

@@ -157,7 +157,7 @@ def test_what_is_sent_is_what_the_paper_says(federate: MakeFederation):
     outcome = shot(federation, CsRcfl(clusters=2, radii=(0.01, 0.1)))
     sent = {
         (kind, h): bytes_ // 4
-        for _, kind, ids, each in outcome.ledger.entries
+        for _, kind, ids, each, _ in outcome.ledger.entries
         for h, bytes_ in zip(ids, each, strict=True)
     }
     asked = {kind for kind, _ in sent} - {"size", "preprocessing", *TOLD}

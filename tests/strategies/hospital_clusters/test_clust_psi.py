@@ -124,7 +124,7 @@ def test_every_cluster_gives_at_least_one_hospital_a_round():
 def test_what_leaves_a_hospital_before_training(skewed):
     def told(strategy: ClustPsi) -> dict[str, int]:
         ledger = play(skewed, strategy, rounds=1).ledger
-        return {kind: int(bytes_[0]) // 4 for t, kind, _, bytes_ in ledger.entries if t == 0 and kind not in TOLD}
+        return {kind: int(bytes_[0]) // 4 for t, kind, _, bytes_, _ in ledger.entries if t == 0 and kind not in TOLD}
 
     assert told(ClustPsi()) == {"size": 1, "label_counts": 2}
     assert told(ClustPsi(by=("sizes",))) == {"size": 1}

@@ -223,7 +223,9 @@ def test_traffic(federate):
     federation = federate(UNEVEN)
     outcome = play(federation, FedSoft(clusters=3, every=2), rounds=4)
     size, hospitals = outcome.layout.size, 6
-    shares = [(t, len(ids), int(b[0]) // 4) for t, kind, ids, b in outcome.ledger.entries if kind == "nearest_shares"]
+    shares = [
+        (t, len(ids), int(b[0]) // 4) for t, kind, ids, b, _ in outcome.ledger.entries if kind == "nearest_shares"
+    ]
     assert shares == [(0, hospitals, 3), (2, hospitals, 3), (4, hospitals, 3)]
     for row in outcome.rounds:
         asked = hospitals if row.round % 2 == 0 else 0

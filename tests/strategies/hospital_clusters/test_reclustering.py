@@ -168,7 +168,7 @@ def test_asking_costs_k_models_down_and_k_losses_up_in_the_rounds_in_which_it_ha
         asked = row.round % 2 == 0
         assert row.bytes_down == plain.bytes_down + asked * 4 * 6 * 3 * size
         assert row.bytes_up == plain.bytes_up + asked * 4 * 6 * 3
-    signatures = [t for t, kind, _, _ in outcome.ledger.entries if kind == "signature"]
+    signatures = [t for t, kind, _, _, _ in outcome.ledger.entries if kind == "signature"]
     assert signatures == [0], "they were told once"
 
 

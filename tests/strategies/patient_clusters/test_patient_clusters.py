@@ -133,7 +133,7 @@ def test_what_is_told_once(strategy, kind, scalars, tmp_path):
     """One bit of each column, the summary of the four continuous ones, and how many rows are in each cluster."""
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
     outcome = play(federation, strategy, rounds=1)
-    scalars_by_kind = {name: sent // 4 for t, name, _, sent in outcome.ledger.entries if t == 0}
+    scalars_by_kind = {name: sent // 4 for t, name, _, sent, _ in outcome.ledger.entries if t == 0}
     assert list(scalars_by_kind) == ["size", "continuous_features", kind, "group_sizes", "metrics"]
     assert set(scalars_by_kind["continuous_features"].tolist()) == {5}
     assert set(scalars_by_kind["group_sizes"].tolist()) == {2}
@@ -143,7 +143,7 @@ def test_what_is_told_once(strategy, kind, scalars, tmp_path):
 def test_features_all_with_values_need_no_hospital(tmp_path):
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
     outcome = play(federation, FedGmc(features="values", clusters=2), rounds=1)
-    assert "continuous_features" not in {kind for _, kind, _, _ in outcome.ledger.entries}
+    assert "continuous_features" not in {kind for _, kind, _, _, _ in outcome.ledger.entries}
 
 
 def test_more_than_two_values_are_counted_where_they_were_recorded():

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.core.errors import HospitalFailed
+from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -169,8 +169,8 @@ def test_an_encoder_that_is_none_is_refused_at_once(encoder, said):
         Cbfl(encoder=encoder)
 
 
-def test_an_encoder_that_loses_rows_names_hospital_and_field(federation):
-    with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* encoder: .*summed made \(14,\) of \(14, 2\)"):
+def test_an_encoder_that_loses_rows_is_refused_before_hospitals_run_it(federation):
+    with pytest.raises(ConfigError, match=r"^strategy\.encoder: .*summed made \(1,\) of \(1, 2\); it must return"):
         play(federation, Cbfl(encoder=f"{HERE}.summed"), rounds=1)
 
 

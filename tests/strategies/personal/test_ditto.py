@@ -52,7 +52,7 @@ def test_models_of_their_own_by_hand(federation):
 
 def cohorts(outcome):
     """Who took part, by round, as the ledger says."""
-    return [(t, ids.tolist()) for t, kind, ids, _ in outcome.ledger.entries if kind == "update"]
+    return [(t, ids.tolist()) for t, kind, ids, _, _ in outcome.ledger.entries if kind == "update"]
 
 
 def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation):

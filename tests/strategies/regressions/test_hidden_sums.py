@@ -21,7 +21,7 @@ from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from raysim.strategies.selections.sampling import All
-from tests.conftest import job_of, play, run
+from tests.conftest import MakeFederation, job_of, play, run
 from tests.equality import same_models
 from tests.strategies.regressions.federations import federation_of
 from tests.strategies.regressions.tables import table_g
@@ -58,18 +58,25 @@ def test_no_bit_of_a_model_changes_and_bytes_are_counted(binary: Federation, kin
     same_models(seen, hidden)
     assert hidden.ledger.sent(1) > seen.ledger.sent(1)
     assert hidden.facts["secure_sums"] > 0
+    of_rounds = [[entry.program for entry in each.ledger.entries if entry.round == 1] for each in (seen, hidden)]
+    assert set(filter(None, of_rounds[0])) == set(filter(None, of_rounds[1])) != set()
 
 
 @pytest.mark.parametrize("kind", HIDING)
 def test_clear_sums_of_few_rows_are_refused_in_a_line(tmp_path: Path, binary: Federation, kind: Any) -> None:
-    line = (
-        r"^strategy\.sums: clear shows .* of hospital 'h0' that can be solved for its 12 rows, as 3 columns need 30; "
-    )
+    line = r"^strategy\.sums: clear sends the server sums of hospital 'h0' .* its 12 rows, as 3 columns need 30; "
     with pytest.raises(ConfigError, match=line):
         play(binary, kind(sums="clear"))
     run(binary, replace(job_of(binary, kind(sums="clear")), secure=SecureSection()), 1)  # then nobody sees them
     enough = federation_of(tmp_path / "three", G._replace(hospital=np.repeat([0, 1, 2], [30, 30, 36])), G.y)
     assert play(enough, kind(sums="clear"), rounds=2).played
+
+
+@pytest.mark.parametrize(("features", "fewest"), [(2, 30), (5, 30), (6, 35)])
+def test_clear_sums_need_five_rows_a_column_and_thirty(federate: MakeFederation, features: int, fewest: int) -> None:
+    assert play(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).played
+    with pytest.raises(ConfigError, match=f"its {fewest - 1} rows, as {features + 1} columns need {fewest}; "):
+        play(federate([fewest, fewest - 1, fewest], features=features), Newton(sums="clear"))
 
 
 def test_whoever_reads_hospitals_one_by_one_says_so() -> None:

@@ -10,7 +10,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 
+from raysim.config.plugins import construct
 from raysim.config.sections.secure import SecureSection
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.metrics.measures import FIGURES
@@ -141,7 +143,7 @@ def test_a_step_that_is_too_long_is_halved(three: Federation):
 
 def test_random_intercepts(eight: Federation):
     outcome = play(eight, RandomIntercepts(), rounds=60)
-    assert outcome.facts["converged"] == 1.0
+    assert (outcome.facts["converged"], outcome.facts["separated"]) == (1.0, 0.0)
     assert_allclose(np.roll(outcome.models[0], 1), (-0.1663947081, 1.3305525389, -1.0120204034), atol=1e-6)
     assert outcome.facts["variance_between"] == pytest.approx(2.8407519355, abs=1e-5)
     assert outcome.facts["log_likelihood"] == pytest.approx(-48.3294335522, abs=1e-9)
@@ -169,3 +171,24 @@ def test_neither_placement_nor_masks_change_a_bit_and_intercepts_stay(eight: Fed
         same_models(alone, run(eight, replace(job, secure=SecureSection(mode=mode)), 3))
     assert alone.private is not None
     assert alone.private.tolist() == [False, False, True]
+
+
+def test_coefficients_of_separated_classes_are_no_fit(tmp_path: Path):
+    """A line separates the classes, so that the likelihood has no maximum."""
+    apart = G._replace(y=(G.X[:, 1] > np.median(G.X[:, 1])).astype(float))
+    outcome = play(federation_of(tmp_path / "apart", apart, apart.y), RandomIntercepts(), rounds=60)
+    assert (outcome.facts["separated"], outcome.facts["converged"]) == (1.0, 0.0)
+    assert outcome.played < 30
+    assert np.isfinite(outcome.models).all()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("ridge", 1, "1 is a penalty, and random_intercepts has none; take it out, or choose own_intercepts with a"),
+        ("firth", "auto", "'auto' is a penalty, and random_intercepts has none; take it out, or choose newton"),
+    ],
+)
+def test_penalties_of_random_intercepts_are_refused_in_a_line(key: str, value: object, line: str):
+    with pytest.raises(ConfigError, match=rf"^strategy\.{key}: {line}"):
+        construct(RandomIntercepts, {key: value}, "strategy")

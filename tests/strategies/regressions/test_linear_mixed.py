@@ -93,5 +93,7 @@ def test_neither_placement_nor_masks_change_a_bit(tmp_path: Path) -> None:
     alone = run(federation, job, 1)
     same_models(alone, run(federation, job, 8))
     same_models(alone, run(federation, replace(job, secure=SecureSection(mode="model")), 3))
-    with pytest.raises(ConfigError, match=r"model\.name: random_intercepts fits no counts"):
+    with pytest.raises(
+        ConfigError, match=r"model\.name: random_intercepts fits no counts; choose newton or own_intercepts, "
+    ):
         check_job(job_of(federation, RandomIntercepts(), model=POISSON_MODEL), federation)

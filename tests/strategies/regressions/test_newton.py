@@ -102,7 +102,7 @@ def test_poisson(tmp_path: Path):
     assert_allclose(outcome.predictions["global"][:12], means[:12], rtol=1e-12)
     assert outcome.rounds[-1].training_loss == pytest.approx(np.mean(means - T.counts * np.log(means)), abs=1e-9)
     fractions = federation_of(tmp_path / "fractions", T, T.counts + 0.5, 0)
-    with pytest.raises(HospitalFailed, match=r"data\.label: family poisson is for whole numbers of at least 0"):
+    with pytest.raises(HospitalFailed, match=r"data\.label: family poisson needs whole numbers of at least 0"):
         play(fractions, Newton(family="poisson"), model=POISSON_MODEL)
     assert_allclose(play(federation, Newton(), rounds=20, model=POISSON_MODEL).models, outcome.models, rtol=0, atol=0)
     for family, model in (("poisson", LINEAR_MODEL), ("linear", POISSON_MODEL)):
@@ -239,7 +239,7 @@ def test_pooled_rows_solved_to_convergence_are_the_same_fit(binary: Federation):
     assert_allclose(errors(outcome).se, errors(federated).se, atol=1e-10)
     assert np.isnan(errors(outcome).se_robust).all()
     assert outcome.ledger.sent(1) == 0
-    assert {kind for _, kind, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
+    assert {kind for _, kind, _, _, _ in outcome.ledger.entries} == {"size", "rows", "metrics"}
 
 
 def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Path):
@@ -266,7 +266,7 @@ def test_a_table_too_wide_for_second_derivatives_is_refused(strategy: Strategy, 
     def training(columns: int) -> Training:
         return Training({"weight": slice(0, columns), "bias": slice(columns, columns + 1)}, "sgd", noisy=noisy)
 
-    with pytest.raises(ValueError, match=rf"^strategy.name: \w+ makes a matrix of {columns:,} columns by as many"):
+    with pytest.raises(ValueError, match=rf"^strategy.name: \w+ makes a matrix of {columns:,} by {columns:,} columns"):
         strategy.check_training(training(columns))
     strategy.check_training(training(1000))
     Newton(solver="lbfgs", ridge=1.0).check_training(replace(training(columns), noisy=False))

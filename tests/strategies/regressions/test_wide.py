@@ -88,7 +88,7 @@ def test_neither_placement_nor_masks_change_a_bit(tmp_path: Path):
 
 
 def test_it_needs_a_penalty():
-    with pytest.raises(ValueError, match=r"^ridge: 0 leaves lbfgs without a single optimum where columns are"):
+    with pytest.raises(ValueError, match=r"^ridge: 0 gives lbfgs no unique optimum if columns are collinear"):
         Newton(solver="lbfgs")
     with pytest.raises(ValueError, match=r"^solver: 'adam' is not one of newton, lbfgs"):
         Newton(solver="adam")

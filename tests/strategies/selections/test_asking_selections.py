@@ -286,7 +286,7 @@ def test_a_loss_of_each_group_of_its_rows_travels(federation):
     plain, haccs = (
         play(federation, KFed(clusters=2), selection=how, **RUN) for how in (All(), Haccs(fraction=1.0, minimum=1))
     )
-    models = sum(int(sent.sum()) for t, kind, _, sent in plain.ledger.entries if (t, kind) == (1, "update"))
+    models = sum(int(sent.sum()) for t, kind, _, sent, _ in plain.ledger.entries if (t, kind) == (1, "update"))
     models //= 4 * plain.layout.size
     assert models > len(SIZES) - 1
     assert [a.bytes_up - b.bytes_up for a, b in zip(haccs.rounds, plain.rounds, strict=True)] == [4 * models] * 3
@@ -295,7 +295,7 @@ def test_a_loss_of_each_group_of_its_rows_travels(federation):
 def test_participants_send_their_loss_beside_the_update(federation):
     outcome = play(federation, FedAvg(), selection=Haccs(fraction=0.5, minimum=1), **RUN)
     size = outcome.layout.size
-    scalars = {kind: int(sent[0]) // 4 for t, kind, _, sent in outcome.ledger.entries if t == 0 and kind not in TOLD}
+    scalars = {kind: int(sent[0]) // 4 for t, kind, _, sent, _ in outcome.ledger.entries if t == 0 and kind not in TOLD}
     assert scalars == {"size": 1, "label_counts": 2, "loss": 1}
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (size + 2)] * 3
 

@@ -71,7 +71,7 @@ def copied(memory: Any) -> Any:
 
 def cohorts(outcome: Outcome) -> list[list[int]]:
     """Who took part in each round."""
-    return [ids.tolist() for _, kind, ids, _ in outcome.ledger.entries if kind == "update"]
+    return [ids.tolist() for _, kind, ids, _, _ in outcome.ledger.entries if kind == "update"]
 
 
 def test_it_is_an_immutable_value(selection):

@@ -204,10 +204,10 @@ def test_bytes_of_histograms(tmp_path):
     outcome = run(federation, job_of(federation, FederatedTrees(), rounds=3, model=model(min_rows=1)), 2)
     task = TreeTask(TreeSettings(**OPTIONS), federation.levels, 2)
     width = bins_of(task, federation.X[np.concatenate([np.r_[federation.rows(h, "train")] for h in range(4)])]).width
-    for t, kind, _, sent in outcome.ledger.entries:
+    for t, kind, _, sent, _ in outcome.ledger.entries:
         if kind == "histograms" and t == 2:
             assert (sent <= 24 * width * 4).all()
-    total = [sum(int(b[0]) for t, kind, _, b in outcome.ledger.entries if (t, kind) == (2, "histograms"))]
+    total = [sum(int(b[0]) for t, kind, _, b, _ in outcome.ledger.entries if (t, kind) == (2, "histograms"))]
     assert total == [24 * width * 4]
 
 
@@ -303,7 +303,7 @@ def test_early_stopping_keeps_the_best_number_of_trees(tmp_path):
     assert len(best) == outcome.stopped.served == outcome.played - 3
     assert len(all_trees) == 60
     np.testing.assert_array_equal(best.value, all_trees.value[: len(best)])
-    kinds = {kind for _, kind, _, _ in outcome.ledger.entries}
+    kinds = {kind for _, kind, _, _, _ in outcome.ledger.entries}
     assert "validation_loss" in kinds
 
 

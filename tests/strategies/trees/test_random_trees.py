@@ -175,13 +175,13 @@ def test_more_classes(tmp_path):
     ("label", "ranges", "options", "privacy", "said"),
     [
         ("died", None, {}, False, r"^data\.ranges: random_trees draws splits between the declared limits"),
-        ("stay", RANGES, {}, False, r"^data\.label: is a number, and random_trees is for classes"),
+        ("stay", RANGES, {}, False, r"^data\.label: is a number, but random_trees needs classes"),
         (
             "died",
             RANGES,
             {"min_rows": 9},
             True,
-            r"^model\.min_rows: 9 would let a leaf of strategy random_trees show",
+            r"^model\.min_rows: 9 lets a leaf of random_trees hold too few patients",
         ),
         ("died", RANGES, {"row_share": 0.5}, False, r"^model\.row_share: random_trees adds up all rows"),
     ],

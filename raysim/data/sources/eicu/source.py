@@ -68,7 +68,9 @@ class Eicu(BaseModel):
     @model_validator(mode="after")
     def _los_is_not_known_yet(self) -> Eicu:
         if self.task == "los" and self._window_hours >= 24:
-            raise ValueError(f"hours: {self._window_hours:g} is not below 24, when the label of task los is known")
+            raise ValueError(
+                f"hours: {self._window_hours:g} must be below 24: the label of task los is known at hour 24"
+            )
         if self.task in ("los", "los_days") and self._minimum < self._window_hours:
             raise ValueError(
                 f"minimum_hours: {self.minimum_hours:g} is below hours ({self._window_hours:g}): for task {self.task}, "
@@ -226,8 +228,8 @@ def _aggregate(
     tables."""
     result = fetch(
         connection,
-        f"WITH aggregated AS ({sql(domain)}) "
-        "SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated USING (stay) ORDER BY stay",
+        f"WITH aggregated AS ({sql(domain)}) SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated "
+        "USING (stay) ORDER BY stay",
     )
     absent = 0.0 if domain in FLAGS else np.nan
     columns = {feature: float32(result[feature], absent) for feature in features}

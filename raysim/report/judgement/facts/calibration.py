@@ -123,7 +123,8 @@ def _hospitals(own: Calibration, named: Sequence[str]) -> str:
         ratios = own.by_hospital.ratio[list(bound.named)]
         ratios = ratios[np.isfinite(ratios)]  # undefined if no event is expected
         ends = sorted({number(float(end), 2) for end in (ratios.min(), ratios.max())}, key=float) if len(ratios) else []
-        reach = f" ({': '.join(filter(None, [some(named), ' to '.join(ends)]))})" if named else ""
+        ratio = f"{' to '.join(ends)} times the events expected" if ends else ""
+        reach = f" ({': '.join(filter(None, [some(named), ratio]))})" if named else ""
         return f"risks are off at {_or_more(bound)}{reach}"
     if own.p <= ALPHA:
         return f"risks differ between hospitals ({between}), and which ones are off is open"

@@ -135,8 +135,8 @@ def limits(data: Data, pair: Paired | None, visible: Sequence[float] = ()) -> Li
         middle, rare = float(np.nanmedian(data.rarer)), int((np.asarray(data.rarer) < FEW_ROWS).sum())
         whole = f"{number(middle, 0 if middle == round(middle) else 1)} {data.part} row{'s' * (middle != 1)}"
         parts.append(
-            f"the median hospital has {whole} of the rarer class, and {rare:,} of {len(data.rarer):,} "
-            f"{'has' if rare == 1 else 'have'} fewer than {FEW_ROWS}"
+            f"the median hospital has {whole} of the rarer class, and {f'{rare:,}' if rare else 'none'} of "
+            f"{len(data.rarer):,} {'have' if rare > 1 else 'has'} fewer than {FEW_ROWS}"
         )
     if visible:
         parts.append(_visible([size for size in visible if np.isfinite(size)]))
