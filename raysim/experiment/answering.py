@@ -19,7 +19,7 @@ from raysim.report.judgement.facts.training import training
 from raysim.report.judgement.facts.wording import some
 from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.noise import Noise
-from raysim.report.naming import Key, names
+from raysim.report.naming import Key, distinct, names
 from raysim.report.sections.training import untrained
 
 FILE = "answer.json"
@@ -86,7 +86,9 @@ def _leaks(results: Sequence[Result]) -> tuple[Line, ...]:
 
 
 def _training(config: Config, results: Sequence[Result]) -> Line:
-    called = {result.label: result.title or result.label for result in results}
+    called = distinct(
+        (result.label for result in results), {result.label: result.title for result in results if result.title}
+    )
     verdicts = [(result.label, result.outcome.convergence) for result in results]
     diverged = dict.fromkeys(label for label, each in verdicts if each is not None and each.verdict == "diverged")
     falling = [(called[label], fall) for label, fall in untrained(results)]

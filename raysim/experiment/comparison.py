@@ -46,7 +46,7 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
-from raysim.report.naming import names
+from raysim.report.naming import distinct, names
 from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
@@ -99,9 +99,11 @@ def write_comparison(
     card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge, outside)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
-    titles = {result.label: result.title for result in results if result.title}
+    titles = distinct(
+        (each.label for each in everything), {each.label: each.title for each in everything if each.title}
+    )
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
-    called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
+    called = [dataclasses.replace(result, label=titles[result.label]) for result in results]
     said_first = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
     reasons = (*said_first, *privacy.sentences(called))
     answer = answer_from(card, shown, by_chance, reasons, names(tables.comparison(frame), titles))
@@ -122,7 +124,7 @@ def write_comparison(
     looks = styles(tables.comparison(frame))
     outside_ways = {way.key: way.name for way in card.ways if way is card.ways[0] or way.key == alone}
     taken += dict.fromkeys(each.label for each in scores.results)
-    served = clinical_rows.of_runs([(each.label, each.title or each.label, each.folder) for each in everything])
+    served = clinical_rows.of_runs([(each.label, titles[each.label], each.folder) for each in everything])
     acting = [*taken, *([] if alone is None else [alone[0]])]
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
@@ -39,12 +39,9 @@ SHORT = {
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     """Return a name for each row of ``table``; it includes the model if a strategy has several.
 
-    ``titles`` are titles by label. A label without a title is its own name, and a title that two labels share is
-    followed by the label. References are marked as such.
+    ``titles`` are titles by label; see :func:`distinct`. References are marked as such.
     """
-    labels = dict.fromkeys(table["strategy"])
-    shown = [titles.get(label, label) for label in labels]
-    name_of = {label: f"{t} ({label})" if shown.count(t) > 1 else t for label, t in zip(labels, shown, strict=True)}
+    name_of = distinct(table["strategy"], titles)
     several = table.groupby("strategy")["model"].nunique()
     return {
         (label, model): name_of[label]
@@ -52,6 +49,19 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
         + (" (reference)" if reference else "")
         for label, model, reference in zip(table["strategy"], table["model"], references(table), strict=True)
     }
+
+
+def distinct(labels: Iterable[str], titles: Mapping[str, str]) -> dict[str, str]:
+    """Return a different name for each of ``labels``.
+
+    A label without a title is its own name, and a title that two labels share is followed by the label.
+
+    >>> distinct(["chip", "ifca"], {"chip": "Trees", "ifca": "Trees"})
+    {'chip': 'Trees (chip)', 'ifca': 'Trees (ifca)'}
+    """
+    each = dict.fromkeys(labels)
+    shown = [titles.get(label, label) for label in each]
+    return {label: f"{t} ({label})" if shown.count(t) > 1 else t for label, t in zip(each, shown, strict=True)}
 
 
 def short(name: str) -> str:

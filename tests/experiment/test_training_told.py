@@ -90,3 +90,12 @@ def test_two_steps_keep_them_apart() -> None:
         "training.batch_size=16",
     )
     assert "have the same AUROC" not in Path("out/answer.json").read_text()
+
+
+def test_strategies_that_share_a_title_are_told_apart_on_the_page() -> None:
+    trees = ["model={name: boosted_trees, trees: 2, depth: 2}", "training.local_epochs=5", "reference=chip"]
+    pair = "strategies=[{name: chip, clusters: 2}, {name: clust_psi, clusters: 2}]"
+    assert "Boosted trees by cluster (clust_psi)" in said(commands.compare_all, pair, *trees)
+    page = html.unescape(Path("out/report.html").read_text())
+    for part in page.split("Boosted trees by cluster")[1:]:
+        assert part.startswith((" (", " …"))  # the last where space is limited

@@ -115,6 +115,18 @@ def test_the_longest_trial_is_the_longest_that_the_space_allows():
     )
 
 
+def test_keys_of_the_model_are_sampled():
+    tree = small_tree(model={"name": "boosted_trees", "trees": 2}, strategy="federated_trees", selection={})
+    for section in ("training", "selection"):
+        del tree[section]
+    tree["sweep"] = {"searcher": "grid", "space": {"model.depth": {"grid": [2, 3]}, "model.rate": {"grid": [0.1, 1]}}}
+    plan, _ = make_plan(tree)
+    assert plan.trials() == 4
+    tree["sweep"]["space"]["model.depth"] = {"grid": [2, 40]}
+    with pytest.raises(ConfigError, match=r"model\.depth: 40 is "):
+        make_plan(tree)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "wanted"),
     [

@@ -36,6 +36,8 @@ class Ending:
         self._server, self._job, self._began, self._best = server, server.job, began, best
         self._stopped = None if stopping is None else Stopped.of(stopping)
         self._last = server.view.round
+        # After the last round: an earlier one, whose models are used, may be before the strategy's own end.
+        self._ended = server.strategy.done(server.view, server.state)
 
     def events(self) -> Iterator[Round | Outcome]:
         """Train personal models, evaluate once more, and yield the last round and the outcome."""
@@ -148,7 +150,7 @@ class Ending:
             seen=server.pipeline.seen,
             recalibrated=recalibrated,
             uncertainty=strategy.uncertainty(view, state),
-            ended=strategy.done(view, state),
+            ended=self._ended,
             called=self._called(),
         )
 

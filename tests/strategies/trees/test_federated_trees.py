@@ -340,6 +340,17 @@ def test_bytes_of_early_stopping_for_whole_trees(tmp_path, strategy, trees):
     assert not setup
 
 
+def test_all_trees_are_grown_though_fewer_are_best(tmp_path):
+    """More rounds would change nothing, so nobody is told to train longer."""
+    federation = federation_of(tmp_path, rows_of(400), np.arange(400) % 3, train=0.5, validation=0.25, test=0.25)
+    job = job_of(federation, FederatedTrees(), rounds=12, model=model(trees=12, rate=1.0))
+    outcome = run(federation, replace(job, stop=StopSection(patience=12)), 1)
+    assert outcome.stopped is not None
+    assert outcome.stopped.served < outcome.played == 12
+    assert outcome.ended
+    assert outcome.convergence is None
+
+
 class Watching(LocalPool):
     """A pool that notes of each message whether hospitals only read what they remember, and how many return it."""
 
