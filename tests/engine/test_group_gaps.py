@@ -121,7 +121,7 @@ def test_nothing_is_measured_unless_it_is_asked_for(federation: Federation):
     more = measured(federation)
     sent = [entry for entry in more.ledger.entries if entry[1] == MEASURED and entry[0] == len(more.rounds)]
     plain = [entry for entry in outcome.ledger.entries if entry[1] == MEASURED and entry[0] == len(outcome.rounds)]
-    beside = sum(int(each.sum()) for *_, each in sent) - sum(int(each.sum()) for *_, each in plain)
+    beside = sum(int(entry.sent.sum()) for entry in sent) - sum(int(entry.sent.sum()) for entry in plain)
     # Of sex one pair and of age three, two sums of 8 bytes for 2,000 arrangements, and 14 numbers a group.
     assert beside == len(SIZES) * 4 * (4 * (1 + 3) * 2000 + 14 * (2 + 3))
 

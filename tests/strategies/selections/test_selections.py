@@ -132,8 +132,8 @@ def test_traffic_is_what_the_ledger_says(selection, federate: MakeFederation):
     size = outcome.layout.size
     for row in outcome.rounds:
         entries = [entry for entry in outcome.ledger.entries if entry[0] == row.round and entry[1] not in TOLD]
-        assert row.bytes_up == sum(int(sent.sum()) for _, _, _, sent in entries)
-        reached = set().union(*(set(ids.tolist()) for _, _, ids, _ in entries))
+        assert row.bytes_up == sum(int(sent.sum()) for _, _, _, sent, _ in entries)
+        reached = set().union(*(set(ids.tolist()) for _, _, ids, _, _ in entries))
         assert row.bytes_down == 4 * size * len(reached)
 
 
