@@ -236,9 +236,10 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the pages of single runs: for each strategy its name, and the seed and address of each page."""
     pages: dict[str, list[tuple[str, str]]] = {}
+    called = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:
         if not (result.folder / PAGE).exists():
             continue
         address = quote((result.folder / PAGE).relative_to(folder).as_posix())
-        pages.setdefault(result.title or result.label, []).append((str(result.seed), address))
+        pages.setdefault(called[result.label], []).append((str(result.seed), address))
     return list(pages.items())

@@ -14,6 +14,7 @@ from raysim.engine.measuring.stopping import Stopped
 from raysim.report import svg
 from raysim.report.figures.models import curves
 from raysim.report.judgement.facts.training import SOLVED
+from raysim.report.naming import distinct
 from raysim.statistics.convergence import Convergence
 
 
@@ -113,7 +114,9 @@ def drawn(results: Sequence[Result]) -> list[svg.Figure]:
     keys = [(str(label), "") for label in finite["strategy"].unique()]
     served = {result.label: next(iter(result.outcome.figures), "") for result in results}
     looks = svg.styles(list(served.items()))
-    titles = {result.label: result.title or result.label for result in results}
+    titles = distinct(
+        (result.label for result in results), {result.label: result.title for result in results if result.title}
+    )
     return curves(
         finite,
         {key: titles[key[0]] for key in keys},
