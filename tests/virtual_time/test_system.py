@@ -180,15 +180,15 @@ def test_old_models_are_for_strategies_with_one_model_alone():
 
     one: Any = SimpleNamespace(models=np.zeros((1, 3)))
     two: Any = SimpleNamespace(models=np.zeros((2, 3)))
-    check_one_model(one, problem(), "this")
-    check_one_model(one, problem(sent=None), "this")
+    check_one_model(one, problem(), "this", "drop it")
+    check_one_model(one, problem(sent=None), "this", "drop it")
     for state, unlike in (
         (two, {}),
         *((one, {name: object()}) for name in ("then", "groups", "program")),
         (one, {"sent": SimpleNamespace(sums=2)}),
     ):
         with pytest.raises(ConfigError, match=r"^this is for strategies whose only model is the global one"):
-            check_one_model(state, problem(**unlike), "this")
+            check_one_model(state, problem(**unlike), "this", "drop it")
 
 
 def test_a_clock_that_no_server_can_have_is_refused():
