@@ -42,7 +42,7 @@ ENTRIES = (
 
 BEFORE = """# Gallery
 
-Each picture is drawn by the YAML under it. Save the YAML as a file and run the command. The page explains the rest.
+The YAML under each picture produces it. Save the YAML as a file and run the command. The page explains the rest.
 
 <div class="gallery" markdown>
 """

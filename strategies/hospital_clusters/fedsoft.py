@@ -1,5 +1,6 @@
-"""FedSoft: a hospital's rows come from several sources, and its own model has a proximal term towards each centre,
-weighted by the share of rows.
+"""FedSoft: rows come from several sources, and each hospital's model has a proximal term towards their models.
+
+The term of a source is weighted by the hospital's share of rows from it.
 
 Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
 details follow the authors' code.

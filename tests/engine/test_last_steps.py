@@ -199,7 +199,7 @@ def test_refused_without_validation_rows_and_for_other_labels(federate: MakeFede
     with pytest.raises(ConfigError, match=r"no hospital has validation rows, on which recalibrate is fitted"):
         check_job(job_of(without, FedAvg(), last=EB), without)
     three = federate(TRAIN, TEST, validation=VALIDATION, classes=3)
-    with pytest.raises(ConfigError, match=r"of two classes, and this model predicts 3 classes"):
+    with pytest.raises(ConfigError, match=r"two classes\), but this model predicts 3 classes"):
         check_job(job_of(three, FedAvg(), last=EB), three)
 
 

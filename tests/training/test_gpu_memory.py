@@ -377,6 +377,8 @@ def test_the_run_ends_with_the_hospital_s_name(
         return train(self, tasks, optimizer)
 
     monkeypatch.setattr(LogisticModel, "train", full)
-    with pytest.raises(ResourceError, match=rf"'{federation.hospitals[hospital]}' found .* while {doing} \(full\)"):
+    with pytest.raises(
+        ResourceError, match=rf"'{federation.hospitals[hospital]}' ran out of GPU memory while {doing} \(full\)"
+    ):
         play(federation, strategy)
     assert calls == trained

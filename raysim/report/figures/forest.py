@@ -6,7 +6,7 @@ The page has a table with a mark in each cell, which also fits a phone; the file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -167,7 +167,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
             cells = element("th", "References, not federated", scope="row", colspan=1 + 2 * columns)
             body.append(element("tr", cells, class_="between"))
         body += [_line(row, axes) for row in group]
-    foot = element("tr", element("td", ""), *(cell for axis in axes for cell in (ticks(axis), element("td", ""))))
+    foot = element("tr", element("td", ""), *(cell for axis in axes for cell in (ticks(_few(axis)), element("td", ""))))
     return element(
         "table",
         element("caption", f"against {against}; {better}"),
@@ -176,6 +176,13 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
         element("tfoot", foot),
         class_="forest" if columns > 1 else "forest one",
     )
+
+
+def _few(axis: Axis) -> Axis:
+    """Return the axis with two ticks, 0 and the farthest from it: more would overlap below a narrow column."""
+    far = max(axis.ticks, key=abs)
+    kept = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
+    return replace(axis, ticks=tuple(tick for tick, _ in kept), texts=tuple(text for _, text in kept))
 
 
 def _line(row: Row, axes: Sequence[Axis]) -> Markup:
