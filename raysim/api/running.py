@@ -184,10 +184,10 @@ def play_comparison(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison, pairs
-        from raysim.experiment.unseen import files, unknown
+        from raysim.experiment.unseen import files, rows
 
         left, asked = pairs.sentences(experiment.unpaired), experiment.config
-        left += unknown.notes(experiment.left_out)
+        left += rows.notes(experiment.left_out)
         with tempfile.TemporaryDirectory() as scratch:
             found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
             unseen = files.write(out, asked, results, experiment.left_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from raysim.training.models import build_model
 
 if TYPE_CHECKING:
     from raysim.config.sections.plugin_sections import ModelSection
+    from raysim.engine.messages.program_sums import SumLayout
     from raysim.engine.messages.steps import HospitalStep
 
 
@@ -170,3 +172,15 @@ class PartialResult:
     """The measurements of the actor's hospitals, in its order."""
     seconds: float = 0.0
     """The actor's computing time in seconds."""
+
+
+def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
+    """Return the ids ``[H]`` of the hospitals that answered a call, ascending, and what each sent by itself,
+    ``[H, ...]``."""
+    answered = [partial for partial in partials if partial.ids is not None]
+    ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])
+    order, each = np.argsort(ids, kind="stable"), {}
+    for name, send in layout.each.items():
+        sent = [part.each[name] for part in answered if name in part.each]
+        each[name] = np.concatenate([np.zeros((0, *send.shape)), *sent])[order]
+    return ids[order], each

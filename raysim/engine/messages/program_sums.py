@@ -7,16 +7,12 @@ it counts the hospitals of each group.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Ids, Program, Reply, Send
-
-if TYPE_CHECKING:
-    from raysim.engine.messages.plan import PartialResult
+from raysim.strategies.base import Program, Reply, Send
 
 SUM_BYTES = 8
 """Bytes of an entry of a sum, and of a number that each hospital sends separately."""
@@ -56,17 +52,6 @@ class SumLayout:
         if array.ndim == len(send.shape):  # a step may have added the rows
             return array
         return np.multiply(_rounded(array, send), 2.0**-send.bits, dtype=np.float64)
-
-    def collected(self, partials: Sequence[PartialResult]) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-        """Return the ids ``[H]`` of the hospitals that answered, ascending, and what each sent by itself,
-        ``[H, ...]``."""
-        answered = [partial for partial in partials if partial.ids is not None]
-        ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])
-        order, each = np.argsort(ids, kind="stable"), {}
-        for name, send in self.each.items():
-            sent = [part.each[name] for part in answered if name in part.each]
-            each[name] = np.concatenate([np.zeros((0, *send.shape)), *sent])[order]
-        return ids[order], each
 
     def values(self, vector: NDArray[np.int64]) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
         """Return the sums by name, from the sum of all vectors, and the number of hospitals in each group."""

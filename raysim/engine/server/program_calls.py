@@ -11,7 +11,7 @@ import numpy as np
 from raysim.adversaries.who import ON_ROWS
 from raysim.core.errors import ConfigError, StrategyError
 from raysim.engine.job import Job
-from raysim.engine.messages.plan import PartialResult, ProgramCall
+from raysim.engine.messages.plan import PartialResult, ProgramCall, collected
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import HospitalStep
 from raysim.engine.privacy.program_release import WAYS
@@ -152,7 +152,7 @@ class ProgramCalls:
         for partial in partials:
             if partial.sums is not None:
                 total += partial.sums
-        ids, each = layout.collected(partials)
+        ids, each = collected(partials, layout)
         total = self._pipeline.heard(total)
         self._count(call, planned, layout, ids)
         sums, counts = layout.values(total)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.engine.client.program_context import MODELS
 from raysim.engine.measuring.stopping import Stopping
 from raysim.engine.messages.memory import MODEL, HospitalStates
-from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work
+from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan, Work, collected
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.privacy.noisy_answers import StatisticRelease
 from raysim.engine.privacy.noisy_statistics import statistic_noise
@@ -86,7 +86,7 @@ class RemoteHospitals:
             private=self._private,
             steps=() if noise is None else (StatisticRelease(replace(noise, turn=turn), self._work.seed, round),),
         )
-        ids, each = SumLayout(program).collected(self.play(plan))
+        ids, each = collected(self.play(plan), SumLayout(program))
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:

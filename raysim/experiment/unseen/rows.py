@@ -5,7 +5,7 @@ They are taken from a run when it ends. Neither its models nor its federation ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,9 @@ NOBODY = "nobody"
 """The ``served_by`` of a hospital for which no model can be used without labelled rows."""
 
 Joins = int | Literal["all"]
+
+MOST_NOTES = 3
+"""Largest number of sentences on other columns that are written out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +79,14 @@ class Judged:
     """All rows of each hospital of the fold, by name."""
     notes: tuple[str, ...]
     """Sentences on what these hospitals record otherwise than participants."""
+
+
+def notes(left_out: Sequence[Judged]) -> list[str]:
+    """Return the sentences of all folds, those beyond the first :data:`MOST_NOTES` only counted."""
+    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold say the same
+    said = [text for fold in sorted(folds) for text in folds[fold].notes]
+    more = len(said) - MOST_NOTES
+    return [*said[:MOST_NOTES], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from raysim.core.words import listed
 from raysim.data.fitted import Categorical
 from raysim.experiment.unseen.folds import LeftOut
-
-if TYPE_CHECKING:
-    from raysim.experiment.unseen.rows import Judged
-
-MOST = 3
-"""Largest number of sentences that are written out."""
-
-
-def notes(left_out: Sequence[Judged]) -> list[str]:
-    """Return the sentences of all folds, those beyond the first :data:`MOST` only counted."""
-    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold say the same
-    said = [text for number in sorted(folds) for text in folds[number].notes]
-    more = len(said) - MOST
-    return [*said[:MOST], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said
 
 
 def notes_of(run: LeftOut) -> Iterator[str]:
