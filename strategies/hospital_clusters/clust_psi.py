@@ -11,10 +11,10 @@ Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; do
 Fewer than three hospitals, or hospitals that are all alike, form one cluster (the paper's search cannot return one
 cluster; its authors' code can, see ``allow_one``). The configured selection samples inside each cluster: the paper's
 half of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
-without training rows get a cluster by what needs no label (:class:`NearestSkew`); compared by labels alone, they join the
-cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each
-number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and all hospitals are
-clustered with the number it finds.
+without training rows get a cluster by what needs no label (:class:`NearestSkew`). Compared by labels alone, they join
+the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each number of clusters. Above
+``search_sample`` hospitals it therefore runs on a sample of this size, and all hospitals are clustered with the number
+it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
