@@ -167,6 +167,11 @@ class Strategy:
         """Return the keys of ``training`` that change nothing, which a configuration must leave at their defaults."""
         return frozenset() if self.uses_training() else OF_STEPS
 
+    def unused_settings(self) -> Mapping[str, str]:
+        """Return the strategy's own settings that change nothing, each with the setting that would use it, such as
+        ``{"minimum_weight": "weights: floor"}``."""
+        return {}
+
     def stops_early(self) -> bool:
         """Whether ``training.stop`` may end the strategy before its last round."""
         return self.uses_training()

@@ -26,7 +26,7 @@ then, per participant, P down and P + 1 up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -105,6 +105,11 @@ class ClustPsi(Strategy):
     def check_training(self, training: Training) -> None:
         if "labels" in self.by:
             check_classes("strategy.by: labels", training.classes, "use attributes or sizes, or another strategy")
+
+    def unused_settings(self) -> Mapping[str, str]:
+        searched = {} if self.clusters is None else dict.fromkeys(("allow_one", "search_sample"), "clusters: null")
+        of = {"privacy_epsilon": "labels", "bins": "attributes"}
+        return searched | {name: f"by: [{aspect}]" for name, aspect in of.items() if aspect not in self.by}
 
     def with_trees(self) -> Strategy:
         return ClusterTrees(self)

@@ -25,6 +25,7 @@ participant S P down and P + 1 up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -123,6 +124,9 @@ class FedSoft(Strategy):
 
     def uses_selection(self) -> bool:
         return self.selection == "configured"
+
+    def unused_settings(self) -> Mapping[str, str]:
+        return {"fraction": "selection: importance"} if self.selection == "configured" else {}
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         if self.selection == "configured":
