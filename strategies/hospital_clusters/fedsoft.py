@@ -163,7 +163,8 @@ class FedSoft(Strategy):
         return SoftState(models=models_from_centres(centres), importance=importance, rounds=rounds)
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        u = np.where(view.sizes[:, None] > 0, own_state(state, SoftState).importance, 1.0)
+        u = own_state(state, SoftState).importance
+        u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # others: the mixture of all training rows
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
