@@ -1,9 +1,9 @@
 """A process of which others are forked: ``forking.py SOCKET MODULES``.
 
-It imports ``MODULES`` at the first request. A request is a pickled function with its arguments and the search path to
-find it by, after a line with the numbers of open files that come with it; the answer is the number of the process that runs it, and
-once that has ended its exit code, as :mod:`subprocess` has it. The server ends when its input does, and removes the
-folder that its socket is in, and ends all that still run. Where who has asked goes away before the answer, the process is killed.
+It imports ``MODULES`` at the first request. A request is a line with the numbers of open files that come with it, and
+a pickled function with its arguments and the search path to find it by. The answer is the number of the process that
+runs it, and once that has ended its exit code, as :mod:`subprocess` has it. Where who has asked goes away before, the
+process is killed. The server ends when its input does, kills what still runs, and removes its socket's folder.
 """
 
 from __future__ import annotations

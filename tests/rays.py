@@ -131,7 +131,7 @@ def work(words: list[str], variables: dict[str, str], folder: str, environment: 
     os.environ.clear()
     os.environ.update(environment | {name: os.path.expandvars(value) for name, value in variables.items()})
     ray_private.reread_authentication()
-    np.random.seed()  # else the same in all forks
+    np.random.seed()  # noqa: NPY002 - libraries draw with it, in all forks the same
     sys.argv = words
     sys.path.insert(0, os.path.dirname(words[0]))
     try:
