@@ -68,6 +68,7 @@ from raysim.strategies.row_statistics import Counts as Counts
 from raysim.strategies.row_statistics import Division as Division
 from raysim.strategies.row_statistics import GroupSizes as GroupSizes
 from raysim.strategies.row_statistics import MeanLoss as MeanLoss
+from raysim.strategies.row_statistics import Newcomers as Newcomers
 from raysim.strategies.row_statistics import Size as Size
 from raysim.strategies.row_statistics import Statistic as Statistic
 from raysim.strategies.row_statistics import group_sizes as group_sizes
@@ -166,6 +167,11 @@ class Strategy:
         """Return the keys of ``training`` that change nothing, which a configuration must leave at their defaults."""
         return frozenset() if self.uses_training() else OF_STEPS
 
+    def unused_settings(self) -> Mapping[str, str]:
+        """Return the strategy's own settings that change nothing, each with the setting that would use it, such as
+        ``{"minimum_weight": "weights: floor"}``."""
+        return {}
+
     def stops_early(self) -> bool:
         """Whether ``training.stop`` may end the strategy before its last round."""
         return self.uses_training()
@@ -249,6 +255,13 @@ class Strategy:
     def division(self, view: FederationView, state: State) -> Division | None:
         """Return the division of hospitals' rows into groups, for strategies with a model per group of patients, or
         None."""
+        return None
+
+    def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
+        """Return the rule that gives hospitals without training rows their cluster, or None: ``state.cluster`` stands.
+
+        It is called if there are such hospitals. Its calls to hospitals are measurements and do not count as traffic.
+        """
         return None
 
     def private(self, view: FederationView) -> Mask | None:

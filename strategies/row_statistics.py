@@ -40,6 +40,19 @@ class Division(Protocol):
         ...
 
 
+class Newcomers(Protocol):
+    """A rule that gives a hospital that did not take part in training a model, by its rows. Its fields are plain values
+    and arrays."""
+
+    def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
+        """Return the model row for a hospital with features ``X [n, F]`` and ``observed [n, D]``, as in
+        :class:`raysim.strategies.programs.Rows`, of which rows with ``labels [k]`` are known; ``k`` may be 0.
+
+        None: without more labels no model can be chosen.
+        """
+        ...
+
+
 class Statistic(Program):
     """A program that sends one array of numbers, which has the program's name."""
 

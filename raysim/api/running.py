@@ -167,9 +167,9 @@ def play_run(
 
             config = reading.resolve(config)
             refuse(config, "run")
-            idle_keys.check_run(config)
+            ignored = idle_keys.check_run(config)
             experiment = Experiment(config, [config], [config.seed], out, again=again)
-        for line in unread(config, "run"):
+        for line in (*ignored, *unread(config, "run")):
             say(console, line)
         experiment.play(console, in_process=in_process, verbose=verbose)
         from raysim.api.results import RunResult

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,15 +24,19 @@ def show_answer(
     out: Path | None,
     seconds: float,
     path: Path | None,
+    settings: Sequence[str] = (),
     *,
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the block of a run or comparison, which took ``seconds``; with ``details`` also its tables."""
+    """Print the block of a run or comparison, which took ``seconds``; with ``details`` also its tables.
+
+    ``settings``: those of ``--set``, which the next command repeats.
+    """
     from raysim.api.results import RunResult
 
     command = "run" if isinstance(result, RunResult) else "compare"
-    _show(_block(result, command, out, seconds, path), result, console, details=details, open_=open_)
+    _show(_block(result, command, out, seconds, path, settings), result, console, details=details, open_=open_)
 
 
 def show_curve(
@@ -40,6 +45,7 @@ def show_curve(
     out: Path | None,
     seconds: float,
     path: Path,
+    settings: Sequence[str] = (),
     *,
     details: bool = False,
     files: str = "",
@@ -51,20 +57,25 @@ def show_curve(
     """
     from dataclasses import replace
 
-    whole, found = _block(result, "curve", out, seconds, path), result.found
+    whole, found = _block(result, "curve", out, seconds, path, settings), result.found
     notes = [*filter(None, [files]), *whole.notes]
     shown = replace(whole, headline=found.headline, rows=found.rows(), more=0, notes=notes)
     _show(shown, result, console, details=details, open_=open_)
 
 
 def _block(
-    result: RunResult | ComparisonResult, command: str, out: Path | None, seconds: float, path: Path | None
+    result: RunResult | ComparisonResult,
+    command: str,
+    out: Path | None,
+    seconds: float,
+    path: Path | None,
+    settings: Sequence[str],
 ) -> Block:
     from raysim.metrics.labels import reporting
     from raysim.report.terminal import answers
 
     card, report = result.answer.card, str(place(result.folder, out) / REPORT)
-    name, following = result.config.name, answers.next_command(card, command, path)
+    name, following = result.config.name, answers.next_command(card, command, path, settings)
     return answers.block(card, name, seconds, report, following, reporting(result.hospitals))
 
 

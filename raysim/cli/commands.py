@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,8 +36,11 @@ def _execute(
     details: bool = False,
     progress: Console | None = None,
     path: Path | None = None,
+    settings: Sequence[str] = (),
 ) -> None:
     """Execute the ``command`` on the configuration in the file ``path``. Prints the answer to ``console``.
+
+    ``settings``: what ``--set`` changed in the file.
 
     Progress is printed to ``progress``. With ``json`` standard output has only the result, and everything else goes to
     ``console``.
@@ -50,7 +54,7 @@ def _execute(
         print_json({"name": result.config.name, **places_of(result.folder)} | _found(result))
         show_end(result.folder, console, out, open_)
     else:
-        show_answer(result, console, out, time.perf_counter() - began, path, details=details, open_=open_)
+        show_answer(result, console, out, time.perf_counter() - began, path, settings, details=details, open_=open_)
 
 
 run_one, compare_all = partial(_execute, "run"), partial(_execute, "compare")

@@ -68,4 +68,4 @@ def curve(
         return
     files = "" if of is None else f"Drawn: {of / FILE}, {of / DRAWING}"
     seconds = time.perf_counter() - began
-    show_curve(result, console, out or of, seconds, config, details=details, files=files, open_=open_)
+    show_curve(result, console, out or of, seconds, config, set_ or (), details=details, files=files, open_=open_)

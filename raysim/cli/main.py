@@ -161,7 +161,8 @@ def train(
     from raysim.cli import commands
 
     settings = with_dashboard(set_, dashboard, in_process)
-    execute = commands.compare_all if ctx.info_name == "compare" else commands.run_one
+    comparing = ctx.info_name == "compare"
+    execute = commands.compare_all if comparing else commands.run_one
     execute(
         _configuration(config, settings, seed),
         console_of(json),
@@ -173,6 +174,7 @@ def train(
         details=details,
         progress=progress_of(),
         path=config,
+        settings=[*(set_ or ()), *(_one_seed(seed) if comparing else ())],
     )
 
 
@@ -325,7 +327,9 @@ def _add_commands() -> None:
 def _configuration(path: Path | None, overrides: list[str] | None, seed: int | None) -> Config:
     from raysim.config.reading import resolve
 
-    settings = list(overrides or [])
-    if seed is not None:
-        settings += [f"seed={seed}", "seeds=[]"]
-    return resolve(path, settings, reads=())
+    return resolve(path, [*(overrides or ()), *_one_seed(seed)], reads=())
+
+
+def _one_seed(seed: int | None) -> list[str]:
+    """Return the settings of ``--seed``."""
+    return [] if seed is None else [f"seed={seed}", "seeds=[]"]

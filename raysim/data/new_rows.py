@@ -19,7 +19,7 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.frame import arrow_table, check_index
 from raysim.data.tables.columns import numbers, plain_text, texts
-from raysim.data.tables.reading import filled_table, limited, unmarked
+from raysim.data.tables.reading import filled_table, limited, unmarked, unquoted_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
     else:
         for name in (fitted.hospital, *needed):
             check_index(table, name, FIELD)
-        read = filled_table(arrow_table(table, FIELD, {fitted.hospital, *needed}))
+        read = filled_table(unquoted_table(arrow_table(table, FIELD, {fitted.hospital, *needed})))
         names, where = [str(name) for name in table.columns], "the data frame"
         usually = written.decimal or "."
         read, *_ = with_points(read, written.decimal, False, as_text, FIELD, where, usually, numeric)

@@ -26,7 +26,7 @@ from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.messages.plan import Work
 from raysim.privacy.statement import Statement
 from raysim.statistics.convergence import Convergence, convergence
-from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, Strategy, Uncertainty
+from raysim.strategies.base import Division, Floats, Ids, Mask, Newcomers, Selection, Strategy, Uncertainty
 from raysim.strategies.shared.personalization import LastSteps
 from raysim.traffic.ledger import UPDATE, Bytes, Ledger
 from raysim.training.base import Layout
@@ -165,6 +165,8 @@ class Outcome(Gathered):
     """The server's models, ``[M, P]``; row 0 is the global one."""
     cluster: Ids | None
     """The model row of each hospital's cluster model, ``[N]``; None without clusters."""
+    newcomers: Newcomers | None = None
+    """The rule that gives hospitals without training rows their cluster; None without a rule or such hospitals."""
     kept: dict[int, NDArray[Any]]
     """The hospitals' own models ``[P]`` by id; with ``private`` parameters, only these are used."""
     layout: Layout

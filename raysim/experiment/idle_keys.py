@@ -6,6 +6,7 @@ A key counts only where it differs from its default. In a comparison a key is in
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.secure import SecureSection
 from raysim.config.sections.system import RoundsSection, SystemSection
 from raysim.config.sections.training import TrainingSection
 from raysim.core.errors import ConfigError
@@ -48,6 +50,32 @@ def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
                 f"{key}: {_shown(given[0])} changes nothing for {_names(ways)}{_under(ways, key)}; take it out, or "
                 f"write the default {_shown(_default(key))}"
             )
+    _check_settings(ways)
+
+
+def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
+    """Raise ``ConfigError`` for the first setting of a strategy that its other settings switch off in all its ways."""
+    for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in ways):
+        strategies = [strategy for config, strategy in ways if plugins.label(config.strategy) == label]
+        for name, by in _unused(strategies[0]).items():
+            if all(name in _unused(each) for each in strategies):
+                value, default = getattr(strategies[0], name), _defaults_of(strategies[0])[name]
+                raise ConfigError(
+                    f"strategy.{name}: {_shown(value)} changes nothing for {label} without {by}; take it out, or write "
+                    f"the default {_shown(default)}"
+                )
+
+
+def _unused(strategy: Strategy) -> Mapping[str, str]:
+    """Return the settings that change nothing and are not at their defaults, each with the setting that would use
+    it."""
+    unused = strategy.unused_settings()
+    defaults = _defaults_of(strategy) if unused else {}
+    return {name: by for name, by in unused.items() if getattr(strategy, name) != defaults[name]}
+
+
+def _defaults_of(strategy: Any) -> Mapping[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(strategy)}
 
 
 def remarks(ways: Iterable[tuple[Config, Strategy]]) -> list[str]:
@@ -72,10 +100,11 @@ def check_comparison(config: Config) -> None:
         )
 
 
-def check_run(config: Config) -> None:
-    """Raise ``ConfigError`` for a run that sets a key that changes what only ``compare`` trains.
+def check_run(config: Config) -> list[str]:
+    """Return a remark on the keys ``strategies``, ``seeds`` and ``reference``, which may stand in a configuration that
+    both commands read.
 
-    ``strategies``, ``seeds`` and ``reference`` may stand in a configuration that both commands read.
+    Raises ``ConfigError`` for a run that sets another key that changes what only ``compare`` trains.
     """
     for key in ("models", "recalibrate", "tune"):
         if getattr(config, key) != getattr(Config(), key):
@@ -83,6 +112,13 @@ def check_run(config: Config) -> None:
                 f"{key}: changes nothing in raysim run, which trains one model as configured; use raysim compare, or "
                 "take it out"
             )
+    left_out = [key for key in ("strategies", "seeds", "reference") if key in config.model_fields_set]
+    if not left_out:
+        return []
+    return [
+        f"{listed(left_out)}: not used by raysim run, which trains '{plugins.label(config.strategy)}' with seed "
+        f"{config.seed}; raysim compare uses them"
+    ]
 
 
 def without(config: Config, strategy: Strategy) -> Config:
@@ -93,6 +129,9 @@ def without(config: Config, strategy: Strategy) -> Config:
     for key, uses in USED.items():
         if _is_set(key, _at(config, key)) and not uses(config, strategy):
             config = _with(config, key.split("."), _default(key))
+    if idle := _unused(strategy):
+        kept = {name: value for name, value in config.strategy.options().items() if name not in idle}
+        config = config.replaced(strategy=config.strategy.having(kept))
     return config
 
 
@@ -157,7 +196,7 @@ def _at(config: Config, key: str) -> Any:
 @cache
 def _defaults() -> Config:
     """Return a configuration of defaults, with the sections that are off by default."""
-    config = Config(system=SystemSection(), compression=CompressionSection())
+    config = Config(system=SystemSection(), compression=CompressionSection(), secure=SecureSection())
     return plugins.completed(config, ("selection",))
 
 
@@ -184,6 +223,7 @@ USED: Mapping[str, Uses] = {
     ),
     "data.missing_flags": _prepares,
     "model.init": _prepares,
+    "secure.small_clusters": lambda config, strategy: strategy.needs.kind == "clusters",
     "compression.name": lambda config, strategy: not strategy.alone,
     **{f"system.rounds.{name}": _has_rounds for name in RoundsSection.model_fields},
     "system.wait": _may_wait,

@@ -97,7 +97,7 @@ def open_session(
         with host.threads(1):  # more threads than cores were 30 times slower
             yield InProcess(rows, resources)
         return
-    with connected(verbose, resources.dashboard) as before:
+    with connected(verbose, resources.dashboard) as started:
         session: OnRay | None = None
         try:
             session = OnRay(rows, resources, names)
@@ -105,7 +105,7 @@ def open_session(
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
-            if before and session is not None:  # otherwise its actors end with the Ray started here
+            if started is None and session is not None:  # otherwise its actors end with the Ray started here
                 session.close()
 
 

@@ -28,6 +28,7 @@ SHORT = {
     ", global model": ", global",
     ", cluster models": ", clusters",
     " (reference)": "",
+    " (exact regression)": "",
     " with logistic regression": ", regression",
     " with linear regression": ", regression",
     " with boosted trees": ", trees",

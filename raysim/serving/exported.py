@@ -17,6 +17,7 @@ from raysim.data.fitted import Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.serving.export import FILES
 from raysim.serving.folder import read_preprocessing
+from raysim.storage.manifest import check_plain
 from raysim.storage.served import PREPROCESSING
 
 if TYPE_CHECKING:
@@ -47,11 +48,12 @@ class Exported:
     def open(path: Path) -> Exported:
         """Open the model at ``path``. Raises ``ConfigError`` if there is none."""
         if path.is_dir():
+            check_plain(path)
             if not (path / DESCRIBED).is_file():
                 raise ConfigError(f"{path}: holds no exported model; {REMEDY}")
             told = _told(path / DESCRIBED)
             file = path / str(told.get("file"))
-            if file.resolve().parent != path.resolve():
+            if file.parent != path:
                 raise ConfigError(
                     f"{path / DESCRIBED}: names {file}, which is not a file of its folder; export it again"
                 )

@@ -3,8 +3,11 @@ file."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import re
+import warnings
 from collections.abc import Callable
 from datetime import date, time, timedelta
 from decimal import Decimal, InvalidOperation
@@ -96,13 +99,36 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 
 
 def read(path: str) -> pd.DataFrame:
-    """Read a file in the format of the training file, without blank rows; every cell becomes a text."""
+    """Read a file in the format of the training file; every cell becomes a text.
+
+    Blank rows are skipped, and a warning tells how many. The index is each row's position in the file, from 0. Raises
+    ``ValueError`` that names a line with too many or too few fields.
+    """
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]
-    rows = pd.read_csv(path, dtype=str, keep_default_na=False, sep=described["separator"], encoding=encoding)
-    rows = rows.rename(columns=str.strip).fillna("")
-    written: pd.DataFrame = rows[rows.apply(lambda cells: cells.str.strip() != "").any(axis=1)]
-    return written
+    rows, blank = {}, []
+    with (gzip.open if str(path).endswith(".gz") else open)(path, "rt", encoding=encoding, newline="") as file:
+        lines = csv.reader(file, delimiter=described["separator"])
+        names = [_unquoted(name.strip()) for name in next((line for line in lines if "".join(line).strip()), [])]
+        for row, line in enumerate(lines):
+            cells = [_unquoted(cell) for cell in line]
+            if not any(cell.strip() for cell in cells):
+                blank.append(row)
+            elif len(cells) != len(names):
+                raise ValueError(
+                    f"line {lines.line_num} has {len(cells)} fields, and the first line {len(names)}; correct it"
+                )
+            else:
+                rows[row] = cells
+    if blank:
+        warnings.warn(f"{len(blank)} blank rows are skipped (first: row {blank[0] + 1})", stacklevel=2)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=names, dtype=str)
+
+
+def _unquoted(text: str) -> str:
+    """Return the text that a spreadsheet's formula keeps (``="007"``); other texts are returned unchanged."""
+    kept = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
+    return text if kept is None else kept[1].replace('""', '"')
 
 
 def _described() -> dict[str, Any]:
@@ -119,7 +145,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
     spaced = all(isinstance(value, str) and value[:1] in ("", " ") for value in given.dropna().unique())
 
     def text(value: Any) -> str | None:
-        text = value.lstrip() if spaced else str(value)
+        text = _unquoted(value.lstrip() if spaced else str(value))
         absent = text.strip() in missing or text in marks
         number = text.replace(",", ".") if comma else text
         return None if absent or (_is_number(number) and float(number) in by_value) else text

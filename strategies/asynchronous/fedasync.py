@@ -17,6 +17,7 @@ clock (``system``) decides when it has finished; without a clock all hospitals a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -70,6 +71,10 @@ class FedAsync(Strategy):
         for field in ("exponent", "slope", "start", "rho"):
             at_least(field, getattr(self, field), 0)
         at_least("concurrency", self.concurrency, 1)
+
+    def unused_settings(self) -> Mapping[str, str]:
+        of = {"exponent": "polynomial", "slope": "hinge", "start": "hinge"}
+        return {name: f"staleness: {value}" for name, value in of.items() if value != self.staleness}
 
     def asynchrony(self) -> Asynchrony:
         return Asynchrony(self.concurrency, buffer=1)

@@ -28,7 +28,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -130,6 +130,16 @@ class CsRcfl(Strategy):
         cluster = np.zeros(len(view.sizes), dtype=np.int64)
         cluster[ids] = 1 + labels
         return _state(models, cluster, coalitions)
+
+    def unused_settings(self) -> Mapping[str, str]:
+        searched = {} if self.clusters != "each" else dict.fromkeys(("transfer", "seconds"), "clusters: 3")
+        if not (self.robust or (self.transfer == "robust" and self.clusters != "each")):
+            rule = ("radius", "small_radius", "small", "radii", "folds", "kappa")
+            return searched | dict.fromkeys(rule, "robust: true")
+        if self.radii:
+            return searched | dict.fromkeys(("radius", "small_radius", "small"), "radii: []")
+        small = {"small": "small_radius"} if self.small_radius is None else {}
+        return searched | small | {"folds": "radii"}
 
     def unused_training(self) -> frozenset[str]:
         return OF_STEPS | {"rounds"}  # its set-up alone fits models

@@ -24,6 +24,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    Newcomers,
     State,
     Strategy,
     Update,
@@ -47,7 +48,14 @@ from raysim.strategies.shared.clustering import (
     number_of,
     with_enough,
 )
-from raysim.strategies.shared.signatures import BLOCKS, Block, standardise
+from raysim.strategies.shared.signatures import (
+    BLOCKS,
+    Block,
+    NearestSignature,
+    Signature,
+    signatures,
+    standardise,
+)
 from raysim.strategies.trees.by_cluster import ClusterTrees
 
 
@@ -89,6 +97,13 @@ class SignatureClustering(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids)
+
+    def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
+        if self.recluster_every or view.noisy(Signature.name):
+            return None
+        ids = view.trainable
+        of = signatures(view, self.signature)[ids]
+        return NearestSignature(of, members(state)[ids], view.classes, self.signature, self.block_scale)
 
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
         """Return the state after both levels of aggregation; clusters move to the global model by ``1 - alpha``."""

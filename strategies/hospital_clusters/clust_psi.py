@@ -11,9 +11,10 @@ Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; do
 Fewer than three hospitals, or hospitals that are all alike, form one cluster (the paper's search cannot return one
 cluster; its authors' code can, see ``allow_one``). The configured selection samples inside each cluster: the paper's
 half of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
-without training rows join the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each
-number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and all hospitals are
-clustered with the number it finds.
+without training rows get a cluster by what needs no label (:class:`NearestSkew`). Compared by labels alone, they join
+the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each number of clusters. Above
+``search_sample`` hospitals it therefore runs on a sample of this size, and all hospitals are clustered with the number
+it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
@@ -25,9 +26,9 @@ then, per participant, P down and P + 1 up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    Newcomers,
     State,
     Strategy,
     Training,
@@ -54,23 +56,12 @@ from raysim.strategies.shared.clustering import (
     members,
     with_enough,
 )
-from raysim.strategies.shared.feature_bins import feature_counts
-from raysim.strategies.shared.label_counts import check_classes, check_epsilon, label_counts
-from raysim.strategies.shared.psi import (
-    EPSILON,
-    Smoothing,
-    check_smoothing,
-    feature_terms,
-    psi_rows,
-    psi_terms,
-    size_terms,
-)
-from raysim.strategies.shared.signatures import standardise
+from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, feature_counts, feature_edges
+from raysim.strategies.shared.label_counts import LabelCounts, check_classes, check_epsilon, label_counts
+from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 from raysim.strategies.shared.silhouette import best_clusters
+from raysim.strategies.shared.skews import ASPECTS, Aspect, NearestSkew, Skews, comparable
 from raysim.strategies.trees.by_cluster import ClusterTrees
-
-Aspect = Literal["labels", "attributes", "sizes"]
-ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 
 
 @dataclass(frozen=True)
@@ -115,6 +106,11 @@ class ClustPsi(Strategy):
         if "labels" in self.by:
             check_classes("strategy.by: labels", training.classes, "use attributes or sizes, or another strategy")
 
+    def unused_settings(self) -> Mapping[str, str]:
+        searched = {} if self.clusters is None else dict.fromkeys(("allow_one", "search_sample"), "clusters: null")
+        of = {"privacy_epsilon": "labels", "bins": "attributes"}
+        return searched | {name: f"by: [{aspect}]" for name, aspect in of.items() if aspect not in self.by}
+
     def with_trees(self) -> Strategy:
         return ClusterTrees(self)
 
@@ -154,23 +150,28 @@ class ClustPsi(Strategy):
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"cluster": members(state)}
 
+    def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
+        kinds = (LabelCounts.name, FeatureQuantiles.name, FeatureCounts.name)
+        if self.privacy_epsilon is not None or any(view.noisy(kind) for kind in kinds):
+            return None
+        ids = view.trainable
+        edges = feature_edges(view, self.bins) if "attributes" in self.by else None
+        return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
+
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
         """Return the values that hospitals ``ids [h]`` are clustered by, ``[h, D']``, and the row ``[D']`` for
         no skew."""
-        blocks = [self._block(view, ids, aspect) for aspect in ASPECTS if aspect in self.by]
-        raw = np.concatenate(blocks, axis=1)
-        scaled = standardise(raw)
-        deviation = raw.std(axis=0)
-        plain = np.where(scaled.any(axis=0), -raw.mean(axis=0) / np.where(deviation > 0, deviation, 1.0), 0.0)
-        if len(blocks) > 1:
-            weights = np.concatenate([np.full(block.shape[1], block.shape[1] ** -0.5) for block in blocks])
-            scaled, plain = scaled * weights, plain * weights
+        skews = self._skews(view, ids)
+        blocks = skews.blocks(self.by, self.epsilon, skews)
+        plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]
         # Equal distributions of different sizes may differ in the last bits, which must not form clusters.
-        return np.round(scaled, 10), plain
+        return np.round(comparable(blocks, blocks), 10), plain
 
-    def _block(self, view: FederationView, ids: Ids, aspect: Aspect) -> Floats:
-        if aspect == "labels":
-            return psi_rows(psi_terms(label_counts(view, self.privacy_epsilon)[ids], epsilon=self.epsilon))
-        if aspect == "attributes":
-            return psi_rows(feature_terms(feature_counts(view, self.bins)[ids], self.epsilon))
-        return size_terms(view.sizes[ids])[:, None]
+    def _skews(self, view: FederationView, ids: Ids) -> Skews:
+        """Ask hospitals ``ids [h]`` for what they are compared by."""
+        nothing = np.zeros((len(ids), 0))
+        return Skews(
+            label_counts(view, self.privacy_epsilon)[ids] if "labels" in self.by else nothing,
+            feature_counts(view, self.bins)[ids] if "attributes" in self.by else nothing,
+            view.sizes[ids],
+        )

@@ -25,6 +25,7 @@ participant S P down and P + 1 up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -124,6 +125,9 @@ class FedSoft(Strategy):
     def uses_selection(self) -> bool:
         return self.selection == "configured"
 
+    def unused_settings(self) -> Mapping[str, str]:
+        return {"fraction": "selection: importance"} if self.selection == "configured" else {}
+
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         if self.selection == "configured":
             return choose(view, state, view.trainable, "sample", round)
@@ -159,7 +163,8 @@ class FedSoft(Strategy):
         return SoftState(models=models_from_centres(centres), importance=importance, rounds=rounds)
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        u = np.where(view.sizes[:, None] > 0, own_state(state, SoftState).importance, 1.0)
+        u = own_state(state, SoftState).importance
+        u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # others: the mixture of all training rows
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

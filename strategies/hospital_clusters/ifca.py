@@ -14,8 +14,8 @@ A model that no hospital chose does not change.
 
 Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which use the best of several runs, are
 left out: compare seeds instead. A hospital uses the model that it would choose now; a hospital without training rows
-uses the first. A selection that uses losses receives losses under the model that a hospital chose last, or under the
-first model before its first choice.
+uses the model with the most training rows. A selection that uses losses receives losses under the model that a hospital
+chose last, or under the first model before its first choice.
 
 If the server may learn only sums, each hospital chooses locally and sends K P scalars, its delta among zeros, and a 1
 among K zeros. The sums reveal how many hospitals chose a model, but not which. Each model becomes the weighted mean of
@@ -194,7 +194,10 @@ class Ifca(Weighted):
         return State(models=models_from_centres(state.models[1:] + update.sums), cluster=cluster)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"cluster": nearest(view, state, np.arange(len(view.sizes)))}
+        rows = nearest(view, state, view.everyone)
+        ids = view.trainable
+        rows[view.sizes == 0] = np.bincount(rows[ids], weights=view.sizes[ids]).argmax()
+        return {"cluster": rows}
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:

@@ -10,6 +10,7 @@ import numpy as np
 
 from raysim.strategies.base import Context, Floats, Program, Reply, Send
 from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.firth import firth_fit
 from raysim.strategies.regressions.newton_steps import Fit, fitted
 from raysim.strategies.regressions.one_shot import information
 from raysim.strategies.regressions.sums_program import design, triangle, upper
@@ -22,7 +23,7 @@ def own_fit(at: Context, how: LocalFit) -> Fit | None:
     X, y = design(at.rows.X), at.rows.y.astype(np.float64)
     if len(y) <= X.shape[1]:
         return None
-    fit = fitted(LOGISTIC, X, y, firth=how == "firth")
+    fit = firth_fit(X, y) if how == "firth" else fitted(LOGISTIC, X, y)
     return fit if fit.status == "converged" and np.isfinite(fit.beta).all() else None
 
 

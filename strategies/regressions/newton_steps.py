@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dposv
 
 from raysim.strategies.problem import Floats, Mask
@@ -25,12 +24,7 @@ ROSE = 1e-12
 CALLS = 25
 """The largest number of calls for sums in a fit."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty with steps by the information alone, whose convergence is linear."""
-PAIRS = 2500**2
-"""The largest number of products of pairs for which the curvature of Firth's penalty is computed (50 MB).
-
-Pairs are pairs of rows, or of columns in each row.
-"""
+"""``STOP`` and ``CALLS`` for Firth's penalty, where convergence is linear: the curvature is not that of its loss."""
 COLLINEAR = 1e-9
 """A column is left out if earlier columns explain all of its squared length except less than this share."""
 GEOMETRIC = (0.33, 0.40)
@@ -103,12 +97,8 @@ class Fit:
         """Whether the fit needs more sums."""
         return self.status == "going"
 
-    def heard(self, sums: Sums, curvature: Floats | None = None) -> Fit:
-        """Return the fit after the ``sums`` at :attr:`beta`.
-
-        Under :attr:`firth` the gradient of the sums is Firth's. ``curvature [p, p]`` is the curvature of Firth's loss,
-        if known.
-        """
+    def heard(self, sums: Sums) -> Fit:
+        """Return the fit after the ``sums`` at :attr:`beta`; under :attr:`firth` their gradient is Firth's."""
         keep = self.keep
         if keep is None:
             keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
@@ -122,12 +112,11 @@ class Fit:
                 self, keep=keep, losses=losses, halvings=self.halvings + 1, beta=(beta + self.accepted[0]) / 2.0
             )
             return halved._capped()
-        bent = None if curvature is None else _step(curvature, penalised.gradient, keep)
-        step = _step(penalised.hessian, penalised.gradient, keep) if bent is None else bent
+        step = _step(penalised.hessian, penalised.gradient, keep)
         if step is None:
             flat = self._flat(within(penalised.hessian, keep))
             return replace(self, keep=keep, losses=losses, beta=beta, status=flat)
-        if self.firth and bent is None:
+        if self.firth:
             # The information does not include the slope of the hat values, whose mean is p / n. With as many
             # coefficients as rows this mean is 1, and whole steps would be twice too long.
             step /= 1.0 + keep.sum() / sums.rows
@@ -141,7 +130,7 @@ class Fit:
             decrements=(*self.decrements, decrement),
             information=sums.hessian,
         )
-        if decrement <= (FIRTH_STOP if self.firth and bent is None else STOP) * (1 + abs(penalised.loss)):
+        if decrement <= (FIRTH_STOP if self.firth else STOP) * (1 + abs(penalised.loss)):
             return replace(after, status="converged")
         if not self.firth and self.ridge == 0.0 and separated(after.decrements, within(penalised.hessian, keep)):
             return replace(after, status="separated")
@@ -206,49 +195,9 @@ def firth_gradient(
     return gradient
 
 
-def firth_curvature(family: Family, X: Floats, beta: Floats, information: Floats, keep: Mask) -> Floats | None:
-    """Return the second derivatives ``[p, p]`` of Firth's loss of a logistic regression.
-
-    Returns None if they need more than :data:`PAIRS` products. With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
-    ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares
-    ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``. These pairs are
-    often fewer than the rows.
-    """
-    first, second = np.triu_indices(int(keep.sum()))
-    by_columns = len(first) < len(X)
-    if len(X) * min(len(X), len(first)) > PAIRS:
-        return None
-    mu = family.mean(X @ beta)
-    weight, slope, kept = family.weight(mu), 1.0 - 2.0 * mu, X[:, keep]
-    try:
-        root = np.linalg.cholesky(within(information, keep))
-    except np.linalg.LinAlgError:
-        return None
-    scaled = solve_triangular(root, (kept * np.sqrt(weight)[:, None]).T, lower=True)
-    hat = np.einsum("ij,ij->j", scaled, scaled)
-    bent = kept * slope[:, None]
-    bent, scaled = bent.astype(np.float32), scaled.astype(np.float32)  # the step may be inexact, the gradient is exact
-    if by_columns:
-        half = (scaled[first] * scaled[second]) @ bent
-        twice = np.where(first == second, np.float32(1.0), np.float32(2.0))
-        squares = (half * twice[:, None]).T @ half
-    else:
-        squares = bent.T @ ((scaled.T @ scaled) ** 2 @ bent)
-    curvature = np.zeros_like(information)
-    curvature[np.ix_(keep, keep)] = (kept * (weight * (1.0 + hat) - slope**2 * hat / 2.0)[:, None]).T @ kept + (
-        squares / 2.0
-    )
-    return curvature
-
-
-def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0, firth: bool = False) -> Fit:
+def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0) -> Fit:
     """Fit local rows ``X [n, p]`` and ``y [n]``, starting from coefficients of 0."""
-    fit = Fit(np.zeros(X.shape[1]), ridge=ridge, firth=firth)
+    fit = Fit(np.zeros(X.shape[1]), ridge=ridge)
     while fit.going:
-        sums, curvature = family.sums(X, y, fit.beta), None
-        if firth:
-            keep = independent(sums.hessian) if fit.keep is None else fit.keep
-            curvature = firth_curvature(family, X, fit.beta, sums.hessian, keep)
-            sums = sums._replace(gradient=firth_gradient(family, X, y, fit.beta, sums.hessian, keep))
-        fit = fit.heard(sums, curvature)
+        fit = fit.heard(family.sums(X, y, fit.beta))
     return fit

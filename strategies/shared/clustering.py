@@ -95,10 +95,11 @@ def clustered_state(
 def cluster_rows(view: FederationView, labels: Ids) -> Ids:
     """Return the model row of each hospital ``[N]`` from the ``labels [h]`` of the hospitals with training rows.
 
-    Hospitals without training rows have no signature and join the largest cluster.
+    Hospitals without training rows have sent no signature and join the cluster with the most training rows.
     """
-    cluster = np.full(len(view.sizes), 1 + np.bincount(labels).argmax(), dtype=np.int64)
-    cluster[view.trainable] = 1 + labels
+    ids = view.trainable
+    cluster = np.full(len(view.sizes), 1 + np.bincount(labels, weights=view.sizes[ids]).argmax(), dtype=np.int64)
+    cluster[ids] = 1 + labels
     return cluster
 
 

@@ -106,12 +106,17 @@ class FeatureCounts(Counts):
 def feature_counts(view: FederationView, bins: int) -> Floats:
     """Return every hospital's histogram of each feature over common quantile bins and "missing",
     ``[N, D, bins + 1]``."""
+    counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
+    return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)
+
+
+def feature_edges(view: FederationView, bins: int) -> Floats:
+    """Ask all hospitals for quantiles, and return the common edges, ``[D, bins - 1]``."""
     if view.noisy(FeatureQuantiles.name):
         quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
     else:
         quantiles = statistics_of(view, FeatureQuantiles(view.columns, bins))
-    counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
-    return np.maximum(statistics_of(view, counts, edges=common_edges(quantiles, bins)), 0.0)
+    return common_edges(quantiles, bins)
 
 
 def common_edges(stacked: Floats, bins: int) -> Floats:

@@ -69,19 +69,22 @@ def psi_rows(terms: Floats) -> Floats:
     return np.column_stack([terms.sum(axis=1), terms])
 
 
-def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON) -> Floats:
-    """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins."""
-    summed: Floats = psi_terms(counts, epsilon=epsilon).sum(axis=2)
+def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference: NDArray[Any] | None = None) -> Floats:
+    """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins;
+    ``reference`` as in :func:`psi_terms`."""
+    summed: Floats = psi_terms(counts, reference, epsilon).sum(axis=2)
     return summed
 
 
-def size_terms(sizes: Ids) -> Floats:
+def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, ``[H]``, for hospitals that have rows.
+
+    ``mean`` is the mean of the sizes of other hospitals; None: of ``sizes``.
 
     The mean of the absolute values is the PSI between hospitals' shares of rows and equal shares. The values are
     signed, because unsigned values of the smallest and the largest hospitals could be equal.
     """
-    ratio = sizes / sizes.mean()
+    ratio = sizes / (sizes.mean() if mean is None else mean)
     terms: Floats = np.abs(ratio - 1.0) * np.log(ratio)
     return terms
 

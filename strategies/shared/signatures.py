@@ -10,12 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Context, FederationView, Floats, Rows, Send, Statistic, row_sums, statistics_of
+from raysim.strategies.base import (
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Rows,
+    Send,
+    Statistic,
+    row_sums,
+    statistics_of,
+)
 
 CLIP = 5.0
 """The number of standard deviations from the mean to which noisy signatures clip values."""
@@ -85,12 +95,14 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the exact :class:`Signature` of a hospital's rows."""
+    """Return the exact :class:`Signature` of a hospital's rows; without labels, what describes the label is NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
-    moments = np.array([rows.y.mean(), rows.y.std()])
-    label = np.bincount(rows.y, minlength=classes)[1:] / n if classes else moments
+    label = np.full(label_scalars(classes), np.nan)
+    if len(rows.y):
+        moments = np.array([rows.y.mean(), rows.y.std()])
+        label = np.bincount(rows.y, minlength=classes)[1:] / len(rows.y) if classes else moments
     seen = rows.observed.sum(axis=0)
     values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
     if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
@@ -114,36 +126,85 @@ def label_scalars(classes: int) -> int:
 
 
 def signature_matrix(
-    rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False
+    rows: Floats,
+    classes: int,
+    blocks: Sequence[Block] = BLOCKS,
+    block_scale: bool = False,
+    among: Floats | None = None,
 ) -> NDArray[np.float64]:
     """Return the hospitals' signatures ``rows [N, D]`` as comparable rows ``[N, D']``.
 
     Values that a hospital never observed are replaced by the average of the other hospitals. Each column is
     standardised over the hospitals (population standard deviation; a constant column becomes 0). ``block_scale``
     divides each block by the square root of its length, so that many features do not outweigh prevalence and size.
+    ``among [M, D]`` are the signatures of the hospitals whose averages and deviations count; None: ``rows``.
     """
+    among = rows if among is None else among
     label = label_scalars(classes)
     columns = (rows.shape[1] - 1 - label) // 3
     lengths = {"size": 1, "prevalence": label, "missingness": columns, "mean": columns, "std": columns}
     parts, at = [], 0
     for block in BLOCKS:
-        part = standardise(fill_with_column_means(rows[:, at : at + lengths[block]]))
+        columns_of = slice(at, at + lengths[block])
+        others = among[:, columns_of]
+        part = standardise(fill_with_column_means(rows[:, columns_of], others), fill_with_column_means(others))
         at += lengths[block]
         if block in blocks:
             parts.append(part / np.sqrt(lengths[block]) if block_scale else part)
     return np.concatenate(parts, axis=1)
 
 
-def fill_with_column_means(rows: Floats) -> Floats:
-    """Replace NaN by the mean of the column's other entries (0 for a column of NaN only)."""
-    observed = ~np.isnan(rows)
-    sums = np.where(observed, rows, 0.0).sum(axis=0)
-    return np.where(observed, rows, sums / np.maximum(observed.sum(axis=0), 1))
+def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
+    """Replace NaN by the mean of the column's entries in ``among``, or in ``rows`` (0 for a column of NaN only)."""
+    among = rows if among is None else among
+    observed = ~np.isnan(among)
+    sums = np.where(observed, among, 0.0).sum(axis=0)
+    return np.where(np.isnan(rows), sums / np.maximum(observed.sum(axis=0), 1), rows)
 
 
-def standardise(rows: Floats) -> Floats:
-    """Standardise columns to mean 0 and population standard deviation 1; a constant column becomes 0."""
-    spread = rows.std(axis=0)
+def standardise(rows: Floats, among: Floats | None = None) -> Floats:
+    """Subtract each column's mean over ``among`` (None: ``rows``) and divide by its population standard deviation; a
+    constant column becomes 0."""
+    among = rows if among is None else among
+    spread = among.std(axis=0)
     # A column of equal numbers can have a deviation of a few ulp, which must not be scaled to 1.
-    constant = spread <= 1e-12 * np.maximum(1.0, np.abs(rows).max(axis=0))
-    return np.where(constant, 0.0, (rows - rows.mean(axis=0)) / np.where(constant, 1.0, spread))
+    constant = spread <= 1e-12 * np.maximum(1.0, np.abs(among).max(axis=0))
+    return np.where(constant, 0.0, (rows - among.mean(axis=0)) / np.where(constant, 1.0, spread))
+
+
+@dataclass(frozen=True, eq=False)
+class NearestSignature:
+    """The rule by which a hospital that did not take part gets the cluster whose mean signature is nearest to its own,
+    in the standardised space of the participants.
+
+    Values and missing rates are of all its rows. What describes the label is of its labelled rows, and is left out
+    without any.
+    """
+
+    participants: Floats
+    """The signatures of the hospitals that were clustered, ``[h, D]``."""
+    cluster: Ids
+    """The model row of each one's cluster, ``[h]``."""
+    classes: int
+    blocks: tuple[Block, ...]
+    block_scale: bool
+
+    def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
+        """See :class:`raysim.strategies.base.Newcomers`."""
+        known = [block for block in self.blocks if len(labels) or block != "prevalence"]
+        if not known or not len(X):
+            return None
+        own = exact_signature(Rows(X, labels, observed), self.classes)
+
+        def comparable(rows: Floats) -> Floats:
+            return signature_matrix(rows, self.classes, known, self.block_scale, self.participants)
+
+        return nearest_cluster(comparable(own[None])[0], comparable(self.participants), self.cluster)
+
+
+def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
+    """Return the one of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
+    first."""
+    clusters = np.unique(cluster)
+    centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
+    return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

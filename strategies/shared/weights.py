@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,9 @@ class Weighted(Strategy):
     def __post_init__(self) -> None:
         one_of("weights", self.weights, ("samples", "uniform", "floor"))
         at_least("minimum_weight", self.minimum_weight, 0)
+
+    def unused_settings(self) -> Mapping[str, str]:
+        return {} if self.weights == "floor" else {"minimum_weight": "weights: floor"}
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))

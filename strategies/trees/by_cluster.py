@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Calls, FederationView, Ids, State, Strategy, own_state
+from raysim.strategies.base import Calls, FederationView, Ids, Newcomers, State, Strategy, own_state
 from raysim.strategies.shared.clustering import members
 from raysim.strategies.trees.base import TreesState
 from raysim.strategies.trees.federated import FederatedTrees, Lost, prepared
@@ -68,6 +68,9 @@ class ClusterTrees(FederatedTrees):
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         return super().facts(view, TreesState(models=state.models[1:2])) | {"clusters": float(len(state.models) - 1)}
+
+    def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
+        return self.clustering.newcomers(view, state)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"cluster": members(state)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import yaml
 
 import raysim
+from raysim.config import reading
 from raysim.core.errors import ConfigError
+from raysim.experiment import idle_keys
+from raysim.strategies.asynchronous.fedasync import FedAsync
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
@@ -122,6 +126,40 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
             {"privacy": PATIENTS, "training": {"local_epochs": 2}},
             "training.local_epochs: 2 changes .* privacy.mode: pool",
         ),
+        (
+            {"secure": {"small_clusters": "merge"}},
+            "secure.small_clusters: 'merge' changes nothing for fedavg; take it out, or write the default 'refuse'",
+        ),
+        (
+            {"strategy": {"name": "fedprox", "minimum_weight": 0.2}},
+            "strategy.minimum_weight: 0.2 changes nothing for fedprox without weights: floor; take it out, or write "
+            "the default 0.01",
+        ),
+        (
+            {"strategy": {"name": "fedasync", "slope": 3}},
+            "slope: 3.0 changes nothing for fedasync without staleness: h",
+        ),
+        (
+            {"strategy": {"name": "fedasync", "staleness": "hinge", "exponent": 3}},
+            "exponent: 3.0 changes nothing for fedasync without staleness: polynomial",
+        ),
+        (
+            {"strategy": {"name": "fedsoft", "selection": "configured", "fraction": 0.3}},
+            "fraction: 0.3 changes nothing for fedsoft without selection: importance",
+        ),
+        ({"strategy": {"name": "clust_psi", "bins": 3}}, r"bins: 3 changes nothing for clust_psi without by: \[attrib"),
+        (
+            {"strategy": {"name": "clust_psi", "clusters": 2, "allow_one": True}},
+            "allow_one: true changes nothing for clust_psi without clusters: null",
+        ),
+        (
+            {"strategy": {"name": "cs_rcfl", "folds": 3}, "training": {}},
+            "folds: 3 changes nothing for cs_rcfl without radii",
+        ),
+        (
+            {"strategy": {"name": "cs_rcfl", "transfer": "plain", "radius": 0.1}, "training": {}},
+            "radius: 0.1 changes nothing for cs_rcfl without robust: true",
+        ),
         ({"system": {"wait": 5}}, "system.wait: 5.0 changes nothing for fedavg"),
         ({"system": {"rounds": {"deadline": 3}}}, "system: rounds.deadline: 3 s are never over, as nothing takes time"),
         (
@@ -190,3 +228,23 @@ def test_a_key_that_one_strategy_uses_is_written_for_that_strategy_alone(tmp_pat
         assert (written["training"]["optimizer"], written["selection"]["name"]) == (optimizer, selection)
         again = raysim.run(path, out=tmp_path / name, in_process=True)
         assert yaml.safe_load((again.folder / "config.yaml").read_text()) == written
+
+
+def test_what_a_run_leaves_out_of_a_comparison_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    compared = {"strategies": ["newton", "local"], "reference": "local", "seeds": [1, 2]}
+    result = raysim.run(SMALL | compared, out=tmp_path / "run", in_process=True, verbose=True)
+    said = "strategies, seeds and reference: not used by raysim run, which trains 'fedavg' with seed 42; raysim compare"
+    assert f"{said} uses them" in " ".join(capfd.readouterr().out.split())
+    raysim.run(result.folder / "config.yaml", out=tmp_path / "again", in_process=True, verbose=True)
+    assert "not used" not in capfd.readouterr().out
+
+
+def test_a_sweep_may_search_what_only_some_trials_use(tmp_path: Path):
+    strategy = FedAsync(slope=3.0)
+    config = reading.resolve(SMALL | {"strategy": {"name": "fedasync", "slope": 3.0}})
+    hinge = replace(strategy, staleness="hinge")
+    idle_keys.check([(config, strategy), (config, hinge)])
+    with pytest.raises(ConfigError, match=r"slope: 3.0 changes nothing"):
+        idle_keys.check([(config, strategy)])
+    assert "slope" not in idle_keys.without(config, strategy).strategy.options()
+    assert idle_keys.without(config, hinge).strategy.options()["slope"] == 3.0

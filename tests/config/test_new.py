@@ -24,6 +24,8 @@ from tests.commands import refusal
 
 N = 120
 
+SPLIT = {"train": 0.7, "validation": 0.1, "test": 0.2}
+
 
 def frame(**columns: Any) -> pd.DataFrame:
     """Rows of two hospitals with an age, a lactate and a death; ``columns`` take their place or come to them."""
@@ -237,9 +239,10 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
             "sex": "sex",
             "age": "age",
             "drop": ["stay_id", "went_to"],
+            "split": SPLIT,
         },
         "strategy": "fedavg",
-        "strategies": ["local", "centralized", "fedavg", "fedprox"],
+        "strategies": ["local", "centralized", "fedavg", "newton"],
     }
     said = capsys.readouterr().out.splitlines()
     assert said[:5] == [
@@ -265,7 +268,8 @@ def test_new_leaves_to_a_person_what_nothing_speaks_for(tmp_path: Path, monkeypa
     )
     new("t.csv", monkeypatch=monkeypatch)
     said = capsys.readouterr()
-    assert yaml.safe_load(said.out)["data"] == {"source": "table", "path": "t.csv", "silo": "unit", "label": "?"}
+    data = {"source": "table", "path": "t.csv", "silo": "unit", "label": "?", "split": SPLIT}
+    assert yaml.safe_load(said.out)["data"] == data
     assert '  label: "?"  # fill in a column; it may be shock\n' in said.out
     assert said.err.splitlines()[-1] == (
         "to fill in: data.label is '?', as no column says that it is to be predicted; fill in a column; it may be shock"
@@ -293,6 +297,7 @@ def test_new_of_a_file_for_each_hospital(tmp_path: Path, monkeypatch, capsys) ->
         "path": "sites/*.csv",
         "label": "died",
         "age": "age",
+        "split": SPLIT,
     }
     assert "hospitals: the names of the files" in capsys.readouterr().out
 

@@ -32,6 +32,13 @@ class Fixed(BaseModel):
         return Fixed.kept[self.name]
 
 
+class Parted(Fixed):
+    """A source whose records have a column of parts, ``part``."""
+
+    def reserve(self, by: str | None, column: str | None) -> Parted:
+        return self
+
+
 def fixed(records: Records, name: str, file: Path | None = None) -> Fixed:
     """A source of ``records``; two of one name are the same to the cache."""
     Fixed.kept[name] = records

@@ -189,7 +189,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/audit/*": ("audit/test_attacks", "audit/test_one_run", "audit/test_canaries"),
     "raysim/compression/*": ("compression/*", "engine/test_compressing"),
     "raysim/privacy/accountant.py": ("privacy/test_accountant",),
-    "raysim/privacy/compositions.py": ("privacy/test_compositions", "privacy/test_accountant"),
     "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
     "raysim/privacy/statement.py": ("privacy/test_statement", "privacy/test_runs"),

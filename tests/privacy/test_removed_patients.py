@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import pytest
 from raysim.config import plugins
 from raysim.config.reading import resolve
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError
+from raysim.core import registry
+from raysim.core.errors import ConfigError, DataError
 from raysim.data.build import build
 from raysim.data.federation import Federation
 from raysim.data.records import Records, Source
@@ -26,16 +28,18 @@ from raysim.data.sources.acs_income import FEATURES, AcsIncome
 from raysim.data.sources.amazon_reviews import CATEGORIES, AmazonReviews
 from raysim.data.sources.bundled import BreastCancer, Digits
 from raysim.data.sources.coalitions import Coalitions
-from raysim.data.sources.images import NPZ, FashionMnist
+from raysim.data.sources.images import CIFAR_FILES, NPZ, Cifar10, FashionMnist
 from raysim.data.sources.patient_types import PatientTypes
 from raysim.data.sources.sent140 import TRAINING, Sent140
+from raysim.data.sources.serengeti import Serengeti
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.split import Split
 from raysim.engine.job import Job
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of
+from tests.data.sources.test_serengeti import capture, write
 from tests.data.sources.test_texts import ALIKE, reviews, tweets
-from tests.data.written import fixed
+from tests.data.written import Parted
 from tests.privacy.test_sensitivity import check_pair, guarantee
 
 REMOVED = ("p3", "p17", "p30", "p41")
@@ -141,7 +145,7 @@ def taken(records: Records, rows: np.ndarray) -> Records:
         y=records.y[rows],
         silo=records.silo[rows],
         patients={name: values[rows] for name, values in records.patients.items()},
-        part=None,
+        part=None if records.part is None else records.part[rows],
     )
 
 
@@ -186,6 +190,31 @@ def of_images(folder: Path) -> Source:
     return FashionMnist(path=folder, clients=4, partition=ALIKE)
 
 
+def of_colours(folder: Path) -> Source:
+    rng = np.random.default_rng(1)
+    for file in CIFAR_FILES:
+        rows = rng.integers(0, 256, (10, 3073), np.uint8)
+        rows[:, 0] = np.arange(10)
+        rows.tofile(folder / file)
+    return Cifar10(path=folder, clients=4, partition=ALIKE)
+
+
+def of_animals(folder: Path) -> Source:
+    rng = np.random.default_rng(1)
+    rows = [
+        capture(
+            k, ("zebra", "lion", "impala")[k % 3], f"{'BCD'[k % 3]}0{k % 5}", question__count_median=rng.integers(9)
+        )
+        for k in range(120)
+    ]
+    return Serengeti(path=write(folder, rows), species=3, clients=4, partition=ALIKE)
+
+
+def of_sites(folder: Path) -> Source:
+    of_animals(folder)
+    return Serengeti(path=folder, species=3, silo="site", smallest=5)
+
+
 def of_census(folder: Path) -> Source:
     rng = np.random.default_rng(1)
     persons = pd.DataFrame({name: rng.integers(20, 60, 120) for name in [*FEATURES, "PWGTP"]})
@@ -198,25 +227,33 @@ OF_FILES = {
     "users": of_users,
     "reviews": of_reviews,
     "images": of_images,
+    "animals": of_animals,
+    "sites": of_sites,
     "census": of_census,
 }
 """Sources of files of others, in their layouts."""
 
+LARGE = ("colours", "fractions")
+"""Its model has 30,730 parameters, so that a pair takes seconds."""
 
-@pytest.mark.parametrize("split", ["fractions", "folds"])
-@pytest.mark.parametrize("name", [*WITHOUT_PATIENTS, *OF_FILES])
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [*product([*WITHOUT_PATIENTS, *OF_FILES], ["fractions", "folds"]), ("coalitions", "column"), LARGE],
+)
 def test_a_row_without_a_patient_is_known_by_its_content(name, split, tmp_path):
-    source = WITHOUT_PATIENTS[name] if name in WITHOUT_PATIENTS else OF_FILES[name](tmp_path)
+    source = (
+        WITHOUT_PATIENTS[name] if name in WITHOUT_PATIENTS else (OF_FILES | {"colours": of_colours})[name](tmp_path)
+    )
     records = source.read()
     rows = np.arange(len(records.y))
     divided = Split(**SPLITS[split]).by_itself()
     # With 7,850 parameters a pair takes its time; the first and the last row are rows of any split.
-    for row in (50,) if name == "images" or split == "folds" else (0, 50, 119):
+    for row in (50,) if name in ("images", "colours") or split == "folds" else (0, 50, 119):
         stay = rows[rows != row]
-        one, other = (
-            build(fixed(taken(records, each), f"{name} {split} {row} {len(each)}"), divided, "none", seed=3)
-            for each in (rows, stay)
-        )
+        kept = {f"{name} {split} {row} {len(each)}": taken(records, each) for each in (rows, stay)}
+        Parted.kept.update(kept)
+        one, other = (build(Parted(name=each), divided, "none", seed=3) for each in kept)
         everybody, others = placed(one, rows), placed(other, stay)
         assert {place[2] for place in everybody - others} == {row}
         assert others < everybody
@@ -277,6 +314,17 @@ def test_a_patient_removed_from_the_tables_of_eicu_moves_nothing_but_one_clip(tm
         assert others < there
         (hospital,) = {h for h, _, _ in there - others}
         assert check_pair(job_on("pooled"), one, other, hospital) >= {"size", "metrics", "update"}
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.entries("sources")) - {"table", "coalitions"}))
+def test_no_other_source_has_a_column_of_parts_under_a_guarantee(name, tmp_path):
+    """The parts of sources of pooled rows are dealt to all rows at once; the rows of others have none."""
+    made = config(tmp_path / "with.csv", {}, "none", "example")
+    keys = {"path": tmp_path} if "path" in registry.load("sources", name, "data.source").model_fields else {}
+    section = made.data.model_copy(update={"source": name, "split": Split(column="part")})
+    source = registry.load("sources", name, "data.source").model_construct(**keys)
+    with pytest.raises((ConfigError, DataError), match=r"data.split.column: 'part'"):
+        plugins.build_federation(made.replaced(data=section), source, 3)
 
 
 def test_a_split_that_deals_all_rows_again_is_refused(tmp_path):

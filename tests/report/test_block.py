@@ -193,6 +193,18 @@ def test_the_next_command_mends_what_is_worst(fact: str, command: str, next_one:
     assert answers.next_command(dataclasses.replace(CARD, lines=kept), command, Path("a b.yaml")) == next_one
 
 
+def test_the_next_command_keeps_what_was_set() -> None:
+    from pathlib import Path
+
+    given = ["training.rounds=30", "data.split.seed=1", "name=a b"]
+    still = Line("training", "warn", "Still learning.", None, short="still learning", setting="training.rounds=40")
+    one = answers.next_command(dataclasses.replace(CARD, lines=(still,)), "compare", Path("a.yaml"), given)
+    assert one == "raysim compare a.yaml --set data.split.seed=1 --set 'name=a b' --set training.rounds=40"
+    assert answers.next_command(dataclasses.replace(CARD, lines=()), "run", None, ["a=1"]) == (
+        "raysim compare --set a=1"
+    )
+
+
 def test_what_is_recalibrated_already_is_not_asked_for_again() -> None:
     from pathlib import Path
 

@@ -24,6 +24,7 @@ from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.judged import events_figure, marks, not_trained, rarer, sentence
 from raysim.report.naming import short
 from raysim.statistics.differences.paired import Limits
+from tests.report import test_answer
 from tests.report.pages import HOSTILE, Page, frames
 
 
@@ -139,6 +140,15 @@ def test_a_page_has_one_interval_for_training_alone() -> None:
     (drawn,) = forest(shown, tables.differences(frame, "fedavg", hospitals), figures.styles(table))
     assert f"{naming.number(joint.low, 3, sign=True)} to {naming.number(joint.high, 3, sign=True)}" in drawn.markup
     assert "Those of training alone hold together for all methods." in drawn.caption
+
+
+def test_the_forest_counts_intervals_without_numbers() -> None:
+    seeds, hospitals = test_answer.frames({f"s{i}": 0.8 for i in range(6)}, hospitals=3, seeds=2, noise=0.15)
+    shown = evidence(seeds, hospitals, "s0")
+    assert shown is not None
+    (drawn,) = forest(shown, tables.differences(seeds, "s0", hospitals), figures.styles(tables.comparison(seeds)))
+    assert drawn.markup.count(">says nothing<") >= 5
+    assert "5 intervals of the mean are wider than 0.5 and say nothing; add seeds or hospitals." in drawn.caption
 
 
 def test_without_a_difference_the_card_claims_none() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from raysim.engine.job import Result
+from raysim.report.judgement import recalibrating
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.facts.headline import Verdict, headline
 from raysim.report.judgement.recalibrating import Effect, beside, effect, proposal
@@ -17,6 +18,7 @@ from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Re
 from tests.conftest import MakeFederation, play
 
 TRAIN, TEST, VALIDATION = [30, 20, 12, 25, 40], [60, 40, 15, 30, 50], [40, 40, 0, 30, 46]
+BOTH = "recalibrate=both"
 LAST = LastSteps(recalibration=Recalibration())
 
 
@@ -74,15 +76,21 @@ def test_the_estimate_is_the_same_each_time(federate: MakeFederation, tmp_path) 
     assert np.isfinite(benefit(run.outcome.validation_scores["global"], "eb", rng).log_loss)
 
 
-def test_the_line_on_calibration_says_it_and_the_remedy_fits(federate: MakeFederation, tmp_path) -> None:
+def test_the_line_on_calibration_says_it_and_the_remedy_fits(
+    federate: MakeFederation, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = federate(TRAIN, TEST, validation=VALIDATION)
-    off = Line("calibration", "warn", "Risks are off.", None, "recalibrate it", True, "risks off")
+    off = Line("calibration", "warn", "Risks are off.", None, "recalibrate it", True, "risks off", BOTH)
     plain, done = result(federation, tmp_path), result(federation, tmp_path, LAST)
     proposed = proposal([plain], ("fedavg", "global"), 0.01)
     assert proposed is not None
     key = ("fedavg", "global")
-    remedy = "recalibrate it" if proposed.log_loss < 0 else "recalibrate it with more labelled rows than here"
-    assert beside(off, [plain], key, 0.01) == replace(off, text=f"Risks are off. {proposed.text}", remedy=remedy)
+    told = replace(off, text=f"Risks are off. {proposed.text}")
+    more = replace(told, remedy="recalibrate it with more labelled rows than here", setting="")
+    for change, line in ((-0.1, told), (0.1, more)):
+        with monkeypatch.context() as patch:
+            patch.setattr(recalibrating, "proposal", lambda *_, change=change: replace(proposed, log_loss=change))
+            assert beside(off, [plain], key, 0.01) == line, "a command is proposed only if it helps"
     right = replace(off, state="ok", text="Risks are right.", remedy="", forbids=False)
     assert beside(right, [plain], key, 0.01) == right
     did = effect([done], ("fedavg", RECALIBRATED))

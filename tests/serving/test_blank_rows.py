@@ -43,9 +43,16 @@ def test_blank_rows_are_not_scored(place: Path, tmp_path: Path, caplog: pytest.L
     np.testing.assert_array_equal(scored, scores)
     assert "table: the data frame has 1 blank row (first: row 3), which is skipped" in caplog.messages
 
-    write(path, [NAMES, *ROWS[:5], "", ",,,", *ROWS[5:], "  ", ""])
+    write(path, [NAMES, *ROWS[:5], "", ",,,", *ROWS[5:], "  ", ",,,,,,,"])
     namespace: dict[str, Any] = {"__name__": "prepare", "__file__": str(run / "prepare.py")}
     exec(Path(prepare.__file__).read_text(), namespace)
     namespace["_described"] = lambda: predictor.preprocessing.tree()
-    X = namespace["features"](namespace["read"](str(path)))
+    with pytest.warns(UserWarning, match=r"^4 blank rows are skipped \(first: row 6\)$"):
+        read = namespace["read"](str(path))
+    assert read.index.tolist() == [*range(5), *range(7, 14)]
+    X = namespace["features"](read)
     np.testing.assert_array_equal(X, namespace["features"](namespace["read"](str(plain)))[:12])
+    # A row with a value too many shifts nothing in silence.
+    write(path, [NAMES, *(f"{row}," for row in ROWS)])
+    with pytest.raises(ValueError, match="line 2 has 5 fields, and the first line 4; correct it"):
+        namespace["read"](str(path))

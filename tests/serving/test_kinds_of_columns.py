@@ -21,6 +21,7 @@ CELLS: dict[str, list[str]] = {
     "real": ["0.1", "-2.75", "1e-3", "16777217.5"],
     "gaps": ["1.5", "", "NA", "null", "n/a"],
     "blanks": ["1", " ", "2"],
+    "kept numbers": ['="1.5"', "2", '="-3"', '=""'],
     "spaces": [" 1", "2 ", " 3.5 "],
     "signs": ["+1", "-1", ".5", "5."],
     "truth": ["True", "false", "TRUE", ""],
@@ -45,10 +46,21 @@ CELLS: dict[str, list[str]] = {
     "neighbours": ["9007199254740992", "9007199254740993", ""],
     "codes": ["007", "7", "010"],
     "logical": ["True", "false", "1"],
+    "kept as text": ['="007"', '="7"', '="0 ""1"""', ""],
     "disease": ["I21.0", "E11.9", "V45", "<NA>"],
 }
 KEYS: dict[str, Any] = {
-    "categorical": ["listed", "listed reals", "listed zeros", "listed large", "neighbours", "codes", "logical", "..."],
+    "categorical": [
+        "listed",
+        "listed reals",
+        "listed zeros",
+        "listed large",
+        "neighbours",
+        "codes",
+        "kept as text",
+        "logical",
+        "...",
+    ],
     "na_values": {"marked": ["?"], "sentinel": [-999], "zeros marked": ["00"]},
     "censored": {"<": "half", ">": "limit"},
     "units": {"units": ["mg"]},
@@ -56,7 +68,7 @@ KEYS: dict[str, Any] = {
 
 
 def rows(seed: int) -> pd.DataFrame:
-    """A table of texts, with all of the 29 kinds of columns."""
+    """A table of texts, with all of the 31 kinds of columns."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -69,7 +81,7 @@ def rows(seed: int) -> pd.DataFrame:
 
 
 def test_all_kinds_are_scored_alike(place: Path, tmp_path: Path) -> None:
-    assert len(CELLS) == 29
+    assert len(CELLS) == 31
     rows(0).to_csv(tmp_path / "rows.csv", index=False)
     data = {"source": "table", "path": str(tmp_path / "rows.csv"), "silo": "hospital", "label": "died"}
     run = folder_of(place, {"name": "fedavg", "label": "kinds"}, data=data | KEYS | {"split": {"column": "part"}})

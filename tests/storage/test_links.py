@@ -20,6 +20,7 @@ from raysim.core.errors import ConfigError
 from raysim.experiment.curves.curve import begin
 from raysim.report.checklist import checklist
 from raysim.report.pages.again import rewritten
+from raysim.serving.exported import Exported
 from raysim.serving.predictor import Predictor
 from raysim.storage import resume
 from raysim.storage.manifest import Manifest
@@ -168,6 +169,7 @@ def test_what_only_reads_a_folder_follows_no_link(here: Path):  # noqa: F811
         lambda folder: rewritten(folder, None, None),
         lambda folder: checklist(folder, None),
         Predictor.open,
+        Exported.open,
         raysim.load,
         lambda folder: begin(here / "curve.yaml", [], None, quiet, of=folder, in_process=True, verbose=False),
     )

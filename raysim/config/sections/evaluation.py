@@ -55,8 +55,8 @@ class UnseenSection(Section):
       used for testing.
     - ``trained_on``: ``train``, or ``all``: the participating hospitals of a fold, which are not tested there, train on
       their test rows as well.
-    - ``joining``: the use of the labelled rows: recalibration of the model, fine-tuning, or the choice of the cluster
-      whose model has the lowest loss on them.
+    - ``joining``: the use of the labelled rows, besides the choice of a cluster: recalibration of the model,
+      fine-tuning, or none (``cluster``).
     """
 
     folds: Literal["leave_one_out"] | int | tuple[str | tuple[str, ...], ...] | None = default(

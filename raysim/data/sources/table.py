@@ -23,7 +23,7 @@ from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
 from raysim.data.tables.reading import Reading
-from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twins_said
+from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twins_said
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -207,6 +207,7 @@ class Table(BaseModel):
         from raysim.data.records import Records
 
         self._check_columns(read.table)
+        alike = twin_columns([name for name in read.table.column_names if name not in self.drop])
         if not read.table.num_rows:
             raise DataError(f"data.path: '{self.path}' has no rows; a table needs at least one below its column names")
         na = self.na_values
@@ -239,7 +240,6 @@ class Table(BaseModel):
         if made.frame.empty:
             raise DataError(f"data.path: '{self.path}' has no feature column apart from silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
-        alike: list[str] = []
         for attribute in ("sex", "ethnicity"):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")

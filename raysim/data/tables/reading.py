@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
 
+KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
+"""The pattern of a formula by which spreadsheets keep a text, such as a number with leading zeros."""
+
 EXACT = 2.0**53
 """The limit up to which every whole number is exact as a float."""
 
@@ -79,6 +82,41 @@ def pointed(text: str) -> str:
     ('-99.9', '1,2,3')
     """
     return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+", text) else text
+
+
+def unquoted(text: str) -> str:
+    """Return the text that a cell of a spreadsheet keeps as text by a formula; other texts are returned unchanged.
+
+    >>> unquoted('="007"'), unquoted("=1+1")
+    ('007', '=1+1')
+    """
+    kept = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
+    return text if kept is None else kept[1].replace('""', '"')
+
+
+def unquoted_table(table: pa.Table) -> pa.Table:
+    """Apply :func:`unquoted` to all texts and column names."""
+    import pyarrow as pa
+
+    columns = {unquoted(name): _unquoted(table.column(k)) for k, name in enumerate(table.column_names)}
+    if len(columns) < table.num_columns:  # the caller reports columns of one name
+        return table.rename_columns([unquoted(name) for name in table.column_names])
+    return pa.table(columns)
+
+
+def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        plain = pc.cast(column, column.type.value_type)
+        changed = _unquoted(plain)
+        return column if changed is plain else pc.dictionary_encode(changed)
+    if not is_texts(column.type) or not pc.any(pc.match_substring(column, '="')).as_py():
+        return column
+    encoded = pc.dictionary_encode(column).combine_chunks()
+    texts = pa.array([unquoted(text) for text in encoded.dictionary.to_pylist()], column.type)
+    return pa.chunked_array([texts.take(encoded.indices)], column.type)
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.core.words import listed
 
 TOTALS = frozenset(("total", "totals", "grand total", "sum", "all", "overall", "gesamt", "summe"))
 """The names of a spreadsheet's line of totals, in lower case."""
@@ -57,6 +58,15 @@ def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)
+    ]
+
+
+def twin_columns(names: Iterable[str]) -> list[str]:
+    """Return a warning for each set of columns whose names are probably one name."""
+    return [
+        f"columns {listed([repr(name) for name in group])} differ only in blanks or capitals: each is a separate "
+        "column; drop all but one (data.drop), or merge them in the file"
+        for group in twins(names)
     ]
 
 

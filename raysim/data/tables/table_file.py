@@ -20,7 +20,7 @@ from raysim.data.tables.blank_rows import said, without_blank
 from raysim.data.tables.columns import placed, plain_text
 from raysim.data.tables.decimals import Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
-from raysim.data.tables.reading import filled, filled_table
+from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def read_table(
         )
     table, left_out = (_parquet(path, field), ()) if form is None else _csv(path, form, field)
     several = table.num_rows + len(left_out)
-    table, rows = without_blank(table, left_out)
+    table, rows = without_blank(unquoted_table(table), left_out)
     if form is not None and (again := _names_again(table)):
         row = placed(again - 1, rows)
         raise DataError(f"{field}: '{path}' has its column names again in row {row}; remove that row")

@@ -25,6 +25,7 @@ from raysim.strategies.base import (
     Invalid,
     LocalProblem,
     Mask,
+    Newcomers,
     State,
     Strategy,
     Training,
@@ -149,6 +150,10 @@ class CheckedStrategy(Strategy):
             division = self._strategy.division(view, state)
             answers.check_division(division)
         return division
+
+    def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
+        with self._calling("newcomers"):
+            return self._strategy.newcomers(view, state)
 
     def private(self, view: FederationView) -> Mask | None:
         with self._calling("private"):

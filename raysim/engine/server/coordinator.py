@@ -208,6 +208,7 @@ class JobRun:
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
         server.state = server.pipeline.setup(server.strategy, server.view, server.measure)
+        server.place_newcomers()
         private, serve = server.private is not None, server.strategy_serves()
         check_fine_tuned(job, serve, private=private)
         serve = with_fine_tuned(serve, job)

@@ -130,6 +130,7 @@ class Ending:
             serve=serve,
             models=state.models,
             cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
+            newcomers=server.newcomers(),
             kept=server.hospitals.models(),
             layout=server.layout,
             ledger=server.traffic.ledger,

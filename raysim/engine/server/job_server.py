@@ -27,7 +27,18 @@ from raysim.engine.server.pool import Pool
 from raysim.engine.server.program_calls import ProgramCalls, check_immediate
 from raysim.engine.server.remote import RemoteHospitals
 from raysim.engine.server.update_pipeline import UpdatePipeline
-from raysim.strategies.base import Answers, Call, FederationView, Floats, Ids, LocalProblem, State, Statistic, Strategy
+from raysim.strategies.base import (
+    Answers,
+    Call,
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Newcomers,
+    State,
+    Statistic,
+    Strategy,
+)
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import Ledger
@@ -154,6 +165,24 @@ class JobServer:
     def strategy_serves(self) -> dict[str, Ids]:
         """Return the strategy's models by name. Its calls to hospitals for this are not counted as traffic."""
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
+
+    def newcomers(self) -> Newcomers | None:
+        """Return the strategy's rule for hospitals without training rows; None without a rule or such hospitals."""
+        if self.state.cluster is None or len(self.view.trainable) == len(self.view.sizes):
+            return None
+        return self.strategy.newcomers(replace(self.view, call=self.measure), self.state)
+
+    def place_newcomers(self) -> None:
+        """Give hospitals without training rows their clusters by the strategy's rule, which gets no labels."""
+        rule, cluster = self.newcomers(), self.state.cluster
+        if rule is None or cluster is None:
+            return
+        cluster = cluster.copy()
+        for h in np.setdiff1d(self.everyone, self.view.trainable).tolist():
+            rows = slice(self.federation.bounds[h, 0], self.federation.bounds[h, -1])
+            row = rule.row(self.federation.X[rows], self.federation.observed[rows], self.federation.y[:0])
+            cluster[h] = cluster[h] if row is None else row
+        self.state = replace(self.state, cluster=cluster)
 
     def call(self, call: Call) -> Answers:
         """Return the answers to a call that the strategy or the selection sends at once; count its bytes and time."""

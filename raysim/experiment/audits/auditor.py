@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from raysim.core.streams import stream
 from raysim.data.derived.rearranged import Added, halves, rearranged, trained_on
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
-from raysim.experiment.audits.shadows import Opened, outputs_of_shadows
+from raysim.experiment.session import Session
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.meta_analysis.size_slope import size_slope
@@ -30,6 +31,9 @@ from raysim.training.kernels.clipped import DenseLayers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Opened = Callable[[Federation], AbstractContextManager[Session]]
+"""A function that opens a session with the hospitals of a federation."""
 
 DELTA = 1e-5
 """The delta of the lower bound of epsilon, for runs that guarantee no privacy themselves."""
@@ -112,11 +116,13 @@ class Auditor:
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Compute LiRA's score of every row under every shadow model, and whether each row was trained on, both
         ``[count, N]``."""
-        federation = self._federation
-        members = np.stack([halves(federation, stream(self._job.work.seed, "shadow", j)) for j in range(count)])
-        outputs = outputs_of_shadows(self._job, federation, members, self._opened, self._folder, self._say)
-        confidences = np.stack([confidence(margins, federation.y) for margins in outputs])
-        scores = np.stack([lira(confidences, members, j) for j in range(count)])
+        federation, seed = self._federation, self._job.work.seed
+        members = np.stack([halves(federation, stream(seed, "shadow", j)) for j in range(count)])
+        confidences = []
+        for j, trained in enumerate(members):
+            confidences.append(confidence(*self._margins(trained, Added.none(federation), f"shadow {j}", seed)))
+            self._say(f"shadow {j + 1} of {count}")
+        scores = np.stack([lira(np.stack(confidences), members, j) for j in range(count)])
         scores[:, ~self._tested(trained_on(self._federation))] = np.nan
         return scores, members
 

@@ -83,6 +83,8 @@ class Found:
         strategies."""
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
+        end = "lowest" if self.figure in SMALLER else "highest"
+        ends = {"best": f"its {end}" if len(self.lines) > 1 else end}  # another strategy may lie beyond
         rows = []
         for line in sorted(self.lines, key=lambda line: line not in varied):
             best = line.best
@@ -91,7 +93,6 @@ class Found:
                 level = math.nan if best is None else best.mean
                 limits = possible(Limits(point.low, point.high), self.figure not in SMALLER, level)
                 against = figure(point.difference, limits, digits, sign=True)
-                ends = {"best": "lowest" if self.figure in SMALLER else "highest"}
                 cells = ["" if math.isnan(point.difference) else against, ends.get(point.verdict, point.verdict)]
                 rows.append([name, number(point.mean, digits), *cells])
         return rows

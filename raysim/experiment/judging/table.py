@@ -23,6 +23,7 @@ from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, some
 from raysim.data.tables.blank_rows import without_blank_rows
 from raysim.data.tables.kinds import MISSING
+from raysim.data.tables.reading import unquoted
 from raysim.data.tables.spelling import check_twins, twins, written
 from raysim.engine.measuring.subgroups import MOST_GROUPS
 
@@ -141,6 +142,8 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
         frame = table.copy()
     else:
         frame, remarks = without_blank_rows(table.reset_index(drop=True), "The data frame")
+        for name in [name for name in frame.columns if frame[name].dtype.kind == "O"]:
+            frame[name] = frame[name].map(lambda value: unquoted(value) if isinstance(value, str) else value)
         warnings += [f"{remark}." for remark in remarks]
     for name in ("hospital", "label", "model", "seed"):
         if frame[name].isna().any():

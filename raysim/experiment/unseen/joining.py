@@ -1,8 +1,9 @@
 """How a joining hospital uses its first labelled rows, other than to recalibrate the model used for it.
 
 A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
-the model, as participants do, or it chooses the cluster whose model has the lowest mean loss on these rows; among equal
-clusters, it chooses the one with more training rows. The labelled rows are never used for testing.
+the model, as participants do. Where the server has clusters, it first gets one: by the strategy's rule for newcomers,
+or else the one whose model has the lowest mean loss on these rows; among equal clusters, the one with more training
+rows. The labelled rows are never used for testing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from raysim.engine.messages.plan import ModelSpec
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import InProcess
 from raysim.experiment.unseen.folds import LeftOut
+from raysim.strategies.base import OWN
 from raysim.strategies.shared.personalization import RECALIBRATED, LastSteps, Personalization
 from raysim.training.base import Model, Optimizer, Task
 
@@ -33,6 +35,10 @@ RIDGE = 1.0
 
 SAME = 1e-9
 """Smallest standard deviation, as a share of the mean, of an output of the body that varies."""
+
+
+NOBODY = "nobody"
+"""The ``served_by`` of a hospital for which no model can be used without labelled rows."""
 
 
 class Joined(NamedTuple):
@@ -48,19 +54,15 @@ def joined(
 ) -> Joined | None:
     """Return the model ``served`` of hospital ``h`` after its labelled ``rows`` have joined.
 
-    The strategy decides if hospitals train alone or have heads of their own, else ``how``: ``fine_tune``, ``cluster``,
-    or ``recalibrate``. ``defined``: whether the model could be used there before. Returns None if no model is defined,
-    and for a model that is only recalibrated.
+    The strategy decides if hospitals train alone or have heads of their own, else ``how``: ``fine_tune``, or another
+    step, for which None is returned. ``defined``: whether the model can be used there. Returns None if no model is
+    defined.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
     if run.result.outcome.private is not None:
         return with_head(run, served, h, rows)
-    row, cluster = _row(run, served, h), run.result.outcome.cluster
-    in_one = cluster is not None and row == cluster[h]
-    if how == "recalibrate" or not (defined or (how == "cluster" and in_one)):
-        return None
-    return (fine_tuned if how == "fine_tune" else in_cluster)(run, served, h, rows)
+    return fine_tuned(run, served, h, rows) if defined and how == "fine_tune" else None
 
 
 def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
@@ -166,7 +168,7 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
     Epochs and learning rate are taken from the strategy's fine-tuning, or are the defaults if the strategy has none.
     Returns None if none of the server's models is used for the hospital, or if the model was recalibrated.
     """
-    row = _row(run, served, h)
+    row = _chosen(run, served, h, joined)
     if row is None or not len(joined):
         return None
     model, X, y = _bound(run, h)
@@ -185,31 +187,58 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Choose the cluster whose model fits the rows ``joined`` of hospital ``h`` best, and return its model.
+    """Return the model of another cluster than the engine's, if hospital ``h`` gets one once rows have joined.
 
-    Without clusters, the hospital's current model is returned. Returns None in the same cases as :func:`fine_tuned`.
+    Strategies with a rule for newcomers choose by it, and use the global model, if they have one, where it needs more
+    labels. Others choose the cluster whose model has the lowest mean loss on the rows ``joined``. Outputs are NaN if no
+    model can be chosen. Returns None if the engine's model stays.
     """
-    row, cluster, federation = _row(run, served, h), run.result.outcome.cluster, run.result.federation
-    if row is None or not len(joined):
+    after = _chosen(run, served, h, joined)
+    if after == _row(run, served, h):
         return None
+    model, X, _ = _bound(run, h)
+    if after is None:
+        return Joined(np.full_like(run.result.outcome.predictions[served][: len(X)], np.nan), NOBODY)
+    return Joined(model.logits(run.result.outcome.models[after], X), name_of(served, after))
+
+
+def name_of(served: str, row: int) -> str:
+    """Return the name of the model ``row`` in ``served_by``: a cluster's has its number, from 0."""
+    return f"{served} {row - 1}" if row else "global"
+
+
+def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
+    """Return the row of the server's models for hospital ``h`` after the rows ``joined``; None if it has none."""
+    outcome, federation = run.result.outcome, run.result.federation
+    row, cluster = _row(run, served, h), outcome.cluster
+    if row is None or cluster is None or outcome.serve[served][h] not in (OWN, cluster[h]):
+        return row
     model, X, y = _bound(run, h)
-    rows, models = [row], run.result.outcome.models
-    if cluster is not None and row == cluster[h]:
-        trained = federation.sizes("train")
-        sizes = {int(c): int(trained[cluster == c].sum()) for c in np.unique(cluster[trained > 0])}
-        rows = sorted(sizes, key=lambda c: (-sizes[c], c))
-    losses = [float(model.row_losses(model.logits(models[c], X[joined]), y[joined]).mean()) for c in rows]
-    best = rows[int(np.argmin(losses))]  # among equal losses the first, which is the largest cluster
-    name = served if len(rows) == 1 or best == 0 else f"{served} {best - 1}"
-    return Joined(model.logits(models[best], X), name)
+    if outcome.newcomers is not None:
+        observed = federation.observed[federation.rows(h, "test")]
+        found = outcome.newcomers.row(X, observed, y[joined])
+        return found if found is not None or "global" not in outcome.serve else 0
+    if not len(joined):
+        return int(cluster[h])
+    trained = federation.sizes("train")
+    sizes = {int(c): int(trained[cluster == c].sum()) for c in np.unique(cluster[trained > 0])}
+    rows = sorted(sizes, key=lambda c: (-sizes[c], c))
+    losses = [float(model.row_losses(model.logits(outcome.models[c], X[joined]), y[joined]).mean()) for c in rows]
+    return rows[int(np.argmin(losses))]  # among equal losses the first, which is the largest cluster
 
 
 def _row(run: LeftOut, served: str, h: int) -> int | None:
-    """Return the row of the server's models that is used for hospital ``h``; None if there is no single such row."""
-    serve = run.result.outcome.serve.get(served)
-    if served == RECALIBRATED or serve is None or serve.ndim != 1 or serve[h] < 0:
+    """Return the row of the server's models that is used for hospital ``h``; None if there is no single such row.
+
+    With clusters, the engine uses the global model for a model of its own that the hospital has not trained.
+    """
+    outcome = run.result.outcome
+    serve = outcome.serve.get(served)
+    if served == RECALIBRATED or serve is None or serve.ndim != 1:
         return None
-    return int(serve[h])
+    if serve[h] == OWN and outcome.cluster is not None and outcome.mixture is None:
+        return 0
+    return int(serve[h]) if serve[h] >= 0 else None
 
 
 def _bound(run: LeftOut, h: int, precision: str = "") -> tuple[Model, NDArray[Any], NDArray[Any]]:

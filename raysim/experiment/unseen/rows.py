@@ -20,10 +20,7 @@ from raysim.data.split import number
 from raysim.engine.measuring.recalibrating import estimated
 from raysim.experiment.unseen import unknown
 from raysim.experiment.unseen.folds import Fold, LeftOut
-from raysim.experiment.unseen.joining import joined
-
-NOBODY = "nobody"
-"""The ``served_by`` of a hospital for which no model can be used without labelled rows."""
+from raysim.experiment.unseen.joining import NOBODY, in_cluster, joined, name_of
 
 Joins = int | Literal["all"]
 
@@ -114,29 +111,31 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
         rows = federation.rows(h, "test")
         order, joins = _joining(federation, h, run.result.seed, section)
         last = max(joins.values())
-        judged = np.sort(order[last:])
+        judged, labelled = np.sort(order[last:]), order[: joins.get(k, 0)]
         margins, y = outcome.predictions[model][rows], federation.y[rows]
         nobody = np.isnan(margins).any() or (untrained is not None and bool(untrained[h]))
+        serve = outcome.serve.get(model)
+        by_cluster = outcome.cluster is not None and serve is not None and serve.ndim == 1 and serve[h] > 0
+        served = name_of(model, int(serve[h])) if by_cluster and serve is not None else model
+        cluster = in_cluster(run, model, h, labelled)
+        if cluster is not None:
+            margins, served, nobody = cluster.margins, cluster.served_by, cluster.served_by == NOBODY
         ranked, out = margins[judged], margins[judged].astype(np.float64) if k != 0 else margins[judged]
-        changed: str | None = None
         own = None
         if k != 0 and k in joins:
-            own = joined(run, model, h, order[: joins[k]], section.joining, defined=not nobody)
+            own = joined(run, model, h, labelled, section.joining, defined=not nobody)
         if k not in joins:
             out = ranked = np.full_like(out, np.nan)
         elif own is not None:
             out = ranked = own.margins[judged]
-            changed, nobody = own.served_by, False
-        elif k != 0 and section.joining != "recalibrate":
+            served, nobody = own.served_by, False
+        elif k != 0 and section.joining == "fine_tune":
             nobody = True
-        elif k != 0 and prior is not None:
-            rows_joined = order[: joins[k]]
-            shifts = fit(rows_of(margins[rows_joined], y[rows_joined], [0, len(rows_joined)]), "eb", prior)
+        elif k != 0 and section.joining == "recalibrate" and prior is not None:
+            shifts = fit(rows_of(margins[labelled], y[labelled], [0, len(labelled)]), "eb", prior)
             out = shifts.intercept[0] + shifts.slope[0] * out
         if nobody:
             out = ranked = np.full_like(out, np.nan, dtype=np.float64)
-        cluster = None if outcome.cluster is None else int(outcome.cluster[h])
-        served = model if not cluster else f"{model} {cluster - 1}"
         yield JudgedRows(
             out,
             ranked,
@@ -145,7 +144,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
             h,
             name,
             run.fold.number,
-            NOBODY if nobody else changed or served,
+            NOBODY if nobody else served,
             {score: values[rows][judged] for score, values in federation.scores.items()},
         )
 

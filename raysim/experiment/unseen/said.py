@@ -12,7 +12,7 @@ import pandas as pd
 from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.words import counted
 from raysim.experiment.unseen.files import Found
-from raysim.experiment.unseen.rows import NOBODY
+from raysim.experiment.unseen.joining import NOBODY
 from raysim.experiment.unseen.tables import AUROC, GAINED, RATIO
 from raysim.report import svg
 from raysim.report.judgement.card import Line

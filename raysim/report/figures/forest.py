@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from raysim.core.words import listed
+from raysim.core.words import counted, listed
 from raysim.report import svg
 from raysim.report.judgement.evidence import Entry, Evidence
 from raysim.report.naming import Key, number, short, with_interval
-from raysim.report.possible import NOTHING, SAYS_NOTHING, difference
+from raysim.report.possible import NOTHING, SAYS_NOTHING, WIDEST, difference
 from raysim.report.svg import Axis, Chart, Figure, Style, element, joined
 from raysim.report.svg.figure import sign_of
 from raysim.report.terms import explained
@@ -90,7 +90,7 @@ def forest(shown: Evidence, differences: pd.DataFrame, looks: Mapping[Key, Style
             "forest",
             f"Difference from {short(base.name)}",
             _table(rows, headings, against, kind.larger),
-            _caption(shown, len(headings) > 1),
+            _caption(shown, len(headings) > 1, sum(each.mean.limits == NOTHING for each in rows)),
             tuple(charts),
         )
     ]
@@ -115,8 +115,12 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
     return Difference(float(row["mean"]), difference(Limits(float(row["low"]), float(row["high"])), larger, level))
 
 
-def _caption(shown: Evidence, worst: bool) -> str:
+def _caption(shown: Evidence, worst: bool, empty: int) -> str:
+    """Explain the intervals. ``empty`` of them have no numbers, since they are too wide."""
     parts = equal_sentences(shown)
+    if empty:
+        wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"
+        parts.append(f"{wide} and {'says' if empty == 1 else 'say'} nothing; add seeds or hospitals.")
     parts.append("A line that crosses 0: no difference shown.")
     pairs = len(shown.differences)
     together = f"95 % intervals of the mean hold together for all {pairs} pairs" if pairs > 1 else "95 % intervals"

@@ -76,7 +76,7 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
     if np.isnan(proposed.log_loss):
         remedy, setting = "set validation rows aside (data.split) and recalibrate it", ""
     elif proposed.log_loss >= 0:
-        remedy = f"{line.remedy} with more labelled rows than here"
+        remedy, setting = f"{line.remedy} with more labelled rows than here", ""
     return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy, setting=setting)
 
 

@@ -63,7 +63,8 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
         if any(map(_told_signatures, alike)):
             signed = True
             answers = signatures(result.federation) if answers is None else answers
-            rows_told, far, texts = cluster_means(result.federation, answers, rows, present)
+            sent = result.federation.sizes("train") > 0
+            rows_told, far, texts = cluster_means(result.federation, answers[sent], rows[sent], present)
             charts.append(
                 svg.heat_map(
                     rows_told,

@@ -41,17 +41,24 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
     )
 
 
-def next_command(card: Card, command: str, path: Path | None) -> str:
-    """Suggest the next command: one that remedies the worst finding, or one that gives more details."""
-    begun = f"raysim {command}{'' if path is None else f' {shlex.quote(str(path))}'}"
+def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
+    """Suggest the next command: one that remedies the worst finding, or one that gives more details.
+
+    ``settings`` are those of ``--set`` on the command line. The next command keeps them, but for the key that it sets.
+    """
+
+    def written(command: str, setting: str = "", option: str = "") -> str:
+        key = setting.partition("=")[0]
+        given = [each for each in settings if each.partition("=")[0] != key] + ([setting] if setting else [])
+        sets = [part for each in given for part in ("--set", each)]
+        return shlex.join(["raysim", command, *([] if path is None else [str(path)]), *sets, *filter(None, [option])])
+
     for line in filter(None, map(card.line, ("limits", "training", "calibration"))):
         if line.setting and (line.fact != "calibration" or command == "compare"):
-            return f"{begun} --set {line.setting}"
+            return written(command, line.setting)
         if line.fact == "training" and line.state == "warn":
-            return f"{begun} --details"
-    if command == "run":
-        return f"raysim compare{'' if path is None else f' {shlex.quote(str(path))}'}"
-    return f"{begun} --details"
+            return written(command, option="--details")
+    return written("compare") if command == "run" else written(command, option="--details")
 
 
 def styled(line: str, block: Block, report: Path) -> Text:

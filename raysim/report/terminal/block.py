@@ -125,9 +125,25 @@ def _made(
         made += _wrapped(f"and {' and '.join(filter(None, parts))}: --details", width, "    ")
     for note in notes:
         made += _wrapped(note, width, "    ")
-    ends = (("Report ", block.report), ("Next   ", block.next))
-    made += [f"{name}{text}" for name, text in ends if text]  # not wrapped: a broken path or command cannot be copied
-    return made
+    if block.report:
+        made.append(f"Report {block.report}")  # not wrapped: a broken path cannot be copied
+    return made + (_command(f"Next   {block.next}", width) if block.next else [])
+
+
+def _command(text: str, width: int) -> list[str]:
+    r"""Wrap a command before its options. A backslash ends a line, so that all lines can be copied at once.
+
+    >>> _command("Next   raysim run a.yaml --set seed=1 --details", 41)
+    ['Next   raysim run a.yaml --set seed=1 \\', '         --details']
+    """
+    first, *options = [text] if "'" in text else text.split(" --")
+    lines = [first]
+    for option in options:
+        if len(f"{lines[-1]} --{option} \\") <= width:
+            lines[-1] += f" --{option}"
+        else:
+            lines.append(f"         --{option}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _wrapped(text: str, width: int, first: str = "") -> list[str]:

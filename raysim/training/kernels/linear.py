@@ -196,8 +196,6 @@ class _Buffers:
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
         if gathered.whole:
-            if gathered.step:
-                return
             for values, into in columns:
                 into[:] = values
             np.multiply(self._copied[:m], unit, rows)

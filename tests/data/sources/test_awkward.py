@@ -238,6 +238,20 @@ SAID: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "feature; write them alike",
     ),
     (
+        "columns that are nearly alike",
+        {"Age": [str(40 + i % 37) for i in range(N)], "lab": NUMBERS},
+        {},
+        "columns 'age' and 'Age' differ only in blanks or capitals: each is a separate column; drop all but one "
+        "(data.drop), or merge them in the file",
+    ),
+    (
+        "a label that is nearly alike",
+        {"Died": NUMBERS},
+        {},
+        "columns 'died' and 'Died' differ only in blanks or capitals: each is a separate column; drop all but one "
+        "(data.drop), or merge them in the file",
+    ),
+    (
         "a class of one row",
         {"died": [*["no", "yes"] * 29, "yes", "maybe"]},
         {},
@@ -550,3 +564,21 @@ def test_marks_in_ages_and_scores_are_answered_with_their_keys(tmp_path: Path) -
     plain = source.model_copy(update={"age": None, "categorical": None})
     with pytest.raises(DataError, match=f"^{re.escape(f'data.scores: {said}')}$"):
         plain.with_scores(("age",)).read()
+
+
+def test_texts_kept_by_a_formula_are_these_texts(tmp_path: Path) -> None:
+    kept = columns(hospital=["007", "7", "north"] * (N // 3), lab=NUMBERS, code=["01", "1", "I21.0"] * (N // 3))
+    formulas = kept.map(lambda text: f'="{text}"').rename(columns={"lab": '="lab"'})
+    plain = read(tmp_path, kept)
+    assert set(plain.silo.tolist()) == {"007", "7", "north"}
+    formulas.to_csv(tmp_path / "quoted.csv", index=False)
+    bare = "\n".join(",".join(row) for row in [formulas.columns, *formulas.itertuples(index=False)])
+    (tmp_path / "bare.csv").write_text(bare)
+    formulas.to_parquet(tmp_path / "rows.parquet")
+    formulas.astype("category").to_parquet(tmp_path / "categories.parquet")
+    for name in ("quoted.csv", "bare.csv", "rows.parquet", "categories.parquet"):
+        numeric = {"numeric": ["age", "lab"]} if name.startswith("categories") else {}
+        found = Table(path=tmp_path / name, silo="hospital", label="died", **numeric).read()
+        pd.testing.assert_frame_equal(found.features, plain.features)
+        assert (found.silo.tolist(), found.y.tolist()) == (plain.silo.tolist(), plain.y.tolist())
+        assert found.classes == plain.classes

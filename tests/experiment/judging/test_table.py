@@ -43,6 +43,11 @@ def test_a_good_table_is_taken() -> None:
     assert found.frame["identity"].nunique() == 18
 
 
+def test_texts_kept_by_a_formula_are_these_texts() -> None:
+    kept = table().assign(hospital=lambda frame: '="00' + frame["hospital"].str[1:] + '"')
+    assert set(checked(kept, Reading(), "fedavg").frame["hospital"]) == {"000", "001", "002"}
+
+
 Change = Callable[[pd.DataFrame], pd.DataFrame]
 
 

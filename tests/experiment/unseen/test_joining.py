@@ -69,11 +69,8 @@ def left_out(tmp_path: Path, models: np.ndarray, cluster: list[int], *, alone: b
     federation = plugins.build_federation(asked, plugins.build_source(asked.data), 0)
     served = np.array(cluster)
     outcome = object.__new__(Outcome)
-    outcome.models, outcome.cluster, outcome.serve = (
-        models,
-        served,
-        {"cluster": served, "global": np.zeros(5, np.int64)},
-    )
+    outcome.models, outcome.cluster, outcome.newcomers, outcome.mixture = models, served, None, None
+    outcome.serve = {"cluster": served, "global": np.zeros(5, np.int64)}
     result = Result("made", False, 0, federation, outcome, tmp_path, alone=alone)
     return LeftOut(Fold(1, ("h0",)), asked, result)
 
@@ -87,16 +84,73 @@ def test_the_cluster_with_the_lowest_loss_on_the_rows_that_join(tmp_path: Path) 
     assert found is not None
     np.testing.assert_allclose(found.margins, X @ models[1, :2] + models[1, 2], rtol=1e-5)
     assert found.served_by == "cluster 0"  # the larger of two clusters that are alike
-    assert in_cluster(run, "cluster", 0, rows[:0]) is None
-    # A cluster that nobody has trained is left for a trained one; another untrained model stays undefined.
-    again = joined(run, "cluster", 0, rows, "cluster", defined=False)
-    assert again is not None
-    np.testing.assert_array_equal(again.margins, found.margins)
-    assert joined(run, "global", 0, rows, "cluster", defined=False) is None
+    assert in_cluster(run, "cluster", 0, rows[:0]) is None  # without labels the engine's cluster stays
+    assert in_cluster(run, "global", 0, rows) is None
     assert joined(run, "cluster", 0, rows, "fine_tune", defined=False) is None
-    kept = in_cluster(run, "global", 0, rows)
-    assert kept is not None
-    assert kept.served_by == "global"
+
+
+def two_kinds(hospitals: int = 6, rows: int = 120) -> pd.DataFrame:
+    """Hospitals of two kinds: ``x`` lies elsewhere, events are rare or frequent, and ``x`` predicts the reverse."""
+    frames = []
+    for h in range(hospitals):
+        rng, kind = np.random.default_rng(h), "ab"[h % 2]
+        x = rng.normal(size=rows)
+        died = rng.random(rows) < 1 / (1 + np.exp((3 * x + 2) * (1 if kind == "a" else -1)))
+        frames.append(pd.DataFrame({"hospital": f"{kind}{h}", "x": x + 4 * (kind == "b"), "died": died.astype(int)}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_a_newcomer_gets_the_cluster_of_its_kind(tmp_path: Path) -> None:
+    """By features alone without labels; by labels, or by the loss on them, once rows have joined."""
+    chip = {"name": "chip", "clusters": 2, "lam": 0.0, "mu": 0.0, "alpha": 1.0}
+    settings: list[dict[str, Any]] = [
+        {"name": "clustered", "clusters": 2},
+        chip,
+        {"name": "clustered", "label": "by_labels", "clusters": 2, "signature": ["prevalence"]},
+        chip | {"label": "chip_by_labels", "signature": ["prevalence"]},
+        {"name": "clust_psi", "clusters": 2, "by": ["attributes"]},
+        {"name": "clust_psi", "label": "psi_of_labels", "clusters": 2},
+        {"name": "ifca", "clusters": 2, "spread": 1.0},
+    ]
+    asked = config(folds=["b5", "a0"], onboarding=[0, 50]) | {
+        "strategies": settings,
+        "seeds": [0],
+        "reference": "clustered",
+        "model": {"name": "logistic_regression"},
+        "training": {"rounds": 5, "learning_rate": 0.5},
+    }
+    raysim.compare(asked, data=two_kinds(), out=tmp_path / "out", in_process=True)
+    found = pd.read_csv(tmp_path / "out" / "unseen.csv").set_index(["strategy", "model", "k", "hospital"]).sort_index()
+    ranks, by = found["auroc"], found["served_by"]
+    for name in ("clustered", "clust_psi"):
+        for k in (0, 50):
+            assert (ranks.loc[name, "cluster", k] > 0.8).all(), (name, k)
+            assert by.loc[name, "cluster", k].nunique() == 2
+    for model in ("cluster", "personal"):
+        assert (ranks.loc["chip", model, 0] > 0.8).all(), model
+        assert by.loc["chip", model, 0].str.startswith(model).all()
+    # Labels alone say nothing before any is known: the global model, or nobody.
+    for name in ("by_labels", "psi_of_labels"):
+        assert by.loc[name, "cluster", 0].eq("nobody").all()
+        assert ranks.loc[name, "cluster", 0].isna().all()
+    assert (ranks.loc["by_labels", "cluster", 50] > 0.8).all()
+    assert by.loc["psi_of_labels", "cluster", 50].str.startswith("cluster").all()
+    assert by.loc["chip_by_labels", "cluster", 0].eq("global").all()
+    assert (ranks.loc["chip_by_labels", "cluster", 50] > 0.8).all()
+    # IFCA has no signatures: the model with the most training rows, then that of the lowest loss.
+    assert by.loc["ifca", "cluster", 0].str.fullmatch("cluster [01]").all()
+    assert (ranks.loc["ifca", "cluster", 50] > 0.8).all()
+
+
+def test_hospitals_without_training_rows_get_their_cluster_in_any_run(tmp_path: Path) -> None:
+    tree = {
+        "data": {"source": "table", "silo": "hospital", "label": "died", "split": {"unseen": ["b5", "a0"]}},
+        "strategy": {"name": "clustered", "clusters": 2},
+        "tracking": {"uri": "none"},
+    }
+    raysim.run(tree, data=two_kinds(), out=tmp_path / "out", in_process=True)
+    cluster = pd.read_csv(tmp_path / "out" / "hospitals.csv").set_index("hospital")["cluster"]
+    assert cluster["b5"] == cluster["b1"] != cluster["a0"] == cluster["a2"]
 
 
 def test_fine_tuning_is_a_step_from_the_model_that_serves(tmp_path: Path) -> None:

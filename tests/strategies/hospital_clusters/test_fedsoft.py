@@ -63,7 +63,7 @@ def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():
     state = how.setup(view)
     assert state.importance.tolist() == [[1.0, 0.01], [0.25, 0.75], [0.0, 0.0]]
     assert how.mixture(view, state) == pytest.approx(
-        np.array([[0, 1 / 1.01, 0.01 / 1.01], [0, 0.25, 0.75], [0, 0.5, 0.5]])
+        np.array([[0, 1 / 1.01, 0.01 / 1.01], [0, 0.25, 0.75], [0, 5 / 8.04, 3.04 / 8.04]])  # by training rows
     )
 
 
@@ -240,7 +240,7 @@ def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
     assert 3 in untrained
     assert len(untrained) > 2
     rows = federation.rows(3, "test")
-    theta = outcome.models[1:].mean(axis=0)
+    theta = outcome.mixture[3] @ outcome.models
     right = ((federation.X[rows].astype(np.float64) @ theta[:-1] + theta[-1] >= 0) == federation.y[rows]).mean()
     assert right in outcome.figures["personal"][3]
 

@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from raysim.strategies.problem import Floats
-from raysim.strategies.regressions import newton_steps
 from raysim.strategies.regressions.families import LINEAR, LOGISTIC, POISSON
 from raysim.strategies.regressions.left_out import shrunk
-from raysim.strategies.regressions.newton_steps import (
-    Fit,
-    firth_curvature,
-    firth_gradient,
-    fitted,
-    independent,
-)
+from raysim.strategies.regressions.newton_steps import Fit, fitted, independent
 from raysim.strategies.regressions.standard_errors import by_hospital, model_based
 from tests.strategies.regressions.tables import SEPARATED, left_out, table_g, table_t
 
@@ -67,39 +59,6 @@ def test_ridge_leaves_the_intercept_alone() -> None:
     assert_allclose(errors.se, (0.3792800, 0.3885693, 0.3963999), atol=1e-7)
 
 
-def test_firth() -> None:
-    fit = fitted(LOGISTIC, T.X, T.y, firth=True)
-    assert_allclose(fit.beta, (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
-    locals_ = [fitted(LOGISTIC, *T.of(h), firth=True).beta for h in range(3)]
-    golden = [
-        (-0.2842513784, 1.0889808768, -0.5873116843),
-        (-0.0511620907, 1.5778160894, -1.8628036131),
-        (0.7967688422, 1.4212826366, -0.6575800502),
-    ]
-    assert_allclose(locals_, golden, atol=1e-8)
-
-
-@pytest.mark.parametrize("rows", [5, 36])
-def test_the_curvature_of_firths_loss_is_that_of_its_gradient(rows: int) -> None:
-    X, y = T.X[:rows], T.y[:rows]
-    beta, keep = np.array([0.4, -0.7, 0.2]), np.ones(3, dtype=np.bool_)
-
-    def gradient(at: Floats) -> Floats:
-        return firth_gradient(LOGISTIC, X, y, at, LOGISTIC.sums(X, y, at).hessian, keep)
-
-    curvature = firth_curvature(LOGISTIC, X, beta, LOGISTIC.sums(X, y, beta).hessian, keep)
-    slopes = [(gradient(beta - 1e-5 * e) - gradient(beta + 1e-5 * e)) / 2e-5 for e in np.eye(3)]
-    assert_allclose(curvature, slopes, atol=1e-6)  # a part of it is in single precision
-
-
-def test_firth_without_the_curvature_comes_to_the_same_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_it = fitted(LOGISTIC, T.X, T.y, firth=True)
-    monkeypatch.setattr(newton_steps, "PAIRS", 35)
-    without = fitted(LOGISTIC, T.X, T.y, firth=True)
-    assert len(with_it.losses) < len(without.losses)
-    assert_allclose(with_it.beta, without.beta, atol=1e-9)
-
-
 @pytest.mark.parametrize("ridge", [0.5, 1.0, 10.0])
 def test_the_loss_of_rows_left_out_is_exact_in_a_linear_regression_and_near_else(ridge: float) -> None:
     for h in range(3):
@@ -109,15 +68,11 @@ def test_the_loss_of_rows_left_out_is_exact_in_a_linear_regression_and_near_else
         assert_allclose(shrunk(LOGISTIC, X, y, [ridge]).loss[0], left_out(LOGISTIC, X, y, ridge), rtol=0.06)
 
 
-def test_separated_classes_are_named_and_firth_fits_them() -> None:
+def test_separated_classes_are_named() -> None:
     X, y = SEPARATED
     fit = fitted(LOGISTIC, X, y)
     assert fit.status == "separated"
     assert_allclose(fit.decrements[:5], (1.5, 0.203, 0.0652, 0.0230, 0.00832), rtol=2e-3)
-    with_firth = fitted(LOGISTIC, X, y, firth=True)
-    assert with_firth.status == "converged"
-    assert_allclose(with_firth.beta, np.linalg.solve(X, np.log(3) * (2 * y - 1)), atol=1e-9)
-    assert_allclose(with_firth.beta, (3.4789389141, 3.6620409622, -5.1268573471), atol=1e-9)
     assert fitted(LOGISTIC, X, y, ridge=1.0).status == "converged"
 
 

@@ -18,7 +18,7 @@ Batch statistics and dropout depend on more than a row and its parameters. For t
   masks drawn for a whole cohort would depend on its members.
 
 If all features of a module are indices into one of its parameters, such as an embedding, its attribute ``lookup`` may
-name that parameter; see ``raysim.training.kernels.modules.lookup``.
+name that parameter, so that the features of private steps are checked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from torch.func import functional_call, grad, vmap
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.clipped import Patients
 from raysim.training.kernels.modules.by_row import RowGradients, descend
-from raysim.training.kernels.modules.checks import check_autocast
+from raysim.training.kernels.modules.checks import check_autocast, check_entries
 from raysim.training.kernels.modules.exported import Margins, margins
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.local_sgd import train
-from raysim.training.kernels.modules.lookup import check_entries
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 

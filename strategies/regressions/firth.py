@@ -1,0 +1,143 @@
+"""Firth's logistic regression of one hospital's rows, the maximum of the likelihood penalised by its information.
+
+D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. Heinze, M. Schemper: *A Solution to the
+Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
+
+The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
+information matrix ``I``. Its second derivatives cost several times as much, so they are computed only where steps are
+slow. Between these points L-BFGS corrects the last second derivatives, or the information. With rare columns the loss
+may have several minima; the fit is the one that is reached from coefficients of 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg.blas import dtrsm
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from raysim.strategies.problem import Floats
+from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
+from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
+
+PRODUCTS = 2500**2
+"""The largest number of products of pairs for which second derivatives are computed (50 MB).
+
+Pairs are pairs of rows, or of columns in each row.
+"""
+SLOW = 0.1
+"""Steps are slow if the expected fall of the loss is more than this share of the fall before."""
+REMEMBERED = 20
+"""The number of steps that L-BFGS remembers."""
+
+
+class Point(NamedTuple):
+    """Firth's loss at some coefficients of the rows ``[n, k]``, and what its derivatives are made of."""
+
+    beta: Floats
+    loss: float
+    gradient: Floats
+    """The derivative ``[k]`` of minus the loss."""
+    mu: Floats
+    weight: Floats
+    root: Floats
+    """The lower Cholesky factor ``[k, k]`` of the information."""
+    scaled: Floats
+    """A root of the hat matrix: the hat matrix is ``scaled scaled'``, ``[n, k]``."""
+    hat: Floats
+    """The diagonal of the hat matrix, ``[n]``."""
+
+    @classmethod
+    def at(cls, X: Floats, y: Floats, beta: Floats) -> Point | None:
+        """Return None if the information has no Cholesky factor at ``beta``."""
+        eta = X @ beta
+        mu = LOGISTIC.mean(eta)
+        weight = LOGISTIC.weight(mu)
+        rows = X * np.sqrt(weight)[:, None]
+        root, refused = dpotrf(rows.T @ rows, lower=1)
+        if refused:
+            return None
+        loss = float(LOGISTIC.loss(eta, y).sum()) - float(np.log(np.diag(root)).sum())
+        scaled = dtrsm(1.0, root, rows, side=1, lower=1, trans_a=1)
+        hat = np.einsum("ij,ij->i", scaled, scaled)
+        return cls(beta, loss, X.T @ (y - mu + hat * (0.5 - mu)), mu, weight, root, scaled, hat)
+
+    def curvature(self, X: Floats) -> Floats | None:
+        """Return the second derivatives ``[k, k]`` of the loss, or None if they need too many products.
+
+        With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
+        ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares
+        ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``. These pairs are
+        often fewer than the rows.
+        """
+        first, second = np.triu_indices(X.shape[1])
+        if len(X) * min(len(X), len(first)) > PRODUCTS:
+            return None
+        slope = 1.0 - 2.0 * self.mu
+        bent = (X * slope[:, None]).astype(np.float32)  # the step may be inexact, the gradient is exact
+        scaled = self.scaled.astype(np.float32)
+        if len(first) < len(X):
+            half = bent.T @ (scaled[:, first] * scaled[:, second])
+            squares = (half * np.where(first == second, np.float32(1.0), np.float32(2.0))) @ half.T
+        else:
+            squares = bent.T @ ((scaled @ scaled.T) ** 2 @ bent)
+        own = self.weight * (1.0 + self.hat) - slope**2 * self.hat / 2.0
+        curvature: Floats = (X * own[:, None]).T @ X + squares / 2.0
+        return curvature
+
+
+def firth_fit(X: Floats, y: Floats) -> Fit:
+    """Fit rows ``X [n, p]`` and ``y [n]`` with Firth's penalty, starting from coefficients of 0.
+
+    Columns that are constant at 0 or linear combinations of earlier ones are left out.
+    """
+    keep = independent(X.T @ X)
+    kept = X if keep.all() else X[:, keep]
+    beta, halvings, fell = np.zeros(int(keep.sum())), 0, np.inf
+    losses: list[float] = []
+    last: Point | None = None
+    bent: Floats | None = None
+    pairs: Pairs = ()
+    status: Status = "stopped"
+    while len(losses) < FIRTH_CALLS:
+        point = Point.at(kept, y, beta)
+        losses.append(np.inf if point is None else point.loss)
+        if last is not None and not losses[-1] <= last.loss + ROSE * (1 + abs(last.loss)):
+            beta, halvings = (beta + last.beta) / 2.0, halvings + 1
+            continue
+        if point is None:
+            break
+        if last is not None:
+            pairs = remembered(pairs, beta - last.beta, last.gradient - point.gradient, REMEMBERED)
+        step = _step(point, pairs, bent)
+        decrement, enough = float(point.gradient @ step) / 2.0, FIRTH_STOP * (1 + abs(point.loss))
+        if decrement > max(SLOW * fell, enough) and (curvature := point.curvature(kept)) is not None:
+            root, refused = dpotrf(curvature, lower=1)
+            if not refused:
+                bent, pairs = root, ()
+                step = _step(point, pairs, bent)
+                decrement = float(point.gradient @ step) / 2.0
+        beta, last, fell = beta + step, point, decrement
+        if decrement <= enough:
+            status = "converged"
+            break
+    found = np.zeros(X.shape[1])
+    found[keep] = beta
+    return Fit(found, firth=True, status=status, keep=keep, losses=tuple(losses), halvings=halvings)
+
+
+def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
+    """Return the step ``[k]`` by the curvature with factor ``bent [k, k]``, corrected by earlier steps.
+
+    Without it the information is the curvature. The slope of the hat values, whose mean is ``k / n``, is then left out
+    of the curvature: with as many coefficients as rows, whole steps would be twice too long.
+    """
+    n, k = point.scaled.shape
+
+    def curved(rest: Floats) -> Floats:
+        solved: Floats = dpotrs(point.root if bent is None else bent, rest, lower=1)[0]
+        return solved / (1.0 + k / n) if bent is None else solved
+
+    return uphill(point.gradient, pairs, curved)
