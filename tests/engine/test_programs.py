@@ -178,6 +178,7 @@ def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: 
 CALLS = {
     "nothing": "program 'wrong': it sends nothing and keeps nothing, so its result would be lost; declare what it "
     "sends",
+    "validates": r"program 'wrong': it reads validation rows \(validates\), so that it may send nothing; leave out one",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; there are 0 to 6",
@@ -202,7 +203,11 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
 
 @pytest.mark.parametrize(
     ("what", "line"),
-    [("raises", "ValueError: parameters of shape .1. for a model of 5"), ("writes", "ValueError: assignment destin")],
+    [
+        ("raises", "ValueError: parameters of shape .1. for a model of 5"),
+        ("writes", "ValueError: assignment destin"),
+        ("peeks", "ValueError: validation: a program that reads validation rows has to declare validates"),
+    ],
 )
 def test_an_error_of_a_program_names_where_it_ran(federation: Federation, what: str, line: str):
     where = "hospital 'h0' failed while running strategy 'CallsWrong', round 1, program 'wrong': "
