@@ -20,6 +20,7 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    Newcomers,
     Rows,
     Send,
     Statistic,
@@ -173,7 +174,7 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestSignature:
+class NearestSignature(Newcomers):
     """The rule by which a hospital that did not take part gets the cluster whose mean signature is nearest to its own,
     in the standardised space of the participants.
 
