@@ -13,7 +13,6 @@ from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
-from raysim.tune.background_importances import Importances
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
@@ -72,7 +71,6 @@ def write_page(
     choice: Choice,
     finished: Mapping[int, Finished],
     tested: Mapping[str, tuple[float, float]] | None,
-    importances: Importances | None,
     *,
     counted: bool,
     events: int | None,
@@ -100,7 +98,7 @@ def write_page(
     )
     counts = {state: _count(finished, state) for state in ("completed", "stopped", "failed")}
     counts["total"] = plan.trials()
-    page = sweep_page(name, choice, plan.space, setting, tested, counts, importances)
+    page = sweep_page(name, choice, plan.space, setting, tested, counts)
     out.text("report.html", page.html())
     for figure in page.figures():
         out.text(figure.file, figure.standalone())

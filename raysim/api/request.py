@@ -52,8 +52,7 @@ def configuration(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> Config:
-    """Return the configuration of ``source``, with values replaced by the other arguments. Keys of plug-ins are not
-    checked."""
+    """Return the configuration of ``source`` with the other arguments' values; keys of plug-ins are not checked."""
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):
         return source

@@ -30,11 +30,9 @@ class Compression:
     step: float = 1e-3
     """``grid``: the distance between neighbouring values, in the update's unit."""
     indices: str = "common"
-    """``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` for each hospital
-    separately."""
+    """``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` for each hospital."""
     feedback: Feedback = "none"
-    """``none``: entries that are not sent are lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and
-    :func:`ef21`."""
+    """``none``: unsent entries are lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and :func:`ef21`."""
 
     def count(self, p: int) -> int:
         """Return the number of sent entries of ``p``: ``ratio * p`` rounded up, at least one."""
@@ -50,8 +48,7 @@ class Compression:
         return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
-        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and the
-        message's bits."""
+        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and its bits."""
         p = len(u)
         k = self.count(p)
         if self.name == "top_k":

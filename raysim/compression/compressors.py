@@ -73,8 +73,7 @@ def grid_limit(bits: int) -> tuple[int, int]:
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """Count the values, and their places: indices or a flag for each entry, whichever is shorter; none if all
-    are sent."""
+    """Count the values, and their places: indices or flags, whichever is shorter; none if all are sent."""
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 

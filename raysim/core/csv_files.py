@@ -82,8 +82,7 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """The text that pandas would write, in half the time; None where a cell needs quotes, or is not a number,
-    a truth value or a text."""
+    """The text that pandas would write; None where a cell needs quotes, or is not a number, truth value or text."""
     names = [str(name) for name in table.columns]
     if len(names) < 2 or _QUOTED.search("".join(names)):
         return None

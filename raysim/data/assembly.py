@@ -170,8 +170,7 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test. Parts are random, from folds, or given by
-    the source."""
+    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; random, from folds or the source."""
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
     if drawn is None:
         if records.part is None:
@@ -234,8 +233,7 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Prepare the features of the rows ``order [N]``, fitted on the rows where ``train [N]`` is true, or as
-    declared."""
+    """Prepare the features of the rows ``order [N]``, fitted on the rows ``train [N]``, or as declared."""
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -257,8 +255,7 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Return the privacy unit of each row, ``[N]``: its patient where ``noise`` protects patients, otherwise the row
-    itself."""
+    """Return the privacy unit of each row, ``[N]``: its patient if ``noise`` protects patients, else the row."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:

@@ -29,8 +29,7 @@ STORED = 6
 """Version of the stored layout; increase it when a stored federation gets another file."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""Findings of this process in columns, by records, ``minimum`` and ``largest``. Runs with other seeds divide the same
-rows and reuse them."""
+"""Findings of this process in columns, by records, ``minimum`` and ``largest``; other seeds reuse them."""
 
 
 def build(

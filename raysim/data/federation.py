@@ -84,8 +84,7 @@ class Federation:
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing (where it differs, the mean over
-    hospitals, rounded up)."""
+    """The number of scalars that each hospital sent to fit the preprocessing; a rounded-up mean if it differs."""
     warnings: tuple[str, ...] = ()
     """What the user should know of the data, one line for each warning."""
     columns: tuple[Column, ...] = ()
@@ -207,8 +206,7 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each feature that is an unscaled number, ``[F]``; None for all other
-        features."""
+        """The declared least and greatest value of each unscaled numeric feature, ``[F]``; None for all others."""
         try:
             return self.preprocessing.limits
         except FileNotFoundError:  # arrays without preprocessing

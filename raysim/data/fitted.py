@@ -29,8 +29,7 @@ Floats = NDArray[np.float64]
 FORMAT = 1
 
 RAW = "raw"
-"""The name of the method for trees: numbers stay unchanged, missing values stay missing, and categories become
-positions."""
+"""The name of the method for trees: numbers and missing values stay, categories become positions."""
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
 """The pattern of a number as it is written when its column becomes categories."""
@@ -232,8 +231,7 @@ class Preprocessing:
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return a lookup from the codes of the table's column to positions among the categories; its last entry is
-        never used."""
+        """Return a lookup from the column's codes to positions among the categories; its last entry is unused."""
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
         positions = column.positions(written) if isinstance(column, Categorical) else np.empty(0, np.int64)
@@ -281,8 +279,7 @@ class Preprocessing:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
-        """Read a preprocessing from the values of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError``
-        for other values."""
+        """Read a preprocessing from :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` otherwise."""
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
@@ -332,8 +329,7 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; ``mean``, ``scale`` and
-    ``fill`` are ``[D]``."""
+    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` for NaN; the others are ``[D]``."""
     features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
     return features
 

@@ -63,8 +63,7 @@ class Quantity:
 
 
 def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int64]:
-    """Count the rows of each class at each hospital in one part, ``[H, C]``. Raises ``DataError`` for a label without
-    classes."""
+    """Count rows by hospital and class in one part, ``[H, C]``. Raises ``DataError`` for a label without classes."""
     if not federation.classes:
         raise DataError("data.task: a label that is a number has no classes to count; choose a classification task")
     hospitals, classes = len(federation.hospitals), len(federation.classes)
@@ -104,8 +103,7 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 
 
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
-    """Compute the PSI of each hospital and class against the pooled shares, or against the shares of ``reference [C]``
-    (training counts)."""
+    """Compute the PSI of each hospital and class against the pooled or ``reference [C]`` shares (of counts)."""
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 
@@ -149,8 +147,7 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """Compute the unevenness of ``sizes [H]``, the rows of each hospital; all figures are NaN where no hospital has
-    rows."""
+    """Compute the unevenness of ``sizes [H]``, the hospitals' rows; all figures are NaN where none has rows."""
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
         return Quantity(np.nan, np.nan, np.nan, np.nan)

@@ -101,8 +101,7 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class that ``strategy`` does not
-    have."""
+    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class not of ``strategy``."""
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
         classes = [cls for (module, qualified), cls in _states().items() if f"{module}.{qualified}" == name]

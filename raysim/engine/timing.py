@@ -49,8 +49,7 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
-    """Return when the headline model first reached ``value`` of a metric, among evaluated rounds. ``before``: set-up
-    bytes."""
+    """Return when the headline model first reached ``value``, in evaluated rounds. ``before``: set-up bytes."""
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
         reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan

@@ -102,8 +102,7 @@ class RunActor:
 
 
 class RunActors:
-    """``count`` actors on this node of a running Ray cluster, each of which executes whole runs; see
-    :class:`RunActor`."""
+    """``count`` actors on this node of a running Ray cluster, each for whole runs; see :class:`RunActor`."""
 
     def __init__(self, count: int, rows: Ids, resources: ResourcesSection) -> None:
         import ray

@@ -108,8 +108,7 @@ def attribute_figures(
 
 
 def write_page(out: Manifest, page: Page) -> None:
-    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` can rewrite the
-    page."""
+    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` writes."""
     out.text(PAGE, page.html())
     out.text("report.json", page.json())
     for figure in page.figures():
@@ -158,8 +157,7 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the notes on the data. Under a privacy guarantee, only those on split and preprocessing, which reveal no
-    rows."""
+    """Return the notes on the data; under a guarantee only on split and preprocessing, which reveal no rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 

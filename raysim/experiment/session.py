@@ -70,8 +70,7 @@ class Session(Protocol):
         every: Every = 0,
         say: Callable[[str], None] = silent,
     ) -> Iterator[Event]:
-        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair during
-        the run."""
+        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair."""
         ...
 
 

@@ -194,7 +194,6 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance, that of exponential scores: too large for normal scores, and
-    therefore safe."""
+    """Return Hanley and McNeil's variance, of exponential scores: too large for normal scores, so safe."""
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

@@ -302,8 +302,7 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """Restore the result of :func:`pack_ledger`. Raises ``ValueError`` if an entry has more hospitals than
-    there are."""
+    """Restore :func:`pack_ledger`'s result. Raises ``ValueError`` for an entry with too many hospitals."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.

@@ -189,8 +189,7 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are not
-        deleted."""
+        """Send a run's new data; it may be repeated: a doubtful run is looked up, and its data stay."""
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None

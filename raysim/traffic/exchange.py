@@ -116,8 +116,7 @@ class Traffic:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that a call of a client ``program`` sent ``sent [h]`` bytes from hospitals ``ids [h]``, and that all
-        received ``down``."""
+        """Record that a ``program`` call sent ``sent [h]`` bytes from hospitals ``ids [h]``, and all got ``down``."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 

@@ -92,8 +92,7 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many of these ``rounds`` (None: all) each hospital has sent any of ``kinds``,
-        ``[hospitals]``."""
+        """Return in how many ``rounds`` (None: all) each hospital has sent any of ``kinds``, ``[hospitals]``."""
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
             if entry.kind in kinds and (rounds is None or entry.round in rounds):

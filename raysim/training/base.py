@@ -218,8 +218,7 @@ class Exportable(Protocol):
     """A model that can be exported as a plain ``torch`` module (optional, in addition to :class:`Model`)."""
 
     def as_module(self, theta: Vector) -> nn.Module:
-        """Return a module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's
-        precision."""
+        """Return a module with the outputs of ``logits`` at ``theta [P]`` for ``[n, F]``, in the run's precision."""
         ...
 
 

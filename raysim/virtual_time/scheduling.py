@@ -138,8 +138,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return which hospitals are available now ``[N]``, and when each leaves (None: never); ``key`` identifies the
-        stream."""
+        """Return which hospitals are available ``[N]``, and when each leaves (None: never), by stream ``key``."""
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
             return until > self.clock.now, until

@@ -127,8 +127,7 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view in which requests to hospitals called in this round are free, unlike those to the
-        ``late``."""
+        """Return the view in which requests to this round's hospitals are free, unlike those to the ``late``."""
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)

@@ -189,8 +189,7 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """Return the state before the first round, for which hospitals send their number of training rows in each
-    cluster."""
+    """Return the state before the first round, for which hospitals send their rows in each cluster."""
     rows = group_sizes(view, clusters)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
@@ -227,8 +226,7 @@ def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientSta
 
 
 class PatientClustering(Strategy):
-    """A strategy whose ``setup`` ends with :func:`patient_state`. Its training does not depend on how clusters were
-    found."""
+    """A strategy whose ``setup`` ends with :func:`patient_state`; how clusters were found does not matter."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters

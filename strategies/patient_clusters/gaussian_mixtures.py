@@ -39,8 +39,7 @@ class Mixture:
     """The covariances of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Return a row for each component, ``[k, 1 + d + d (d + 1) / 2]``, with the lower triangle of its
-        covariance."""
+        """Return a row a component, ``[k, 1 + d + d (d + 1) / 2]``, with its covariance's lower triangle."""
         lower = np.tril_indices(self.means.shape[1])
         return np.column_stack([self.weights, self.means, self.covariances[:, *lower]])
 

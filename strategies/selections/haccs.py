@@ -140,8 +140,7 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return labels ``[H]`` of hospitals with ``counts [H, C]`` rows of each class, numbered by their smallest
-    member."""
+    """Return labels ``[H]`` of hospitals with ``counts [H, C]`` rows, numbered by their smallest member."""
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
     if len(counts) < 2:
@@ -165,8 +164,7 @@ def latency(rng: np.random.Generator) -> float:
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster ``[K]``, from hospitals' ``cluster [H]`` 0, 1,
-    ..."""
+    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` by cluster ``[K]``, from hospitals' ``cluster [H]``."""
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes
     slowness = np.bincount(cluster, weights=latencies) / sizes

@@ -1,5 +1,4 @@
-"""Which hospitals take part in a round: all, each with some probability, a sample, or large or small ones more
-often."""
+"""Which hospitals take part in a round: all, by chance, a sample, or large or small ones more often."""
 
 from __future__ import annotations
 

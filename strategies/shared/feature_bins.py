@@ -87,8 +87,7 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class FeatureCounts(Counts):
-    """The number of values of each feature between the received ``edges [D, bins - 2]`` and of missing values,
-    ``[D, bins]``."""
+    """The counts of each feature's values between ``edges [D, bins - 2]``, and missing, ``[D, bins]``."""
 
     columns: int
     bins: int
@@ -104,8 +103,7 @@ class FeatureCounts(Counts):
 
 
 def feature_counts(view: FederationView, bins: int) -> Floats:
-    """Return every hospital's histogram of each feature over common quantile bins and "missing",
-    ``[N, D, bins + 1]``."""
+    """Return hospitals' histograms of features over common quantile bins and "missing", ``[N, D, bins + 1]``."""
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
     return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)
 

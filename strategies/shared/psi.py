@@ -53,8 +53,7 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0. The caller leaves out bins that are empty in
-    ``pool [..., C]``."""
+    """Return the shares of ``counts [..., C]``, all above 0, without bins that are empty in ``pool [..., C]``."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)

@@ -48,8 +48,7 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column by hospital and value: ``G`` cells in order of hospitals and, within a hospital, of
-    values."""
+    """The rows of one column by hospital and value: ``G`` cells in order of hospitals, then of values."""
 
     hospital: Ints
     """The hospital of each cell, ``[G]``."""

@@ -150,8 +150,7 @@ def _draw(
 
 
 def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row: the rows of each class are shuffled and divided into pieces of ``parts
-    [C, H]``."""
+    """Return the hospital of each row: each class's rows are shuffled and cut into pieces of ``parts [C, H]``."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

@@ -112,8 +112,7 @@ class Synthetic(BaseModel):
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows, hospital after hospital. Memory: the features as float32, and random numbers for ``CHUNK``
-        rows."""
+        """Generate the rows by hospital. Memory: the features as float32, and random numbers for ``CHUNK`` rows."""
         import pandas as pd
 
         from raysim.data.records import Records
@@ -148,8 +147,7 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` where the rows, or the random numbers of each hospital and group, do not fit into
-        memory."""
+        """Raise ``ResourceError`` if the rows, or random numbers by hospital and group, do not fit into memory."""
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -217,8 +215,7 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute probits ``[H, F]`` of the share missing; the mean share over sites and features is
-        ``config.missing``."""
+        """Compute probits ``[H, F]`` of the share missing; its mean over sites and features: ``config.missing``."""
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
             return np.full(practice.shape, -np.inf, np.float32)
@@ -323,8 +320,7 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the rows of each hospital, ``[H]``: a floor for all, and the rest shared by lognormal weights to the
-    exact total."""
+    """Compute the rows of each hospital, ``[H]``: a floor, and lognormal shares of the rest of the exact total."""
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)

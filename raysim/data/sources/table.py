@@ -1,5 +1,4 @@
-"""The source ``table``: any table with a column that names the hospital, or a file for each hospital, and a label
-column."""
+"""The source ``table``: any table with hospital and label columns, or a file for each hospital."""
 
 from __future__ import annotations
 
@@ -311,8 +310,7 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Return the rows with a label, in the form that :meth:`_keep` returns; all rows unless unlabelled rows are to
-        be dropped."""
+        """Return the labelled rows in the form of :meth:`_keep`; all rows if unlabelled ones are not dropped."""
         import pyarrow.compute as pc
 
         column = table.column(self.label)

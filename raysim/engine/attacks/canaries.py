@@ -28,8 +28,7 @@ class Canaries(Tampering):
     parameters: Ids
     """The parameters of each canary's own feature, ``[M, k]``."""
     length: float | None
-    """The 2-norm of the update that a canary hospital sends; None: canaries are patients, whose rows are in the
-    data."""
+    """The 2-norm of a canary hospital's update; None: canaries are patients, whose rows are in the data."""
     single: bool
     """Whether the server receives each hospital's update separately; else it receives sums."""
 

@@ -154,8 +154,7 @@ class Sending:
             self._add(leaving, leaving.sum_index, float(upload.weight[j]), vector)
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
-        """Raise :class:`TrainingDiverged` unless all entries are below ``limit``; an infinite limit requires finite
-        entries."""
+        """Raise :class:`TrainingDiverged` unless all entries are finite and below ``limit``, which may be infinite."""
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return
         hospital = int(self._plan.ids[j])

@@ -225,8 +225,7 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """Return the mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN if a hospital with rows has no
-    value."""
+    """Return the row-weighted mean ``[G]`` of ``values [N, G]``; NaN if a hospital with rows has no value."""
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)
     summed = np.where(counted, values * weights, 0.0).sum(axis=0)

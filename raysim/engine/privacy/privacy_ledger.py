@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the privacy statement of a finished ``job`` with its ``guarantee`` and ``ledger``; None without a
-    guarantee."""
+    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without one."""
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms

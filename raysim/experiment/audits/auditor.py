@@ -49,8 +49,7 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature: the patient's value and the value read from the update. None if the model's layers are not
-    all dense."""
+    """One row per feature: the patient's value and the value read. None if not all layers are dense."""
     summary: dict[str, Any]
     """The figures of the whole federation."""
 
@@ -91,8 +90,7 @@ class Auditor:
     def _margins(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Train on the rows ``trained``. Returns the headline model's outputs for all rows ``[N + k]``, and the
-        labels."""
+        """Train on the rows ``trained``. Returns the headline model's outputs for all rows ``[N + k]``, and labels."""
         margins, labels, _ = self._played(trained, added, name, seed)
         return margins, labels
 
@@ -114,8 +112,7 @@ class Auditor:
         return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Compute LiRA's score of every row under every shadow model, and whether each row was trained on, both
-        ``[count, N]``."""
+        """Compute LiRA's score of every row under every shadow model, and membership, both ``[count, N]``."""
         federation, seed = self._federation, self._job.work.seed
         members = np.stack([halves(federation, stream(seed, "shadow", j)) for j in range(count)])
         confidences = []

@@ -223,8 +223,7 @@ def _titles(config: Config) -> dict[str, str]:
 
 
 def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
-    """Read the hospitals of a finished comparison. Raises ``ConfigError`` if the comparison does not match the
-    curve."""
+    """Read the hospitals of a finished comparison. Raises ``ConfigError`` if it does not match the curve."""
     from raysim.report.tables import read_csv
 
     try:

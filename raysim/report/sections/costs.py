@@ -67,8 +67,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return ``strategy, model, seed, megabytes`` and the headline figure: the bytes exchanged by each
-    evaluated round."""
+    """Return ``strategy, model, seed, megabytes`` and the headline figure by each evaluated round."""
     rows = []
     for result in results:
         moved = result.outcome.setup.both

@@ -133,8 +133,7 @@ def _difference(way: Way, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """Return findings outside warnings: for one run (without a table) its performance, and equal treatment of
-    groups."""
+    """Return findings outside warnings: a single run's performance, and equal treatment of groups."""
     lines = [card.line("quality") if len(card.ways) == 1 else None, card.line("fairness")]
     return [line.text for line in lines if line is not None and line.state != "warn"]
 

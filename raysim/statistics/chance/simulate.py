@@ -36,8 +36,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class DrawnFederations(NamedTuple):
-    """Figures of ``b`` simulated federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and
-    ``true``."""
+    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` on rows, ``true``."""
 
     observed: Floats
     true: Floats

@@ -73,8 +73,7 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each
-    hospital."""
+    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]``: all their rows."""
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)

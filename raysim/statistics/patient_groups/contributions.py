@@ -31,8 +31,7 @@ matter."""
 
 
 class Figures(NamedTuple):
-    """Figures of ``G`` groups under ``R`` arrangements, ``[G, R]`` each; NaN for a group without the rows that it
-    needs."""
+    """Figures of ``G`` groups under ``R`` arrangements, ``[G, R]``; NaN for a group without the needed rows."""
 
     value: Floats
     variance: Floats
@@ -75,8 +74,7 @@ class _Wins:
             self._pairs = beaten.astype(np.float32), ties.astype(np.float32)
 
     def over(self, of_group: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
-        """Return twice the number of a group's rows ``[n, R]`` (0 or 1) below each of the few, with a tie as one; and
-        the ties."""
+        """Return twice the number of a group's rows ``[n, R]`` (0 or 1) below each of the few (ties: 1), and ties."""
         if self._pairs is None:
             ordered, below, up_to = self._ranks
             counted = np.zeros((len(of_group) + 1, of_group.shape[1]))
@@ -91,8 +89,7 @@ class _Wins:
 
 
 def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Floats, Floats]:
-    """Compute :class:`Figures` for ascending rows of the rarer class with labels ``few [m, r]``, and ``many`` of the
-    other."""
+    """Compute :class:`Figures` for ascending rows of the rarer class, labels ``few [m, r]``, and the ``many``."""
     value = np.full((groups, few.shape[1]), np.nan)
     variance = np.full_like(value, np.nan)
     for g in range(groups):

@@ -214,8 +214,7 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """Return ``values [H, G]`` of the first group of each pair plus ``sign`` times those of the second, ``[H,
-    pairs]``."""
+    """Return ``values [H, G]`` of each pair's first group plus ``sign`` times the second's, ``[H, pairs]``."""
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 

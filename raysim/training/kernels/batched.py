@@ -91,8 +91,7 @@ class Dense:
 
 
 class Cohort:
-    """The model ``host``, trained on ``device`` for all hospitals at once; initial parameters and outputs are
-    ``host``'s."""
+    """The model ``host``, trained on ``device`` for all hospitals at once, with ``host``'s start and outputs."""
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout

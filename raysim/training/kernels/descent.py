@@ -38,8 +38,7 @@ BLAS = {
 
 
 def rows_per_batch(batch_size: int, n: int) -> int:
-    """Return the number of rows in a batch of a hospital with ``n`` rows: all if ``batch_size`` is 0 or at
-    least ``n``."""
+    """Return the rows in a batch of a hospital with ``n``: all if ``batch_size`` is 0 or at least ``n``."""
     return min(batch_size, n) if batch_size else n
 
 
@@ -175,8 +174,7 @@ class Momentum:
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015, Algorithm 1) with bias correction; the gradient includes proximal terms and weight
-    decay."""
+    """Adam (Kingma and Ba 2015, Algorithm 1), bias-corrected, with proximal terms and weight decay."""
 
     lift = 0.0
 

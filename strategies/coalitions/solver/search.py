@@ -113,8 +113,7 @@ def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) ->
 
 
 def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return labels by k-medoids: assign hospitals to the nearest medoid, then make the most central member the
-    medoid."""
+    """Return labels by k-medoids: assign to the nearest medoid, then take the most central members."""
     medoids = rng.permutation(len(symmetric))[:coalitions]
     while True:
         labels: Ids = symmetric[:, medoids].argmin(axis=1)

@@ -59,8 +59,7 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Return where to cut rows of ``patient [n]``, ascending: into parts of at most ``most`` rows, or of one
-    patient."""
+    """Return where to cut ascending ``patient [n]``: into parts of at most ``most`` rows, or of one patient."""
     starts = np.flatnonzero(np.diff(patient, prepend=-1))
     cuts = [0] if len(patient) else []
     for start, stop in zip(starts, [*starts[1:], len(patient)], strict=False):

@@ -115,8 +115,7 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]``
-        logits."""
+        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or real predictions, else ``[n, C]`` logits."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
