@@ -215,10 +215,7 @@ class RunResult(Results):
 
     def _repr_html_(self) -> str:
         return html.page(
-            self._title,
-            html.table(pd.DataFrame(self.models).T.rename_axis("model used")),
-            [self.training],
-            self.folder,
+            self._title, html.table(pd.DataFrame(self.models).T.rename_axis("model used")), [self.training], self.folder
         )
 
 

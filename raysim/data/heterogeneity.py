@@ -108,11 +108,7 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 
 
 def feature_psi(
-    X: NDArray[Any],
-    observed: NDArray[np.bool_],
-    home: NDArray[np.int64],
-    bins: int = 10,
-    epsilon: Smoothing = EPSILON,
+    X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
     """Compute the PSI of each hospital and feature over ``bins`` quantile bins of the pooled values and a bin of
     missing values.

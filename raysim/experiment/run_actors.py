@@ -161,11 +161,15 @@ class RunActors:
                 self.close()
 
     def close(self) -> None:
-        """End the actors, and return when they are gone: no process writes into folders of runs any more."""
+        """End the actors that are left, and return when they are gone: no process writes into folders of runs any
+        more."""
         import ray
 
-        for actor, pid in zip(self._actors, self._pids, strict=True):
+        actors, pids = self._actors, self._pids
+        self._actors, self._pids = [], []
+        for actor in actors:
             ray.kill(actor)
+        for pid in pids:
             _await_end(pid)
 
     def _events(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:

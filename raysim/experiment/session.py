@@ -64,11 +64,7 @@ class Session(Protocol):
     """The hospitals, for callers with their own coordinator."""
 
     def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
+        self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
         """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair."""
         ...
@@ -96,7 +92,7 @@ def open_session(
         with host.threads(1):  # more threads than cores were 30 times slower
             yield InProcess(rows, resources)
         return
-    with connected(verbose, resources.dashboard) as before:
+    with connected(verbose, resources.dashboard) as started:
         session: OnRay | None = None
         try:
             session = OnRay(rows, resources, names)
@@ -104,7 +100,7 @@ def open_session(
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
-            if before and session is not None:  # otherwise its actors end with the Ray started here
+            if started is None and session is not None:  # otherwise its actors end with the Ray started here
                 session.close()
 
 
@@ -125,11 +121,7 @@ class InProcess:
         self.warning = pool.warning
 
     def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
+        self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
         return self._coordinator.run(job, since, every)
 
@@ -160,11 +152,7 @@ class OnRay:
         self.where = describe([len(ids) for ids in self._pool.served], len(set(self._pool.places)))
 
     def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
+        self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
         reported, restarts = 0, 0
         while True:

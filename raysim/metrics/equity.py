@@ -176,11 +176,7 @@ def paired_difference(a: ArrayLike, b: ArrayLike) -> Difference:
     """
     d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     d = d[np.isfinite(d)]
-    return Difference(
-        float(d.mean()) if len(d) else NAN,
-        float(d.std(ddof=1)) if len(d) > 1 else NAN,
-        len(d),
-    )
+    return Difference(float(d.mean()) if len(d) else NAN, float(d.std(ddof=1)) if len(d) > 1 else NAN, len(d))
 
 
 def paired_interval(

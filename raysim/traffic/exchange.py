@@ -44,13 +44,7 @@ class Traffic:
     needs it for updates under way."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        strategy: Strategy,
-        view: FederationView,
-        size: int,
-        losses: bool,
-        bits: int | None = None,
+        self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
         """A model has ``size`` scalars. With ``losses`` the selection receives participants' losses.
 

@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.strategies.base import (
-    Caller,
-    FederationView,
-    Floats,
-    Ids,
-    LocalProblem,
-    State,
-    Strategy,
-)
+from raysim.strategies.base import Caller, FederationView, Floats, Ids, LocalProblem, State, Strategy
 from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 

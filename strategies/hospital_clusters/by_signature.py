@@ -48,14 +48,7 @@ from raysim.strategies.shared.clustering import (
     number_of,
     with_enough,
 )
-from raysim.strategies.shared.signatures import (
-    BLOCKS,
-    Block,
-    NearestSignature,
-    Signature,
-    signatures,
-    standardise,
-)
+from raysim.strategies.shared.signatures import BLOCKS, Block, NearestSignature, Signature, signatures, standardise
 from raysim.strategies.trees.by_cluster import ClusterTrees
 
 

@@ -171,9 +171,7 @@ class Ifca(Weighted):
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
-            start=rows,
-            upload=Upload(weight, sum_index=rows - 1, sums=len(state.models) - 1),
-            training=training,
+            start=rows, upload=Upload(weight, sum_index=rows - 1, sums=len(state.models) - 1), training=training
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:

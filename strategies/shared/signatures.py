@@ -15,17 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import (
-    Context,
-    FederationView,
-    Floats,
-    Ids,
-    Rows,
-    Send,
-    Statistic,
-    row_sums,
-    statistics_of,
-)
+from raysim.strategies.base import Context, FederationView, Floats, Ids, Rows, Send, Statistic, row_sums, statistics_of
 
 CLIP = 5.0
 """The number of standard deviations from the mean to which noisy signatures clip values."""
@@ -126,11 +116,7 @@ def label_scalars(classes: int) -> int:
 
 
 def signature_matrix(
-    rows: Floats,
-    classes: int,
-    blocks: Sequence[Block] = BLOCKS,
-    block_scale: bool = False,
-    among: Floats | None = None,
+    rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
     """Return the hospitals' signatures ``rows [N, D]`` as comparable rows ``[N, D']``.
 

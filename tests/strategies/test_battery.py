@@ -26,6 +26,14 @@ from tests.equality import same_models
 
 STRATEGIES = sorted(registry.entries("strategies"))
 UNEVEN = [9, 4, 13, 0, 1, 6, 8]
+SECOND_MOMENTS = {"hessian", "scores", "products"}
+"""Kinds of arrays from which the rows of a small hospital can be computed."""
+OTHERS = {
+    *("choice", "coefficients", "continuous_features", "counts of values", "gradient", "group_counts", "group_sizes"),
+    *("histograms", "intercepts", "label sums", "label_counts", "leaf sums", "local_centres", "local_mixture", "loss"),
+    *("mean_patient", "metrics", "model", "nearest_shares", "pull", "rows", "signature", "size", "transfer_losses"),
+    *("trees", "update", "variate"),
+}
 
 
 @pytest.fixture(params=STRATEGIES)
@@ -129,6 +137,9 @@ def test_hospitals_without_training_rows_are_served_and_never_sampled(strategy, 
     outcome = play(federation, with_clusters(strategy, 3), rounds=2)
     for figures in outcome.figures.values():
         assert figures[:, 0].tolist() == [4, 6, 0, 5, 4]
+    kinds = {entry.kind for entry in outcome.ledger.entries}
+    assert kinds <= SECOND_MOMENTS | OTHERS, "a new kind: can a hospital's rows be computed from it?"
+    assert strategy.hides_sums() or not kinds & SECOND_MOMENTS
     trained = [ids for _, kind, ids, _, _ in outcome.ledger.entries if kind == "update"]
     assert not {1, 3} & {int(i) for ids in trained for i in ids}
 

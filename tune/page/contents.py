@@ -58,12 +58,7 @@ class Setting:
 
 
 def sweep_page(
-    name: str,
-    choice: Choice,
-    space: Space,
-    setting: Setting,
-    tested: Tested | None,
-    counts: Mapping[str, int],
+    name: str, choice: Choice, space: Space, setting: Setting, tested: Tested | None, counts: Mapping[str, int]
 ) -> Page:
     """Build the page.
 

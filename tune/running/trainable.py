@@ -33,12 +33,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     """
 
     def setup(
-        self,
-        config: dict[str, Any],
-        plan: SweepPlan,
-        hospitals: Hospitals,
-        folders: Sequence[str],
-        alive: Path,
+        self, config: dict[str, Any], plan: SweepPlan, hospitals: Hospitals, folders: Sequence[str], alive: Path
     ) -> None:
         search_only(folders)
         host.limit_threads(1)

@@ -237,12 +237,7 @@ class _Sites:
         teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
         region = (self._chance[:, 1] * len(REGIONS)).astype(int)
         return [
-            {
-                "practice": f"practice_{g + 1}",
-                "region": REGIONS[r],
-                "beds": BEDS[b],
-                "teaching": "yes" if t else "no",
-            }
+            {"practice": f"practice_{g + 1}", "region": REGIONS[r], "beds": BEDS[b], "teaching": "yes" if t else "no"}
             for g, r, b, t in zip(self.group, region, beds, teaching, strict=True)
         ]
 

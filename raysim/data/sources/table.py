@@ -77,8 +77,7 @@ class Table(BaseModel):
     )
     _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
-        [],
-        description="attributes of hospitals: columns of one value per hospital, or {region: {hospital: text}}",
+        [], description="attributes of hospitals: columns of one value per hospital, or {region: {hospital: text}}"
     )
 
     @field_validator("na_values", mode="before")

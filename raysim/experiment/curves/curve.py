@@ -190,12 +190,7 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
 
 
 def write_curve(
-    out: Manifest,
-    hospitals: pd.DataFrame,
-    curve: Curve,
-    lines: Lines,
-    part: str,
-    titles: Mapping[str, str],
+    out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str, titles: Mapping[str, str]
 ) -> tuple[Figure, Found]:
     """Write ``curve.csv``, its plot and its answer; return the figure and the findings.
 

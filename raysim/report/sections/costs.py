@@ -15,11 +15,7 @@ from raysim.report.naming import Key, number, of_strategy, short, size
 from raysim.report.sections.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
-COSTS = {
-    "bytes_down": "Download, all rounds",
-    "bytes_up": "Upload, all rounds",
-    "setup": "Set-up, both ways",
-}
+COSTS = {"bytes_down": "Download, all rounds", "bytes_up": "Upload, all rounds", "setup": "Set-up, both ways"}
 """The heading of each cost's column."""
 
 MEGABYTE = 1e6
@@ -136,9 +132,5 @@ def values(material: Material) -> Values:
 
 
 SECTION = Section(
-    "cost",
-    "Cost",
-    {"comparison": "{{ parts.gallery(costs) }}\n"},
-    values,
-    shown=lambda values: values.get("costs"),
+    "cost", "Cost", {"comparison": "{{ parts.gallery(costs) }}\n"}, values, shown=lambda values: values.get("costs")
 )

@@ -159,11 +159,7 @@ class Chance:
         yield from self._blocks((rows, hospitals, draws), block, draws, size)
 
     def _blocks(
-        self,
-        counts: tuple[bytes | int, ...],
-        block: Callable[[np.random.Generator, int], T],
-        draws: int,
-        size: int,
+        self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
         """Yield ``draws`` federations, ``size`` at a time; a block that holds all is stored under its ``counts``."""
         if counts == self._counts:
@@ -178,12 +174,7 @@ class Chance:
 
 
 def errors(
-    rows: ArrayLike,
-    pooled: ArrayLike,
-    within: float,
-    taus: ArrayLike,
-    draws: int,
-    rng: np.random.Generator | Chance,
+    rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[DrawnFederations]:
     """Simulate the mean absolute error over each hospital's ``rows [H]`` as :func:`federations` does, from all errors.
 

@@ -196,13 +196,7 @@ def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generat
 
 
 def _share(
-    name: str,
-    at: float,
-    threshold: float,
-    right: NDArray[Any],
-    of: NDArray[Any],
-    missing: str,
-    counts: ScoreCounts,
+    name: str, at: float, threshold: float, right: NDArray[Any], of: NDArray[Any], missing: str, counts: ScoreCounts
 ) -> ClinicalFigure:
     reason = _reasons(counts, {missing: np.asarray(of) == 0})
     defined = np.where(reason == "", of, 0)

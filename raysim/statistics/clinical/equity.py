@@ -39,14 +39,7 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
 }
 """The judged distance of each figure of calibration from its best value: less is better."""
 
-SHARES = (
-    "sensitivity",
-    "specificity",
-    "ppv",
-    "npv",
-    "sensitivity_at_specificity",
-    "specificity_at_sensitivity",
-)
+SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
 """Figures for which more is better and chance is binomial."""
 
 

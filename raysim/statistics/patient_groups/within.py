@@ -192,15 +192,7 @@ def within_gap(
     # No narrower than a normal one: where all arrangements look alike the test says nothing of how sure one can be.
     beyond, for_all = (max(Z, _critical(largest, alpha)) for alpha in (ALPHA, ALPHA / attributes))
     found = tuple(
-        _pair(
-            (groups[a], groups[b]),
-            weight[:, k],
-            differences[:, k],
-            variances[:, k],
-            beyond,
-            for_all,
-            larger,
-        )
+        _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)
         for k, (a, b) in enumerate(pairs(len(groups)))
     )
     strongest = found[int(np.argmax(drawn[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)

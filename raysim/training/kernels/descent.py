@@ -98,13 +98,7 @@ class Sgd:
     """Plain SGD: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``, where weight decay adds to ``w``."""
 
     def __init__(
-        self,
-        theta: Vector,
-        rate: float,
-        weight: float,
-        anchor: Vector | None,
-        decay: Decay | None,
-        moments: Moments,
+        self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
     ) -> None:
         self.target = theta
         self.keep = 1.0 - rate * (weight if decay is None else weight + decay.rate)
@@ -148,13 +142,7 @@ class Momentum:
     lift = 0.0
 
     def __init__(
-        self,
-        theta: Vector,
-        rate: float,
-        weight: float,
-        anchor: Vector | None,
-        decay: Decay | None,
-        moments: Moments,
+        self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
     ) -> None:
         self.target = _resumed(moments.first, theta)
         self.keep = MOMENTUM
@@ -179,13 +167,7 @@ class Adam:
     lift = 0.0
 
     def __init__(
-        self,
-        theta: Vector,
-        rate: float,
-        weight: float,
-        anchor: Vector | None,
-        decay: Decay | None,
-        moments: Moments,
+        self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
     ) -> None:
         self.target = np.zeros_like(theta)
         self.keep = 0.0
@@ -249,10 +231,7 @@ OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None, Decay | Non
 
 
 def one_by_one(
-    tasks: Sequence[Task],
-    size: int,
-    dtype: DTypeLike,
-    descend: Callable[[Task, Vector], None],
+    tasks: Sequence[Task], size: int, dtype: DTypeLike, descend: Callable[[Task, Vector], None]
 ) -> NDArray[Any]:
     """Run ``descend(task, theta)`` in place for each task that has rows and steps; ``[len(tasks), size]``.
 

@@ -181,12 +181,7 @@ class _Buffers:
             self._batches[cut] = batch
         return batch
 
-    def _fill(
-        self,
-        gathered: Gathered,
-        columns: Sequence[tuple[NDArray[Any], NDArray[Any]]],
-        unit: float,
-    ) -> None:
+    def _fill(self, gathered: Gathered, columns: Sequence[tuple[NDArray[Any], NDArray[Any]]], unit: float) -> None:
         """Gather the rows of some steps, multiplied by ``unit``, and the labels, weights and bounds of these rows.
 
         ``columns`` are pairs ``(values, into)``, ``[n]`` each: for the labels and, if there are any, for the rows'
@@ -195,8 +190,6 @@ class _Buffers:
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
         if gathered.whole:
-            if gathered.step:
-                return
             for values, into in columns:
                 into[:] = values
             np.multiply(self._copied[:m], unit, rows)

@@ -142,10 +142,7 @@ class ModuleModel:
         flat = self._flat
         gpus = [] if flat.device.type == "cpu" else [flat.device]
         kind = gpus[0].type if gpus else "cuda"
-        with (
-            np.errstate(all="ignore"),
-            torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind),
-        ):
+        with np.errstate(all="ignore"), torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind):
             for task, theta in zip(tasks, thetas, strict=True):
                 theta[:] = task.start
                 if task.works and task.private is not None:
