@@ -31,8 +31,7 @@ def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
 def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
     """Return one row per trial: its state, its values, and every metric's mean and spread (``_std``) over seeds.
 
-    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; the metrics of failed trials are
-    empty.
+    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; failed trials have no metrics.
     """
     import pandas as pd
 
@@ -178,8 +177,7 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the test figures of the recommended trial from ``summary.json``; None if another trial is
-    recommended now."""
+    """Read the test figures of the recommended trial from ``summary.json``; None if another is recommended."""
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (

@@ -241,8 +241,7 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Run the recommended configuration with every seed on test rows, which no trial has used, and write these
-        runs."""
+        """Run the recommended configuration with every seed on test rows, unused so far, and write the runs."""
         if choice.recommended is None:
             return None
         # Imported late: pages and plots take a second to import.

@@ -97,8 +97,7 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the attack, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the honest
-    mean.
+    """Return the attack, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the mean.
 
     ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """

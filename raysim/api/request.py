@@ -121,8 +121,7 @@ def _keys(section: Any) -> Mapping[str, Any]:
 
 
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
-    """Return the console for progress: ``console``; or standard output with ``verbose`` and in a notebook; or a silent
-    one.
+    """Return the console for progress: ``console``; or standard output with ``verbose`` and in a notebook; or silent.
 
     With the silent console, warnings go to the logger ``raysim``.
     """

@@ -78,8 +78,7 @@ def with_error_feedback(
 ) -> tuple[Floats, Floats, int]:
     """Compress ``update + error`` (error feedback). Returns the sent vector ``[P]``, the new error ``[P]``, the bits.
 
-    ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal the sum of all
-    updates.
+    ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal all updates.
     """
     owed = update + error
     sent, bits = compression.compress(owed, rng)
@@ -89,8 +88,7 @@ def with_error_feedback(
 def ef21(
     compression: Compression, update: Floats, held: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Returns the sent vector ``[P]``, the new held, the
-    bits.
+    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Returns the sent vector ``[P]``, new ``held``, bits.
 
     ``held [P]`` is the sum of all vectors that the hospital has sent. The server stores the same sum for each hospital.
     """

@@ -1,7 +1,6 @@
 """Five compressors of a vector ``u [P]``: the vector ``[P]`` that the server reconstructs, and the bits of the message.
 
-Each is a function of the vector and, if it is random, of a generator. A ``*_bits`` function counts one message of ``p``
-entries.
+Each is a function of the vector and, if it is random, of a generator. A ``*_bits`` function counts ``p`` entries.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in
-    ``into``.
+    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint; features go to ``into``.
 
     ``checked`` are findings on these rows from an earlier check; with None the rows are checked here.
 

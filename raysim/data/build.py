@@ -48,8 +48,7 @@ def build(
 ) -> Federation:
     """Return the federation of ``source``, from the cache where it has been built before.
 
-    Hospitals are in natural order of their names, and their rows in the source's order within train, validation and
-    test.
+    Hospitals are in natural order of their names, rows in the source's order in train, validation and test.
 
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.

@@ -137,8 +137,7 @@ def check() -> None:
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Fill entry ``key`` by ``write(folder)`` and return its folder; where another process finished first, its entry is
-    used.
+    """Fill entry ``key`` by ``write(folder)`` and return its folder; if another was first, its entry.
 
     Raises ``DataError`` where the cache folder cannot be written.
     """

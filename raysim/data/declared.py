@@ -78,8 +78,7 @@ class SumNoise(Protocol):
         """Compute the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1; all rows of one ``unit [n]`` are
         clipped together to the norm of one row.
 
-        ``hospitals`` is the number of hospitals that send such sums; ``seed`` and ``hospital`` name the noise's random
-        stream.
+        ``hospitals`` is the number of hospitals that send such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
@@ -146,8 +145,7 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent for
-    them.
+    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent.
 
     ``rows`` lists for each hospital the positions of its training rows in the table, ``people`` the privacy unit of
     each of these rows.

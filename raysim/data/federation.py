@@ -242,13 +242,11 @@ def write(
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
-    """Store a federation's arrays in ``folder``, which must exist; ``meta`` contains the fields that are stored as
-    JSON.
+    """Store a federation's arrays in ``folder``; ``meta`` contains the fields that are stored as JSON.
 
     ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
     ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is a patient; None: patients are
-    unknown.
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: a row each; None: unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)

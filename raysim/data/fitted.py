@@ -80,8 +80,7 @@ class Categorical:
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """How categories are compared: as truth values where all are such, as numbers where all are numbers, else as
-        texts.
+        """How categories are compared: as truth values where all are such, else as numbers or texts.
 
         Numbers are compared as float64, which other programs may have made of them. Where two categories are the same
         float64, such as 2**53 and 2**53 + 1, all their ``digits`` count.
@@ -135,8 +134,7 @@ class Preprocessing:
     def features(self) -> tuple[str, ...]:
         """The names of all features, ``[F]``: values, then flags.
 
-        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``, a
-        number is added.
+        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``.
         """
         values = (name for column in self.columns for name in column.values)
         return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
@@ -165,8 +163,7 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and whether each value was recorded,
-        ``[n, D]``.
+        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and what was recorded, ``[n, D]``.
 
         Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.

@@ -67,8 +67,7 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if it cannot be
-    stored.
+    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if not storable.
 
     For a registered strategy the name does not depend on modules: ``{strategy: its registered name, class: class
     name}``. Otherwise it is the import path, ``{class: module.Class}``.

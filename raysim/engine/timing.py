@@ -106,8 +106,7 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
     """Return one row per strategy, model used, seed and evaluated round.
 
-    Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Runs with undefined time are left
-    out.
+    Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Without runs of undefined time.
     """
     import pandas as pd
 

@@ -184,8 +184,7 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` asks for
-        that.
+        """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` is set.
 
         Also returns the privacy guarantees of the additional runs; runs that an earlier start began are included.
         """

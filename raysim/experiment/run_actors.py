@@ -161,8 +161,7 @@ class RunActors:
                 self.close()
 
     def close(self) -> None:
-        """End the actors that are left, and return when they are gone: no process writes into folders of runs any
-        more."""
+        """End the actors that are left, and return when they are gone: nothing writes into folders then."""
         import ray
 
         actors, pids = self._actors, self._pids

@@ -133,8 +133,7 @@ def size_sentences(result: Result) -> dict[str, str]:
 def page_provenance(
     frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
 ) -> Provenance:
-    """Return the provenance of a page. Its facts on data come from the first seed, which is named if other seeds
-    differ.
+    """Return the provenance of a page. Its facts on data come from the first seed, named if others differ.
 
     Unless rows are to be ``counted``, numbers of rows are omitted.
     """

@@ -31,8 +31,7 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
-    """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every evaluated
-    model.
+    """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
     Runs with early stopping also have ``validation_loss``, unreliable hospitals the columns ``VIRTUAL``; see
     :class:`Round`.
@@ -180,8 +179,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean as far as chance explains the difference. NaN if
-    undefined.
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean as far as chance explains; NaN: undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

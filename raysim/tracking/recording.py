@@ -26,8 +26,7 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Shortest time in seconds between two messages of a run. A message costs as much as the figures of about ten
-rounds."""
+"""Shortest time in seconds between two messages of a run. A message costs as much as ten rounds' figures."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to reach the store during the runs."""
@@ -86,8 +85,7 @@ class _LeftBehind(Exception):
 class Recorder:
     """Creates records of runs; a separate thread executes MLflow's calls, runs in order.
 
-    After its context, ``unsent`` contains the successful runs that the store has not accepted, and ``error`` the
-    reason.
+    After its context, ``unsent`` contains the successful runs not yet stored, and ``error`` the reason.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:

@@ -115,8 +115,7 @@ class Traffic:
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and each ``received`` as
-        many.
+        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and ``received`` as many.
 
         Returns the bytes of all.
         """
@@ -128,8 +127,7 @@ class Traffic:
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models that ``serve``, after a
-        round.
+        """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
 
         They received the models among these that are rows of the server's models, or what is new in them
         (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own; these are not sent again in the next
@@ -233,8 +231,7 @@ class Traffic:
                 shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models of ``problem`` they already
-        have.
+        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models they have.
 
         They have the models that they received with requests in this round.
         """

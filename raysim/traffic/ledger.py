@@ -22,8 +22,7 @@ UPDATE = "update"
 """Kind of a hospital's trained model in a round."""
 
 MEASURED = "metrics"
-"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and figures at
-thresholds."""
+"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
 
 VALIDATION = "validation_loss"
 """Kind of losses on validation rows for early stopping."""

@@ -164,8 +164,7 @@ class Trace:
 def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
     """Read a trace from a CSV file with the columns ``hospital, from, to``, which names every hospital.
 
-    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` naming the
-    line.
+    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` with the line.
     """
     field, index = "system.trace", {name: i for i, name in enumerate(names)}
     intervals: dict[int, list[tuple[float, float]]] = {}

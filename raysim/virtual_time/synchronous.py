@@ -143,8 +143,7 @@ class SynchronousScheduler(ClockedScheduler):
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:
-        """Raise ``ConfigError`` if the sample is too small although every hospital is available, and will never be
-        larger.
+        """Raise ``ConfigError`` if the sample is too small although every hospital is available, now and later.
 
         A sample that depends on data may be smaller than the selection's size, and the next one large enough.
         """

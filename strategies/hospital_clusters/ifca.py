@@ -88,8 +88,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of the ``models [K, P]``. The hospital sends its delta among zeros, and a 1 among
-    zeros.
+    """Local training from the best of the ``models [K, P]``. The hospital sends its delta and a 1 among zeros.
 
     Under a privacy guarantee (``clip`` is finite) the norm of both together is at most the clip.
     """

@@ -68,8 +68,7 @@ class PatientClusters:
     It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
     :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
     ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the nearest mean). Ties go to the
-    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest of
-    these.
+    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest.
     """
 
     columns: Ids
@@ -86,8 +85,7 @@ class PatientClusters:
 
     @property
     def scalars(self) -> int | Ids:
-        """The number of scalars in the columns and in each cluster's mean; with factors also in its offset and
-        triangle.
+        """The number of scalars in the columns and in each cluster's mean; with factors also in offset and triangle.
 
         A hospital with ``local`` centres knows them and receives their labels instead: ``[N]``.
         """

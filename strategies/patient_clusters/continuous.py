@@ -38,8 +38,7 @@ def check_features(features: str) -> None:
 
 
 def clustered_columns(view: FederationView, features: Features) -> Ids:
-    """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all columns of
-    ``values``.
+    """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all of ``values``.
 
     Raises ``Unfit`` if no column is continuous.
     """

@@ -115,8 +115,7 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     K-means++ chooses seeds in the projection on the first k' right singular vectors. ``S_r`` are the rows that are
     three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
-    ``S_r``, or from the seed itself if ``S_r`` is empty. At most k' rows, or different rows, are the centres
-    themselves.
+    ``S_r``, or from the seed itself if ``S_r`` is empty. At most k' rows, or different rowsare centres themselves.
     """
     if len(rows) <= clusters:
         return rows

@@ -64,8 +64,7 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    Its memory is ``clusters [N]`` (-1 without training rows), last known ``losses [N]`` and ``latencies [N]`` in
-    seconds.
+    Its memory is ``clusters [N]`` (-1 without training rows), last ``losses [N]`` and ``latencies [N]`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True

@@ -120,8 +120,7 @@ def feature_edges(view: FederationView, bins: int) -> Floats:
 def common_edges(stacked: Floats, bins: int) -> Floats:
     """Return the quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
 
-    ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. A feature without recorded values has edges
-    at 0.
+    ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. Unrecorded features have edges at 0.
     """
     quantiles, seen = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]

@@ -163,8 +163,7 @@ class NearestSignature:
     """The rule by which a hospital that did not take part gets the cluster whose mean signature is nearest to its own,
     in the standardised space of the participants.
 
-    Values and missing rates are of all its rows. What describes the label is of its labelled rows, and is left out
-    without any.
+    Values and missing rates are of all its rows. What describes the label is of its labelled rows, if any.
     """
 
     participants: Floats
@@ -189,8 +188,7 @@ class NearestSignature:
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the one of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
-    first."""
+    """Return the one of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; first of ties."""
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
     return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

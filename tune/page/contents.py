@@ -138,8 +138,7 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
-    """Return one row per objective: the recommended trial on validation and test rows, and the best of the
-    Pareto set."""
+    """Return one row per objective: the recommended trial on validation and test rows, and the set's best."""
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
         return []

@@ -198,8 +198,7 @@ def interval(trial: Finished | None, name: str) -> tuple[float, float]:
 
 
 def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean over seeds from their standard deviation; NaN for fewer than two
-    seeds."""
+    """Return Student's 95 % interval of a mean over seeds from their standard deviation; NaN for one seed."""
     if seeds < 2 or not math.isfinite(spread):
         return math.nan, math.nan
     reach = float(stdtrit(seeds - 1, 0.975)) * spread / math.sqrt(seeds)

@@ -242,8 +242,7 @@ class _Sites:
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Compute cumulative shares ``[h, 4]`` of ethnicities (without the last, 1) at hospitals ``first`` to ``last -
-        1``.
+        """Compute cumulative shares ``[h, 4]`` of ethnicities at hospitals ``first`` to ``last - 1``.
 
         The shares are ``SHARES``; all but the first are multiplied by the site's factor, from 0.4 to 2, and all are
         normalised.

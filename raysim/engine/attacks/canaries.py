@@ -33,8 +33,7 @@ class Canaries(Tampering):
     """Whether the server receives each hospital's update separately; else it receives sums."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends in place of ``delta [P]``, before clipping: zeros for a canary that is left
-        out.
+        """Return what ``hospital`` sends in place of ``delta [P]``, before clipping: zeros if left out.
 
         All entries are below ``limit``, the largest value that sums can store.
         """

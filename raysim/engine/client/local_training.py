@@ -163,8 +163,7 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the kernel's results for ``tasks``, the entries ``some``; an error names the hospital that it comes
-        from.
+        """Return the kernel's results for ``tasks``, the entries ``some``; an error names its hospital.
 
         If gradients are pooled, hospitals do not train: the results are the start models.
         """

@@ -195,8 +195,7 @@ def add_deltas(
     """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``.
 
     The result has the same bits as adding one delta after the other. ``check()`` is called once if a delta's entries
-    may not be below ``limit``, and raises if they are not. Raises ``ValueError`` for vectors of other lengths than the
-    sums.
+    may not be below ``limit``, and raises if they are not. Raises ``ValueError`` for vectors of other lengths.
     """
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):

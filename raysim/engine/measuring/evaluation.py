@@ -73,8 +73,7 @@ class Evaluation:
 
         - ``rounds``: the number of rounds run for certain, which decides how often training losses are measured.
         - ``noise``: if given, only figures of the headline model are computed, from noisy sums, and nothing else.
-        - ``sizes [N]``: the numbers of training rows that hospitals have released with noise; None: exact numbers are
-          public.
+        - ``sizes [N]``: the numbers of training rows released with noise; None: exact numbers are public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.
         - ``all_rows [N]``: the hospitals' numbers of rows, if the federation has only some of these rows.
         """

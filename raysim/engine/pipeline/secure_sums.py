@@ -114,8 +114,7 @@ class SecureSums(Step):
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
-        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None if no updates are
-        sent.
+        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None without updates.
 
         ``number``: the number of the pass, if a round has several.
         """

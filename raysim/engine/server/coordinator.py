@@ -184,8 +184,7 @@ class JobRun:
     ) -> Update | None:
         """Return the update that the strategy learns from, after the selection has observed it; None without an update.
 
-        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's
-        problem.
+        ``sent`` is the ``cohort`` with the problem that hospitals received, perhaps not the strategy's problem.
         """
         if cohort.problem is None or sent.problem is None:
             return None

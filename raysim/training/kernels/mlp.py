@@ -85,8 +85,7 @@ class MlpModel(DenseLayers):
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw weights and biases uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or return zeros;
-        ``[P]``.
+        """Draw weights and biases uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or zeros; ``[P]``.
 
         From zeros only the last bias can change, which is useful for tests only.
         """

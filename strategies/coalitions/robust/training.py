@@ -269,8 +269,7 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps; the last, full steps continue while they shorten the
-    gradient.
+    """Minimise a convex objective by damped Newton steps; the last, full steps shorten the gradient.
 
     Near kinks, a gradient may be too large for the certificate although float64 cannot resolve a decrease of the value.
     """

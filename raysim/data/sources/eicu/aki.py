@@ -43,8 +43,7 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Label the table ``stays`` and mark stays that cannot be predicted; return notes, and warnings about missing
-    tables.
+    """Label the table ``stays`` and mark stays that cannot be predicted; return notes and warnings.
 
     A stay's label is whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
     ``minutes``), before the stay ends.

@@ -27,8 +27,7 @@ CELLS = 2**24
 class RowGradients:
     """The gradients of a module's loss, row by row.
 
-    ``layout`` splits a vector ``[P]`` into its parameters; ``constant`` are its buffers, which training does not
-    change.
+    ``layout`` splits a vector ``[P]`` into its parameters; ``constant`` are its buffers, which stay.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:
