@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The values of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
-(``MIXED``)."""
+"""An attribute's values if it is not given for a hospital (``UNKNOWN``) or differs by row (``MIXED``)."""
 
 
 def hospital_attributes(
