@@ -17,10 +17,9 @@ def test_items_come_in_their_order_and_an_error_after_those_before_it():
 
     assert list(ahead(range(5))) == [0, 1, 2, 3, 4]
     assert list(ahead([])) == []
-    taken = []
+    taken: list[int] = []
     with pytest.raises(ValueError, match="no more"):
-        for item in ahead(broken()):
-            taken.append(item)
+        taken.extend(ahead(broken()))
     assert taken == [0, 1, 2]
 
 
