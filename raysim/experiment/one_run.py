@@ -129,17 +129,18 @@ class Run:
             if important:
                 self._enter_importance(federation, outcome)
             with resume.writing(self.folder):
-                write_run(
-                    opened.manifest,
-                    federation,
-                    outcome,
-                    frozen,
-                    evaluation,
-                    config.training.precision,
-                    config.system,
-                    models=not self.trial,
-                    predicted=self.held,
-                )
+                with opened.manifest.together():
+                    write_run(
+                        opened.manifest,
+                        federation,
+                        outcome,
+                        frozen,
+                        evaluation,
+                        config.training.precision,
+                        config.system,
+                        models=not self.trial,
+                        predicted=self.held,
+                    )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
                 if important:

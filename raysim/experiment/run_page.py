@@ -117,10 +117,11 @@ def attribute_figures(
 def write_page(out: Manifest, page: Page) -> None:
     """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` can rewrite the
     page."""
-    out.text(PAGE, page.html())
-    out.text("report.json", page.json())
-    for figure in page.figures():
-        out.text(figure.file, figure.standalone())
+    with out.together():
+        out.text(PAGE, page.html())
+        out.text("report.json", page.json())
+        for figure in page.figures():
+            out.text(figure.file, figure.standalone())
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:
