@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of, own_state
-from raysim.strategies.trees.base import TreesState, forest_of, task_of
+from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of
+from raysim.strategies.trees.base import forest_of, steps_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
 
@@ -59,6 +59,4 @@ class TreesBagging(SentWhole):
         return self.extended(view, own, forest)
 
     def done(self, view: FederationView, state: State) -> bool:
-        task = task_of(view)
-        count = len(forest_of(view, own_state(state, TreesState))) // task.outputs
-        return count + len(view.trainable) > task.together
+        return steps_of(view, state) + len(view.trainable) > task_of(view).together
