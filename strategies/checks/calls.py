@@ -145,9 +145,10 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
     """
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
-    _check_names("sends", reply.sent, program.sends, complete=True)
+    sends = program.sends  # a program may compute it at each access
+    _check_names("sends", reply.sent, sends, complete=True)
     check_kept(reply.memory, program, rows, finite=finite)
-    for name, send in program.sends.items():
+    for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         _check_array(name, array, (rows, *send.shape) if send.by == "row" else send.shape)
         if finite and not np.isfinite(array).all():
