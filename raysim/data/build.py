@@ -158,8 +158,9 @@ def _check(records: Records, source: str) -> None:
             )
     if n == 0:
         raise DataError(f"data.source: {source} gives no rows; check what it reads and leaves out")
-    if not records.classes and not np.isfinite(records.y).all():
-        row = int((~np.isfinite(records.y)).argmax()) + 1
+    large = ~(np.abs(records.y) <= np.finfo(np.float32).max)  # squares of larger numbers are not finite
+    if not records.classes and large.any():
+        row = int(large.argmax()) + 1
         raise DataError(f"data.label: source {source} gives {records.y[row - 1]} in row {row}; give finite numbers")
 
 

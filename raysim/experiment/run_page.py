@@ -18,6 +18,7 @@ from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE, card_of_run
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
@@ -39,17 +40,23 @@ PAGE = "report.html"
 
 
 def write_run_page(
-    out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
+    out: Manifest,
+    result: Result,
+    frozen: Mapping[str, object],
+    config: Config,
+    whole: Path | None = None,
+    beside: BackgroundNoiseFloor | None = None,
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models.
+    experiment's page, under all models. ``beside``: the noise floor that may be computed already.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     hospitals = for_plots(per_hospital([result], part), part)
-    by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
+    floor = beside or BackgroundNoiseFloor(config.evaluation.minimum_events)
+    by_chance = None if whole else floor.of([result])
     card = card_of_run(config, result, hospitals, by_chance)
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
@@ -109,10 +116,11 @@ def attribute_figures(
 
 def write_page(out: Manifest, page: Page) -> None:
     """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` writes."""
-    out.text(PAGE, page.html())
-    out.text("report.json", page.json())
-    for figure in page.figures():
-        out.text(figure.file, figure.standalone())
+    with out.together():
+        out.text(PAGE, page.html())
+        out.text("report.json", page.json())
+        for figure in page.figures():
+            out.text(figure.file, figure.standalone())
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:

@@ -135,7 +135,10 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
         save_file(tensors, path)
     out.json(served.SERVING, serving)
     out.json(served.PREPROCESSING, federation.preprocessing.tree())
-    named = coefficients(federation, models.vectors, outcome.layout, outcome.uncertainty)
+    vectors = models.vectors
+    if outcome.privacy is not None:  # no noise hides hospitals' own models
+        vectors = {owner: theta for owner, theta in vectors.items() if not owner.startswith(served.PERSONAL)}
+    named = coefficients(federation, vectors, outcome.layout, outcome.uncertainty)
     if named is not None:
         out.csv(COEFFICIENTS, named)
 

@@ -60,6 +60,7 @@ class Traffic:
         self._losses = losses
         self._checked: list[tuple[Floats, Ids]] = []
         self._shown: list[tuple[Floats, Ids]] = []
+        self._told: dict[int, list[tuple[NDArray[Any], Ids]]] = {}
         self.begin(0)
 
     def begin(self, round: int) -> None:
@@ -143,9 +144,7 @@ class Traffic:
                 self._show(state.models[[row]], ids[holders], self._checked)
                 received += holders * self._size * SCALAR_BYTES
                 continue
-            for array, receivers in news:
-                receive = holders & np.isin(ids, receivers)
-                self._show(array[None], ids[receive], self._checked)
+            for array, receive in self._new(row, news, ids, holders):
                 received += receive * array.nbytes
         received += (each == MIXTURE).any(axis=1) * self._models(state) * self._size * SCALAR_BYTES
         sent = np.full(len(ids), len(serve) * LOSS_SCALARS, dtype=np.int64)
@@ -153,6 +152,26 @@ class Traffic:
         if self._round == 0:
             self.setup_down += int(received.sum())
         return received, sent * SCALAR_BYTES
+
+    def _new(
+        self, row: int, news: Sequence[tuple[NDArray[Any], Ids]], ids: Ids, holders: NDArray[np.bool_]
+    ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+        """Return the arrays of the ``news`` of a model ``row`` and which of hospitals ``ids [h]`` now receive each.
+
+        After a round that is repeated they are the same, and hospitals have them.
+        """
+        before = self._told.get(row, [])
+        same = len(before) == len(news) and all(
+            np.array_equal(array, old) for (array, _), (old, _) in zip(news, before, strict=True)
+        )
+        told, new = [], []
+        for at, (array, receivers) in enumerate(news):
+            receive = holders & np.isin(ids, receivers)
+            self._show(array[None], ids[receive], self._checked)
+            told.append((array, ids[receive]))
+            new.append((array, receive & ~np.isin(ids, before[at][1]) if same else receive))
+        self._told[row] = told
+        return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
         """Return how many of hospitals ``ids [h]`` received this ``array`` with the last check on validation rows."""

@@ -50,10 +50,6 @@ def check_linear(
             f"strategy.name: {name} fits the log-odds of two classes{_or_number(families)}, and the label {label}; "
             "choose another strategy"
         )
-    if family_of(training).name not in families:
-        raise ValueError(
-            f"model.name: {name} fits no counts; choose newton or own_intercepts, which do, or linear_regression"
-        )
     if set(training.parameters) != {"weight", "bias"}:
         what = "logistic_regression" if training.classes else "linear_regression"
         raise ValueError(

@@ -98,11 +98,11 @@ def played_of(outcome: Outcome, strategy: Strategy) -> int:
     return outcome.played
 
 
-@pytest.mark.parametrize(("precision", "actors"), [("float32", 7), ("float64", 2)])
-def test_placement_changes_nothing(strategy, federate: MakeFederation, precision, actors):
+def test_placement_changes_nothing(strategy, federate: MakeFederation):
+    """On three actors, of which some have several hospitals; float32 rounds most."""
     federation = federate(UNEVEN, features=4)
-    settings = {"selection": Uniform(0.6, 2), "epochs": 2, "precision": precision}
-    same(*(play(federation, strategy, actors=each, **settings) for each in (1, actors)))
+    settings = {"selection": Uniform(0.6, 2), "epochs": 2, "precision": "float32"}
+    same(*(play(federation, strategy, actors=each, **settings) for each in (1, 3)))
 
 
 def test_the_seed_decides_everything_and_matters(strategy, federate: MakeFederation):

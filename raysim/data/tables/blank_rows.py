@@ -22,7 +22,7 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
     A cell of blanks counts as empty. ``left_out`` are positions of blank rows that the table no longer contains.
     """
     blank = np.ones(table.num_rows, np.bool_)
-    for column in table.columns:
+    for column in sorted(table.columns, key=lambda column: is_texts(column.type)):  # numbers are read faster
         if not blank.any():
             break
         blank &= _empty(column)

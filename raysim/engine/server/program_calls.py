@@ -35,9 +35,15 @@ def check_programs(job: Job) -> None:
             job.adversary is not None and job.adversary.attack not in ON_ROWS,
             f"attacks other than {', '.join(ON_ROWS)} change what local training sends",
         ),
-        "aggregation": (job.aggregation is not None, "robust rules are for what local training sends"),
-        "compression": (compressed, "compression is for what local training sends"),
-        "system": (job.system is not None, "the virtual clock times local training"),
+        "aggregation": (
+            job.aggregation is not None,
+            "robust rules compare single updates of one model, not sums",
+        ),
+        "compression": (compressed, "what it leaves out of an update is sent later, but sums are used at once"),
+        "system": (
+            job.system is not None,
+            "the virtual clock knows the time of a pass of local training alone",
+        ),
     }
     for section, (present, why) in sections.items():
         if present:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.ahead import ahead
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
 from raysim.statistics.chance.dispersion import Dispersion
@@ -257,7 +258,7 @@ def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Disp
             dispersion.figures(block.observed),
             dispersion.figures(block.true),
         )
-        for block in blocks
+        for block in ahead(blocks)
     ]
     if len(each) == 1:
         return each[0]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri
 
+from raysim.core.ahead import ahead
 from raysim.statistics.chance.ranks import Ranks
 
 Floats = NDArray[np.float64]
@@ -85,7 +86,7 @@ def federations(
     size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * max(len(spreads), MOST_SPREADS))))
     sd = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd)
     home = GAP * of_rarer
-    for pool, sought, z in chance.scores(of_commoner, of_rarer, len(m), draws, size):
+    for pool, sought, z in ahead(chance.scores(of_commoner, of_rarer, len(m), draws, size)):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
         # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
