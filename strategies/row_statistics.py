@@ -120,8 +120,7 @@ def statistics_of(
     models: Floats | None = None,
     **received: NDArray[Any],
 ) -> Floats:
-    """Return the statistics of hospitals ``ids`` (None: all), which receive ``models [M, P]`` and further arrays,
-    ``[H, ...]``."""
+    """Return the statistics of hospitals ``ids`` (None: all), who receive ``models [M, P]`` and ``[H, ...]``."""
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
     statistics: Floats = answers.each[program.name]
@@ -170,8 +169,7 @@ def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return the mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``: between 0 and the largest loss, and of at least
-    one row."""
+    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``: at most the largest loss, of a row or more."""
     means: Floats = LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0)
     return means
 

@@ -39,7 +39,7 @@ from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.strategies.shared.personalization import LastSteps
 from raysim.training.base import Optimizer
-from tests import shared
+from tests import rays, shared
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 """Whether this is continuous integration: the same examples each time, and nothing missing that should be there."""
@@ -88,7 +88,8 @@ def ray_here() -> None:
         # Commands of other tests say themselves what they need.
         with host.variables_kept("RAY_AUTH_MODE"), host.environment(QUIET | LOCAL, keep=True):
             folder = RAY.enter_context(own_folder())
-            patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, _temp_dir=folder, **options))
+            with rays.forked():
+                patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, _temp_dir=folder, **options))
 
 
 def standing_ray() -> dict[str, str]:

@@ -1,14 +1,15 @@
 """A process of which others are forked: ``forking.py SOCKET MODULES``.
 
-It imports ``MODULES`` at the first request. A request is a pickled function with its arguments and the search path to
-find it by, and may bring the three standard streams for it; the answer is the number of the process that runs it, and
-once that has ended its exit code, as :mod:`subprocess` has it. The server ends when its input does, and removes the
-folder that its socket is in.
+It imports ``MODULES`` at the first request. A request is a line with the numbers of open files that come with it, and
+a pickled function with its arguments and the search path to find it by. The answer is the number of the process that
+runs it, and once that has ended its exit code, as :mod:`subprocess` has it. Where who has asked goes away before, the
+process is killed. The server ends when its input does, kills what still runs, and removes its socket's folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -27,6 +28,7 @@ from pathlib import Path
 def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
     """Returns in each fork, with the request; else where the input has ended."""
     running: dict[int, socket.socket] = {}
+    killed: set[int] = set()
 
     def reap(*_: object) -> None:
         for pid in list(running):
@@ -38,9 +40,25 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
 
     signal.signal(signal.SIGCHLD, reap)
     while True:
-        ready, _, _ = select.select([listening, sys.stdin], [], [])
-        if sys.stdin in ready:
+        killed &= running.keys()
+        lines = {line.fileno(): pid for pid, line in list(running.items()) if pid not in killed}
+        events = select.poll()
+        for each in (listening, sys.stdin):
+            events.register(each, select.POLLIN)
+        for number in lines:
+            events.register(number, 0)  # says when the other end has been closed
+        ready = {number for number, _ in events.poll()}
+        if sys.stdin.fileno() in ready:
+            for pid in list(running):
+                os.kill(pid, signal.SIGKILL)
             return None
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        for pid in {lines[number] for number in lines.keys() & ready} & running.keys():
+            killed.add(pid)
+            os.kill(pid, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        if listening.fileno() not in ready:
+            continue
         line, _ = listening.accept()
         request, streams = received(line)
         for name in modules:
@@ -56,13 +74,22 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number, stream in enumerate(streams or [os.open(os.devnull, os.O_RDONLY)]):
-            os.dup2(stream, number)
-            os.close(stream)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         for each in (listening, line, *running.values()):
             each.close()
+        numbers, _, request = request.partition(b"\n")
+        take(streams or [os.open(os.devnull, os.O_RDONLY)], [int(number) for number in numbers.split()] or [0])
         return request
+
+
+def take(streams: Sequence[int], numbers: Sequence[int]) -> None:
+    """Give open files the numbers that they had where they come from."""
+    away = [fcntl.fcntl(stream, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for stream in streams]
+    for stream in streams:
+        os.close(stream)
+    for stream, number in zip(away, numbers, strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
 
 
 def received(line: socket.socket) -> tuple[bytes, list[int]]:
@@ -70,7 +97,7 @@ def received(line: socket.socket) -> tuple[bytes, list[int]]:
     parts: list[bytes] = []
     files: list[int] = []
     while not parts or parts[-1]:
-        part, more, *_ = socket.recv_fds(line, 1 << 16, 3)
+        part, more, *_ = socket.recv_fds(line, 1 << 16, 64)
         parts.append(part)
         files += more
     return b"".join(parts), files

@@ -24,11 +24,27 @@ VARIABLE = "RAYSIM_TESTS_SHARED"
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
 """Of a process that is forked, as threads do not survive a fork."""
 
+OF_RAY = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
+    "AUTOSCALER_METRIC_PORT": "65536",
+    "DASHBOARD_METRIC_PORT": "65536",
+}
+"""Of processes that start a Ray, as raysim has it. With the second an agent knows by a pipe that its node has ended,
+which is no parent of a fork."""
+
 SOCKET = "forks"
 """Where in it :mod:`tests.forking` listens."""
 
 PRELOADED: tuple[str, ...] = (
+    "tests.ray_of_forks",
+    "alembic.config",
     "alembic.command",
+    "email.policy",
+    "encodings.cp437",
+    "encodings.utf_8_sig",
+    "importlib_metadata",
+    "mlflow.store.db.utils",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
     "mlflow.tracking",
     "optuna.importance",
@@ -37,23 +53,12 @@ PRELOADED: tuple[str, ...] = (
     "pyarrow.feather",
     "pyarrow.json",
     "pydantic.v1",
-    "ray",
+    "ray.autoscaler._private.monitor",
     "ray.dag",
+    "ray.dashboard.agent",
+    "ray.dashboard.dashboard",
     "ray.experimental",
     "ray.tune",
-    "raysim.api.describing",
-    "raysim.api.running",
-    "raysim.cli.commands",
-    "raysim.cli.main",
-    "raysim.data.build",
-    "raysim.data.sources.synthetic",
-    "raysim.data.sources.table",
-    "raysim.experiment.comparison",
-    "raysim.experiment.runs",
-    "raysim.experiment.session",
-    "raysim.report.pages.page",
-    "raysim.training.kernels.logistic",
-    "raysim.tune.sweep",
     "safetensors.numpy",
     "scipy.optimize",
     "scipy.stats",
@@ -61,8 +66,10 @@ PRELOADED: tuple[str, ...] = (
     "sklearn.compose",
     "sklearn.ensemble",
     "sqlalchemy.dialects.sqlite",
+    "tests.all_of_raysim",
     "tests.conftest",
     "torch.export._trace",
+    "typer.main",
 )
 """What commands need, which the process that is forked imports before the first of them. It starts nothing."""
 
@@ -86,12 +93,13 @@ def locked(name: str) -> Iterator[Path]:
 def asked(function: Callable[..., None], arguments: Sequence[object], streams: Sequence[int] = ()) -> socket.SocketIO:
     """The lines with which :mod:`tests.forking` answers, none read ahead.
 
-    ``streams`` are files that become the standard ones of the process that calls the ``function``.
+    ``streams`` are numbers of open files, which the process that calls the ``function`` has under the same numbers.
     """
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(folder() / SOCKET))
         # By parts: with the path come the modules that the call names.
-        request = pickle.dumps((sys.path, pickle.dumps((function, arguments))))
+        numbers = " ".join(map(str, streams)).encode()
+        request = numbers + b"\n" + pickle.dumps((sys.path, pickle.dumps((function, arguments))))
         sent = socket.send_fds(line, [request], streams) if streams else 0
         line.sendall(request[sent:])
         line.shutdown(socket.SHUT_WR)
@@ -108,7 +116,7 @@ def _begin() -> str:
             [*program, str(listening.fileno()), *PRELOADED],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=os.environ | ONE_THREAD | OF_RAY | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             cwd=Path(__file__).parents[1],  # that of the test which asks first goes with it
         )
     atexit.register(server.communicate)  # closes its input, which ends it

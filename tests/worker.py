@@ -32,7 +32,7 @@ def work(program: str, folder: str, environment: dict[str, str]) -> None:
     """Run the ``program`` as Python does with ``-c``."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
-    by_imports = os.environ.keys() - environment.keys() - {*shared.ONE_THREAD, "PYTHONPATH"}
+    by_imports = os.environ.keys() - environment.keys() - {*shared.ONE_THREAD, *shared.OF_RAY, "PYTHONPATH"}
     environment = {name: os.environ[name] for name in by_imports} | environment
     os.environ.clear()
     os.environ.update(environment)

@@ -1,4 +1,4 @@
-"""Hospitals' memory that an actor has made and still has, so that calls that only read it need not carry it.
+"""Hospitals' memory that an actor has made and still has, so that its next calls need not carry it.
 
 An actor stays pure: this is a cache, and a call for memory that the actor no longer has is repeated with the memory.
 """
@@ -6,8 +6,7 @@ An actor stays pure: this is a cache, and a call for memory that the actor no lo
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
@@ -17,22 +16,17 @@ RECENT = 8
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether an actor keeps the memory that a plan makes: that of a client program, which may read it in
-    further calls of the round."""
+    """Return whether an actor keeps a plan's memory: that of a program, which the round's further calls may read."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 
-@dataclass(frozen=True)
-class Made:
-    """The memory that a Ray task returned."""
+Made = NewType("Made", str)
+"""The memory that a Ray task returned: the task's id, which Ray sends faster than an object."""
 
-    task: str
-    """The task's id."""
 
-    @staticmethod
-    def by(reference: Any) -> Made:
-        """Return the memory that a ``reference`` stands for."""
-        return Made(reference.task_id().hex())
+def made_by(reference: Any) -> Made:
+    """Return the memory that a ``reference`` stands for."""
+    return Made(reference.task_id().hex())
 
 
 class Forgotten(Exception):
@@ -54,5 +48,5 @@ class RecentMemory:
     def of(self, made: Made) -> HospitalStates:
         """Return memory, which the caller only reads. Raises :class:`Forgotten`."""
         if made not in self._states:
-            raise Forgotten(made.task)
+            raise Forgotten(made)
         return self._states[made]

@@ -51,12 +51,16 @@ def cause_of(error: Any) -> Exception:
     last = _last_line(cause)
     if isinstance(cause, ray.exceptions.RaySystemError) and last.startswith(("ModuleNotFoundError", "ImportError")):
         # Ray could not unpickle an argument there.
-        return ResourceError(
-            f"resources: a module that the run uses cannot be imported on every node ({last}); install the same "
-            "modules on "
-            "all, or put them where PYTHONPATH says"
-        )
+        return unimportable(last)
     return cause if isinstance(cause, Exception) else error
+
+
+def unimportable(what: str) -> ResourceError:
+    """Return the error for a message that a node cannot read because it lacks a module."""
+    return ResourceError(
+        f"resources: a module that the run uses cannot be imported on every node ({what}); install the same modules "
+        "on all, or put them where PYTHONPATH says"
+    )
 
 
 def has_died(ref: Any) -> bool:

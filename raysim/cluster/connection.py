@@ -54,8 +54,8 @@ def awaited() -> bool:
 
 
 @contextlib.contextmanager
-def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
-    """Connect this process to Ray for a while. Yields whether it was connected before; then it stays connected.
+def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]:
+    """Connect this process to Ray for a while. Yields None if it was connected before; then it stays connected.
 
     ``dashboard``: whether a Ray that is started here has its dashboard. Raises ``ResourceError`` within 40 seconds if
     the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
@@ -64,7 +64,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     address = named()
     with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-            yield True
+            yield None
             return
         if not address and "ray" in sys.modules and not (_imported_closed or OPEN in os.environ):
             print(
@@ -103,7 +103,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
             raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
         host.handle_again(signal.SIGTERM)
         try:
-            yield False
+            yield keeper
         finally:
             keeper.stop()
 
@@ -166,9 +166,13 @@ class Keeper:
                 faulthandler.disable()
         self._up.result()
 
-    def stop(self) -> None:
-        """Shut Ray down."""
+    def leave(self) -> None:
+        """Begin to shut Ray down, which takes a second, while the caller goes on without it."""
         self._leave.set()
+
+    def stop(self) -> None:
+        """Shut Ray down, and return when that has happened."""
+        self.leave()
         self._thread.join()
 
     def _keep(self) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from raysim.cluster import node_sums
 from raysim.cluster.actor_memory import Made, RecentMemory, keeps_memory
 from raysim.cluster.devices import resolve_device, settle_device
+from raysim.cluster.messages import Joined, received
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
 from raysim.core import host
@@ -61,21 +62,21 @@ class HospitalActor:
         )
 
     def round(
-        self, plan: RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None
-    ) -> tuple[PartialResult, HospitalStates]:
-        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names stored state that this actor
-        does not have."""
+        self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
+    ) -> tuple[PartialResult, Joined]:
+        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names state that is not here."""
         import ray
 
+        plan = received(plan)
         self._receiver.accept(plan.work.federation, shipment)
-        partial, later = self._group.round(plan, self._memory.of(kept) if isinstance(kept, Made) else kept)
+        partial, later = self._group.round(plan, self._memory.of(Made(kept)) if isinstance(kept, str) else kept)
         if keeps_memory(plan):
             self._memory.add(Made(ray.get_runtime_context().get_task_id()), later)
-        return partial, later
+        return partial, Joined(later)
 
     def round_apart(
-        self, plan: RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None
-    ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
+        self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
+    ) -> tuple[PartialResult, Joined, NDArray[np.int64] | None]:
         """Run a round and return its sums as a separate result, which stays on the node until it is fetched."""
         partial, remembered = self.round(plan, kept, shipment)
         return replace(partial, units=None), remembered, partial.units

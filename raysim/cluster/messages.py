@@ -1,4 +1,4 @@
-"""Messages that are the same for all actors."""
+"""Messages to actors: each is pickled once, and small ones travel as plain bytes, which Ray passes on as they are."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.cluster.answers import unimportable
+from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 SMALL = 2**16
 """Size in bytes up to which a plan travels within the call of each actor, which any Ray allows."""
-
-
-class _Pickled:
-    """An object that is pickled once for several calls, and arrives as itself."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        return pickle.loads, (self._content,)
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
@@ -28,7 +23,55 @@ def shared_by_all(plan: RoundPlan) -> Any:
     import ray
 
     if plan.models.nbytes < SMALL:
-        content = ray.cloudpickle.dumps(plan)
+        content: bytes = ray.cloudpickle.dumps(plan)
         if len(content) < SMALL:
-            return _Pickled(content)
+            return content
     return ray.put(plan)
+
+
+def received(plan: bytes | RoundPlan) -> RoundPlan:
+    """Return the plan of a call. Raises ``ResourceError`` if this node lacks a module that it needs."""
+    if isinstance(plan, RoundPlan):
+        return plan
+    try:
+        made: RoundPlan = pickle.loads(plan)
+    except ImportError as error:
+        raise unimportable(f"{type(error).__name__}: {error}") from None
+    return made
+
+
+class Joined:
+    """Hospitals' memory as a result of an actor. It arrives as :data:`HospitalStates`.
+
+    Small arrays of one name travel as one: Ray's time is in the number of arrays.
+    """
+
+    def __init__(self, states: HospitalStates) -> None:
+        self._states = states
+
+    def __reduce__(self) -> tuple[Callable[..., HospitalStates], tuple[Any, ...]]:
+        joined: dict[tuple[str, str], list[tuple[int, NDArray[Any]]]] = {}
+        apart: HospitalStates = {}
+        for hospital, arrays in self._states.items():
+            apart[hospital] = {}
+            for name, array in arrays.items():
+                if array.nbytes < SMALL:
+                    joined.setdefault((name, array.dtype.str), []).append((hospital, array))
+                else:
+                    apart[hospital][name] = array
+        return _divided, (apart, [_together(name, of) for (name, _), of in joined.items()])
+
+
+def _together(name: str, of: list[tuple[int, NDArray[Any]]]) -> tuple[str, list[int], list[Any], NDArray[Any]]:
+    arrays = [array for _, array in of]
+    return name, [hospital for hospital, _ in of], [array.shape for array in arrays], np.concatenate(arrays, axis=None)
+
+
+def _divided(states: HospitalStates, joined: list[tuple[str, list[int], list[Any], NDArray[Any]]]) -> HospitalStates:
+    for name, hospitals, shapes, values in joined:
+        values.flags.writeable = False
+        end = 0
+        for hospital, shape in zip(hospitals, shapes, strict=True):
+            begin, end = end, end + int(np.prod(shape, dtype=np.int64))
+            states[hospital][name] = values[begin:end].reshape(shape)
+    return states

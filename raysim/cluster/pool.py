@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
-from raysim.cluster.actor_memory import Forgotten, Made, keeps_memory
+from raysim.cluster.actor_memory import Forgotten, Made, keeps_memory, made_by
 from raysim.cluster.answers import fetch, first_answers, first_line, has_died
 from raysim.cluster.devices import check_device, device_for, resolve_device, settle_device
 from raysim.cluster.hospital_actor import HospitalActor
@@ -131,14 +131,18 @@ class RayPool:
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         import ray
 
-        # A call that only reads memory names what its actors have just made.
-        named = [Made.by(each) for each in memory or [] if isinstance(each, ray.ObjectRef)]
-        if plan.only_reads and named and all(each in self._made for each in named):
+        # A call names the memory that its actors have just made.
+        named = [made_by(each) for each in memory or [] if isinstance(each, ray.ObjectRef)]
+        if named and all(each in self._made for each in named):
             with contextlib.suppress(Forgotten):
-                return self._shipped(plan.work.federation, lambda: self._round(plan, named))
+                return self._noted(plan, named)
+        return self._noted(plan, memory)
+
+    def _noted(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
+        """Run a round, and note which memory the actors keep."""
         partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
         if keeps_memory(plan):
-            self._made.extend(Made.by(each) for each in later)
+            self._made.extend(made_by(each) for each in later)
         return partials, later
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
@@ -187,7 +191,7 @@ class RayPool:
         calls = []
         for i, actor in enumerate(self.actors):
             call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
-            calls.append(call.remote(shared, kept[i], shipments[i]))
+            calls.append(call.remote(shared, kept[i], *([] if shipments[i] is None else [shipments[i]])))
         return calls
 
     def recall(self, memory: StateReferences) -> HospitalStates:
@@ -230,8 +234,7 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors that have not replied within ``seconds``; with ``fetched``, whose replies are not in this
-        process."""
+        """Return the actors without a reply within ``seconds``; with ``fetched``, in this process."""
         import ray
 
         if not refs:

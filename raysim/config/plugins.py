@@ -43,7 +43,8 @@ def build_strategy(section: StrategySection, where: str = "strategy", model: Mod
     If the ``model`` is of trees, it is the strategy's counterpart for trees. Raises ``ConfigError`` for a section that
     still names another configuration.
     """
-    strategy = _built(section, where)
+    check_written_out(section, where)
+    strategy = section.given or section.once(lambda: _made_strategy(section, where))
     if model is None or not takes_raw(model_class(model)):
         return strategy
     try:
@@ -60,10 +61,7 @@ def rounds(config: Config) -> int:
     return int(configured(cls, config.model.options()).trees)
 
 
-def _built(section: StrategySection, where: str) -> Strategy:
-    check_written_out(section, where)
-    if section.given is not None:
-        return section.given
+def _made_strategy(section: StrategySection, where: str) -> Strategy:
     cls, options = _plugin("strategies", section, where), section.options()
     fine_tuning = last_steps.split(options.pop(last_steps.KEY, None), f"{where}.{last_steps.KEY}").fine_tuning
     if fine_tuning is not None and last_steps.takes_fine_tuning(cls):
@@ -111,6 +109,10 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 def build_selection(section: SelectionSection) -> Selection:
     """Return the selection of a section. Raises ``ConfigError`` for a size of the sample if it takes none."""
+    return section.once(lambda: _made_selection(section))
+
+
+def _made_selection(section: SelectionSection) -> Selection:
     options = section.options()
     if idle := sorted(options.keys() - fitting_selection(section).options().keys()):
         raise ConfigError(
@@ -130,6 +132,10 @@ def fitting_selection(section: SelectionSection) -> SelectionSection:
 
 def build_source(section: DataSection) -> Source:
     """Return the data source that ``data.source`` names, made from its own keys of ``data``."""
+    return section.once(lambda: _made_source(section))
+
+
+def _made_source(section: DataSection) -> Source:
     cls = registry.load("sources", section.source, "data.source")
     source: Source = construct(cls, section.options(), "data", beside=tuple(DataSection.model_fields))
     return source
@@ -208,9 +214,11 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
-        options = fields_of(build_source(config.data))
+        source = build_source(config.data)
+        options = fields_of(source)
         named = anchored({"data": {"source": config.data.source, **options}}, Path.cwd())["data"]
-        whole["data"] = config.data.having({key: named[key] for key in options})
+        absolute = {key: named[key] for key in options}
+        whole["data"] = config.data.having(absolute, source if absolute == options else None)
     if "model" in sections:
         whole["model"] = config.model.having(_options(config.model, "model"))
     if "models" in sections:
@@ -218,7 +226,8 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
             section.having(_options(section, f"models.{i}")) for i, section in enumerate(config.models)
         )
     if "selection" in sections:
-        whole["selection"] = config.selection.having(fields_of(build_selection(config.selection)))
+        selection = build_selection(config.selection)
+        whole["selection"] = config.selection.having(fields_of(selection), selection)
     if "strategy" in sections:
         whole["strategy"] = _completed_strategy(config, config.strategy, where)
     if "strategies" in sections:
@@ -240,12 +249,13 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
         # The more features a signature has, the more noise is on each of its entries.
         if "signature" in keys - section.options().keys():
             section = section.having({**section.options(), "signature": ["size", "prevalence"]})
-    fields, steps = fields_of(build_strategy(section, where)), build_last_steps(section, where)
+    strategy, steps = build_strategy(section, where), build_last_steps(section, where)
+    fields = fields_of(strategy)
     fine_tuning = fields.pop(last_steps.KEY, None)
     if steps.fine_tuning is not None:
         fine_tuning = fields_of(steps.fine_tuning)
     recalibration = None if steps.recalibration is None else fields_of(steps.recalibration)
-    return section.having(fields | last_steps.written(fine_tuning, recalibration))
+    return section.having(fields | last_steps.written(fine_tuning, recalibration), strategy)
 
 
 def _options(section: ModelSection, where: str) -> dict[str, Any]:

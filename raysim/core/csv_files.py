@@ -82,8 +82,7 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """The text that pandas would write, in half the time; None where a cell needs quotes, or is not a number,
-    a truth value or a text."""
+    """The text that pandas would write; None where a cell needs quotes, or is not a number, truth value or text."""
     names = [str(name) for name in table.columns]
     if len(names) < 2 or _QUOTED.search("".join(names)):
         return None
@@ -109,7 +108,8 @@ def _lines(table: pd.DataFrame) -> str | None:
         columns.append(cells)
     comma = pa.scalar(",", pa.large_string())
     joined = pc.binary_join_element_wise(*columns, comma, null_handling="replace", null_replacement="")
-    return "\n".join([*joined.to_pylist(), ""])
+    whole = pa.LargeListArray.from_arrays(pa.array([0, len(joined)], pa.int64()), joined)
+    return f"{pc.binary_join(whole, pa.scalar(chr(10), pa.large_string()))[0].as_py()}\n"
 
 
 def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
@@ -132,7 +132,7 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
     arrow_type = cells.type
     if pa.types.is_boolean(arrow_type):
         return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
-    if kind == "O":
+    if kind == "O" and not pa.types.is_integer(arrow_type):  # whole numbers with None among them
         empty = pa.types.is_null(arrow_type)
         if not (empty or pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)):
             return None
@@ -150,9 +150,12 @@ def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:
     size = np.abs(values)
     # Arrow writes these as repr does. Of others it drops the ".0" of whole numbers, or chooses another exponent.
     alike = (size >= 1e-4) & (size < 1e10) & (values != np.trunc(values))
-    others = [None if value != value else repr(value) for value in values[~alike].tolist()]
-    texts = pa.array(values).cast(pa.large_string())
-    return pc.replace_with_mask(texts, pa.array(~alike), pa.array(others, pa.large_string()))
+    other = ~alike & (values == values)
+    texts = pa.array(values, from_pandas=True).cast(pa.large_string())
+    if not other.any():
+        return texts
+    others = pa.array([repr(value) for value in values[other].tolist()], pa.large_string())
+    return pc.replace_with_mask(texts, pa.array(other), others)
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:

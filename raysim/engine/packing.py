@@ -69,8 +69,7 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if it cannot be
-    stored.
+    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if not storable.
 
     For a registered strategy the name does not depend on modules: ``{strategy: its registered name, class: class
     name}``. Otherwise it is the import path, ``{class: module.Class}``.
@@ -103,8 +102,7 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class that ``strategy`` does not
-    have."""
+    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class not of ``strategy``."""
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
         classes = [cls for (module, qualified), cls in _all_of(State).items() if f"{module}.{qualified}" == name]

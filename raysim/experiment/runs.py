@@ -264,6 +264,7 @@ class Experiment:
                 tuning.charge(results, tried)
                 self.left_out = self._play_left_out(services, whole, parent, results)
                 services.display.conclude()
+                services.end_actors()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
                 manifest, said = whole.manifest, verdict(whole.manifest)
@@ -280,8 +281,7 @@ class Experiment:
     def _play_trials(
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
-        """Execute the trials, and set each strategy to its best values; return the folders of the trials, and their
-        results."""
+        """Execute the trials, set each strategy to its best values; return the trials' folders and results."""
         if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from raysim.cluster.connection import awaited, connected, dashboard_address, live_nodes
+from raysim.cluster.connection import Keeper, awaited, connected, dashboard_address, live_nodes
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.experiment import pending_mlflow
@@ -39,6 +39,7 @@ class RunServices:
     recorder: Recorder
     display: RunProgress
     unsent: str | None = None
+    _ray: Keeper | None = None
 
     def __init__(self, config: Config, federation: Federation, folder: Path, console: Console) -> None:
         """Store the settings. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
@@ -72,7 +73,7 @@ class RunServices:
         """Start the hospitals, or the actors that execute whole runs; ``standing`` ends them."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
-            standing.enter_context(connected(verbose, resources.dashboard))
+            self._ray = standing.enter_context(connected(verbose, resources.dashboard))
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)
@@ -88,6 +89,14 @@ class RunServices:
             meanwhile=_import_pages,
         )
         self.session = standing.enter_context(opened)
+
+    def end_actors(self) -> None:
+        """End the actors that execute whole runs, and begin to shut down a Ray that was started for them: nothing is
+        left to execute."""
+        if self.actors is not None:
+            self.actors.close()
+            if self._ray is not None:
+                self._ray.leave()
 
     def _products(self, load: Load) -> float:
         """Return rows times parameters of the training in a round in which all hospitals take part."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import compositions, quick, repeated, sampled
+from raysim.privacy import quick, repeated, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
@@ -146,11 +146,11 @@ def _distribution(event: Event, interval: float) -> Any:
     elif isinstance(event, Repeated):
         once = repeated.distribution(event.multiplier, *_places(event), interval)
     elif event.rate >= 1:
-        return sampled.without_sampling(event.multiplier / math.sqrt(event.count), interval)
+        multiplier = event.multiplier / math.sqrt(event.count)
+        return of.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
     else:
         once = sampled.distribution(event.multiplier, event.rate, interval)
-    with compositions.quick():
-        return once.self_compose(event.count)
+    return once.self_compose(event.count)
 
 
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:

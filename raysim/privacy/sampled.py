@@ -43,21 +43,6 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
     return privacy_loss_distribution.PrivacyLossDistribution(half(added=False), half(added=True))
 
 
-def without_sampling(multiplier: float, interval: float) -> Any:
-    """Return :func:`distribution` for a unit in every release; adding and removing a unit are then alike."""
-    from dp_accounting.pld import privacy_loss_distribution
-    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
-
-    mechanism = GaussianPrivacyLoss(multiplier, adjacency_type=AdjacencyType.REMOVE)
-
-    def deltas(losses: Floats) -> Floats:
-        at = -0.5 - losses * multiplier**2
-        beyond: Floats = np.clip(mechanism.mu_upper_cdf(at) - np.exp(losses + mechanism.mu_lower_log_cdf(at)), 0, 1)
-        return beyond
-
-    return privacy_loss_distribution.PrivacyLossDistribution(discretised(mechanism, interval, deltas))
-
-
 def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floats]) -> Any:
     """Return the library's distribution of a mechanism's privacy loss in steps of ``interval``, for one unit more or
     less.

@@ -35,6 +35,14 @@ class Rows:
             made.append(self._binned.histograms(members(node, nodes.tolist(), taken), g[:, k], h[:, k]))
         return np.concatenate(made)
 
+    def grown(
+        self, task: TreeTask, scale: int, columns: NDArray[np.bool_] | None, taken: NDArray[np.bool_] | None
+    ) -> list[Grown]:
+        """Grow K trees from the margins, with splits by ``columns [F]`` and over the rows ``taken [n]`` (None: all)."""
+        g, h = gradients(task.loss, self.margins, self._y, scale)
+        growing = grow(self._binned.bins, task.settings, task.outputs, [columns] * task.outputs)
+        return answered(growing, partial(self.level, g=g, h=h, taken=taken))
+
     def add(self, trees: list[Grown]) -> None:
         """Add grown trees to the margins."""
         for k, tree in enumerate(trees):
@@ -72,14 +80,10 @@ def boosted(
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest
-    steps = np.rint(forest.margins(X) * 2.0 ** (40 - forest.scale)).astype(np.int64)
-    here = Rows(Binned(bins, bins.codes(X)), y, steps)
+    here = Rows(Binned(bins, bins.codes(X)), y, forest.base + forest.steps(X))
     for t in range(task.together):
-        g, h = gradients(task.loss, here.margins, y, forest.scale)
         allowed = None if columns is None else columns(t)
-        taken = None if rows is None else rows(t)
-        K = task.outputs
-        trees = answered(grow(bins, task.settings, K, [allowed] * K), partial(here.level, g=g, h=h, taken=taken))
+        trees = here.grown(task, forest.scale, allowed, None if rows is None else rows(t))
         here.add(trees)
         forest = forest.grown(trees, bins)
     return forest

@@ -101,13 +101,18 @@ class Shape:
             at += math.prod(shape)
         return made
 
+    @staticmethod
+    def count(vector: NDArray[Any]) -> int:
+        """Return the number of trees in a vector."""
+        return int(vector[0])
+
     def forest(self, vector: NDArray[Any]) -> Forest:
         """Return the forest of a vector: the inverse of :meth:`vector`."""
         parts, at = {}, 0
         for name, shape in self.tensors.items():
             parts[name] = vector[at : at + math.prod(shape)].astype(np.float64).reshape(shape)
             at += math.prod(shape)
-        count = int(parts["count"][0])
+        count = self.count(vector)
         trees = {name: values[:count] for name, values in parts.items() if name not in ("count", "scale", "base")}
         threshold = trees["threshold"]
         return Forest(

@@ -6,7 +6,8 @@ The method takes one round. The mean log-odds of logistic models are the log-odd
 coefficients. The ensemble is therefore used as one model, which a mean of probabilities would not allow. Hospitals have
 weights by rows, equal weights, or ``stacked`` weights: each hospital predicts its rows with all models, and its own
 model's predictions are set to 0. Non-negative least squares on the outcome finds weights of these probabilities, which
-are then scaled to sum to 1. Hospitals without a fit are left out.
+are then scaled to sum to 1. Hospitals without a fit are left out. The server receives each hospital's products of
+predictions, so for H models only hospitals with at least ``max(5 H, 30)`` rows send them.
 
 Traffic, once: p + 1 float64 up per hospital; ``stacked`` sends the H models down and ``H (H + 3) / 2`` float64 up.
 """
@@ -25,16 +26,18 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Floats,
+    Ids,
     Needs,
     Program,
     Reply,
     Send,
     State,
     Training,
+    Unfit,
     one_of,
     own_state,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import Exact, rows_needed
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.local_fits import Coefficients, LocalFit
 from raysim.strategies.regressions.one_shot import stacked
@@ -68,6 +71,11 @@ class Predictions(Program):
         return Reply({"products": upper(Z.T @ Z), "with_outcome": Z.T @ at.rows.y})
 
 
+def _readable(view: FederationView, models: int) -> Ids:
+    """Return the hospitals with enough rows for the server to receive products of so many models' predictions."""
+    return view.trainable[view.sizes[view.trainable] >= rows_needed(models)]
+
+
 @dataclass(frozen=True)
 class Ensemble(Exact):
     """An ensemble of hospitals' own logistic regressions; the fields are its settings."""
@@ -89,6 +97,12 @@ class Ensemble(Exact):
         check_linear(training, "ensemble", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
+        models = int((view.sizes > len(view.initial)).sum())
+        if self.combine == "stacked" and len(view.trainable) and not len(_readable(view, models)):
+            raise Unfit(
+                f"combine: stacked sends the server products of up to {models} models' predictions, and no hospital "
+                f"has the {rows_needed(models)} rows that hide a row in them; write rows"
+            )
         return EnsembleState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
@@ -99,7 +113,7 @@ class Ensemble(Exact):
         weights = view.sizes[hospitals].astype(np.float64) if self.combine == "rows" else np.ones(len(models))
         if self.combine == "stacked" and len(models) > 1:
             received = {"models": models, "hospitals": hospitals}
-            sums = (yield Call(Predictions(len(models)), received, ids)).sums
+            sums = (yield Call(Predictions(len(models)), received, _readable(view, len(models)))).sums
             weights = stacked(symmetric(sums["products"]), sums["with_outcome"])
         members, total = np.zeros(len(view.sizes)), float(weights.sum())
         if not total:

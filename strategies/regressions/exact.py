@@ -14,6 +14,11 @@ ROWS_A_COLUMN, LEAST_ROWS = 5, 30
 rows could be reconstructed from a few Hessians and gradients."""
 
 
+def rows_needed(columns: int) -> int:
+    """Return the smallest number of rows of a hospital whose sums of products of ``columns`` the server may receive."""
+    return max(ROWS_A_COLUMN * columns, LEAST_ROWS)
+
+
 class Exact(Strategy):
     """A strategy that needs the sums of all hospitals with training rows, and no learning rate, batches or epochs."""
 
@@ -53,7 +58,7 @@ class HiddenSums(Exact):
             return
         fewest = int(view.trainable[np.argmin(view.sizes[view.trainable])])
         rows, columns = int(view.sizes[fewest]), len(view.initial)
-        needed = max(ROWS_A_COLUMN * columns, LEAST_ROWS)
+        needed = rows_needed(columns)
         if rows < needed:
             raise Unfit(
                 f"sums: clear sends the server sums of hospital '{view.names[fewest]}' that can be solved for its "

@@ -78,6 +78,8 @@ class MetaAnalysis(HiddenSums):
         own, p = own_state(state, MetaState), len(view.initial)
         ids, program = self.select(view, state, view.round), InformationSums(p, self.local_fit)
         answers = yield Call(program, {"spread": np.zeros(p)}, ids)
+        if not answers.counts.any():
+            return own
         sums = answers.sums
         beta, covariance = Information(sums["weighted"], symmetric(sums["total"])).combined()
         variance = np.diag(covariance)

@@ -15,9 +15,10 @@ rows. Then only its first step is taken (with ``order: 2`` Newton's for all rows
 lead has all rows, this is the pooled fit.
 
 Choice: the lead is the hospital with the most training rows. Standard errors come from the information of all rows at
-the common point. The server receives the lead's fit, and robust gradients, individually: secure aggregation refuses
-them. Traffic, once: per hospital ``2 p`` float64 down, and up the traffic of ``meta_analysis`` and of a round of
-``newton``.
+the common point. All calls send sums: the lead's fit, which is the result, is a sum to which other hospitals add 0.
+Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an answer is lost, the round is
+repeated. Traffic, once: per hospital ``3 p`` float64 down, with ``order: 2`` also ``p (p + 1) / 2``, and up the traffic
+of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import ClassVar
 import numpy as np
 
 from raysim.strategies.base import (
+    Answers,
     Call,
     Calls,
     Context,
@@ -41,11 +43,12 @@ from raysim.strategies.base import (
     State,
     Training,
     Uncertainty,
+    Unfit,
     one_of,
     own_state,
     within,
 )
-from raysim.strategies.regressions.exact import Exact
+from raysim.strategies.regressions.exact import HiddenSums
 from raysim.strategies.regressions.families import LOGISTIC, Sums
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit
 from raysim.strategies.regressions.newton_steps import Fit, independent
@@ -91,7 +94,7 @@ class OwnGradient(Program):
 
 @dataclass(frozen=True)
 class LeadFit(Program):
-    """The fit of the surrogate likelihood to the lead's rows."""
+    """The fit of the surrogate likelihood to the rows of the received ``lead``; other hospitals add 0."""
 
     p: int
     second: bool
@@ -99,14 +102,14 @@ class LeadFit(Program):
 
     @property
     def sends(self) -> Mapping[str, Send]:
-        return {
-            "beta": Send((self.p,), kind="coefficients", how="each"),
-            "converged": Send(kind="coefficients", how="each"),
-        }
+        return {"beta": Send((self.p,), kind="coefficients", bits=30), "converged": Send(kind="size", bits=0)}
 
     def run(self, at: Context) -> Reply:
+        if at.hospital != at.received["lead"]:
+            return Reply({"beta": np.zeros(self.p), "converged": 0.0})
         X, y, point = design(at.rows.X), at.rows.y.astype(np.float64), at.received["beta"]
-        everybody = Sums(1.0, 0.0, at.received["gradient"], symmetric(at.received["hessian"]))
+        hessian = symmetric(at.received["hessian"]) if self.second else np.empty((0, 0))
+        everybody = Sums(1.0, 0.0, at.received["gradient"], hessian)
         surrogate = Surrogate.of(point, everybody, LOGISTIC.sums(X, y, point), second=self.second)
         fit = surrogate.fitted(LOGISTIC, X, y)
         converged = fit.status == "converged" and bool(np.isfinite(fit.beta).all())
@@ -118,12 +121,12 @@ class LeadFit(Program):
 
 
 @dataclass(frozen=True)
-class Odal(Exact):
+class Odal(HiddenSums):
     """A lead hospital's fit, corrected by all hospitals' gradients (ODAL); the fields are its settings."""
 
     title: ClassVar[str] = "ODAL"
     one_round: ClassVar[bool] = True
-    needs: ClassVar[Needs] = Needs.more("sends the lead hospital's fit by itself")
+    needs: ClassVar[Needs] = Needs.more("sends the lead hospital's fit")
 
     order: int = 2
     """The order of the correction: 1 corrects gradients, 2 also second derivatives."""
@@ -133,6 +136,9 @@ class Odal(Exact):
     """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.robust and self.sums != "clear":
+            raise ValueError("robust: true needs each hospital's gradient, which secure sums hide; write sums: clear")
         within("order", self.order, 1, 2)
         one_of("local_fit", self.local_fit, ("firth", "likelihood"))
 
@@ -140,25 +146,39 @@ class Odal(Exact):
         check_linear(training, "odal", ("logistic",))
 
     def setup(self, view: FederationView) -> State:
+        self._check_rows(view)
+        if self.robust and view.hides:
+            raise Unfit("robust: true needs each hospital's gradient, which secure sums hide; leave secure out")
         return OdalState(models=view.initial[None].copy())
 
     def round(self, view: FederationView, state: State) -> Calls:
         own, p, ids = own_state(state, OdalState), len(view.initial), self.select(view, state, view.round)
         rows = int(view.sizes[ids].sum())
-        sums = (yield Call(InformationSums(p, self.local_fit), {"spread": np.zeros(p)}, ids)).sums
-        point, _ = Information(sums["weighted"], symmetric(sums["total"])).combined()
-        program = RegressionSums(LOGISTIC.name, p, Grid.of(view.sizes[ids]))
-        everybody = sums_of(rows, (yield Call(program, {"beta": point}, ids)).sums)
+        answers: Answers = yield Call(InformationSums(p, self.local_fit), {"spread": np.zeros(p)}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        point, _ = Information(answers.sums["weighted"], symmetric(answers.sums["total"])).combined()
+        answers = yield Call(RegressionSums(LOGISTIC.name, p, Grid.of(view.sizes[ids])), {"beta": point}, ids)
+        if len(answers.ids) < len(ids):
+            return own
+        everybody = sums_of(rows, answers.sums)
         gradient = everybody.gradient / rows
         if self.robust:
-            gradient = np.median((yield Call(OwnGradient(p), {"beta": point}, ids)).each["gradient"], axis=0)
-        lead = ids[[int(np.argmax(view.sizes[ids]))]]
-        received = {"beta": point, "gradient": gradient, "hessian": upper(everybody.hessian / rows)}
-        each = (yield Call(LeadFit(p, self.order == 2), received, lead)).each
+            answers = yield Call(OwnGradient(p), {"beta": point}, ids)
+            if len(answers.ids) < len(ids):
+                return own
+            gradient = np.median(answers.each["gradient"], axis=0)
+        received = {"beta": point, "gradient": gradient, "lead": ids[int(np.argmax(view.sizes[ids]))]}
+        if self.order == 2:
+            received["hessian"] = upper(everybody.hessian / rows)
+        answers = yield Call(LeadFit(p, self.order == 2), received, ids)
+        if len(answers.ids) < len(ids):
+            return own
         keep = independent(everybody.hessian)
         se = np.full(p, np.nan)
         se[keep] = np.sqrt(np.diag(np.linalg.inv(everybody.hessian[np.ix_(keep, keep)])))
-        return replace(own, models=as_theta(view, each["beta"][0])[None], se=se, converged=bool(each["converged"][0]))
+        sums = answers.sums
+        return replace(own, models=as_theta(view, sums["beta"])[None], se=se, converged=bool(sums["converged"]))
 
     def done(self, view: FederationView, state: State) -> bool:
         return own_state(state, OdalState).se is not None

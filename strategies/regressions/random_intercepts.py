@@ -10,10 +10,12 @@ steps with that curvature, improved by earlier gradients (L-BFGS) and halved if 
 small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a
 hospital; hospitals without training rows use the common intercept.
 
-The fit stops as ``separated`` if three successive steps of the coefficients do not get shorter although the expected
-rise of the likelihood falls: they then diverge, since one line separates the classes of all hospitals.
+Without a ``ridge`` the fit stops as ``separated`` in two cases. If a line separates the classes of all hospitals, three
+successive steps of the coefficients do not get shorter although the expected rise of the likelihood falls. If parallel
+lines separate the classes within hospitals, coefficients and ``tau`` grow together without limit.
 
-A numeric label has the exact likelihood instead, see :mod:`raysim.strategies.regressions.linear_mixed`.
+Counts have the same approximation. Other numeric labels have the exact likelihood instead, see
+:mod:`raysim.strategies.regressions.linear_mixed`; it has no ``ridge``.
 
 Traffic of a round, with p columns and the intercept among them: p + 1 float64 down and ``3 + p + p (p + 1) / 2``
 float64 up per hospital; one more call at the end returns the second derivatives for standard errors. For a numeric
@@ -22,6 +24,7 @@ label: p + 1 down and ``2 + (p + 1) (p + 2)`` up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -44,11 +47,13 @@ from raysim.strategies.base import (
     State,
     Training,
     Uncertainty,
+    at_least,
     own_state,
 )
 from raysim.strategies.regressions.exact import HiddenSums
-from raysim.strategies.regressions.families import LOGISTIC
+from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import laplace
+from raysim.strategies.regressions.label_size import LabelSize, scale_of
 from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.linear_mixed import MixedState, mixed_round
 from raysim.strategies.regressions.newton_steps import ROSE, RUNS, independent
@@ -57,9 +62,11 @@ from raysim.strategies.regressions.sums_program import (
     as_theta,
     check_linear,
     design,
+    family_of,
     normal_uncertainty,
     symmetric,
     triangle,
+    units,
     upper,
 )
 
@@ -71,6 +78,11 @@ PAIRS = 10
 FALLING, SHORTER = 0.6, 0.8
 """Coefficients diverge where the expected rise falls below the first share with each step, and no step is shorter than
 the second share of the one before."""
+WIDEST = math.log(30.0)
+"""The logarithm of the largest standard deviation of intercepts on the scale of the linear predictor, where 30 means
+certainty. Beyond it the likelihood has no maximum."""
+MOVES = 1e-3
+"""Steps below this share of the largest coefficient are not a divergence."""
 DIFFERENCE = 1e-5
 """The step size of the finite differences of gradients that give second derivatives."""
 
@@ -79,10 +91,12 @@ DIFFERENCE = 1e-5
 class RandomInterceptsState(State):
     """The state of the fit. Row 0 of the models has the coefficients that are tried next, with the common intercept."""
 
+    scale: float | None = None
+    """The factor of labels whose magnitude was counted; None for classes and before the first round."""
     at: Floats | None = None
     """Coefficients and ``ln tau`` of the last accepted point, ``[p + 1]``; None before the first round."""
     value: float = -np.inf
-    """The approximate log-likelihood at ``at``."""
+    """The approximate log-likelihood at ``at``, with the penalty."""
     gradient: Floats | None = None
     """The gradient of the log-likelihood at ``at``, ``[p + 1]``."""
     step: Floats | None = None
@@ -103,6 +117,7 @@ class RandomInterceptsState(State):
 class MarginalSums(Program):
     """A hospital's part of the approximate likelihood, with its second derivatives if ``last``."""
 
+    family: str
     p: int
     grid: Grid
     bias: int
@@ -125,10 +140,10 @@ class MarginalSums(Program):
         return {"mode": Keep(), "model": Keep((self.p,))}
 
     def run(self, at: Context) -> Reply:
-        X, y, p = design(at.rows.X), at.rows.y.astype(np.float64), self.p
+        X, y, p, family = design(at.rows.X), at.rows.y.astype(np.float64), self.p, FAMILIES[self.family]
         point, start = at.received["point"], float(at.memory.get("mode", 0.0))
-        own = laplace(LOGISTIC, X, y, point[:p], float(point[p]), start)
-        information = LOGISTIC.sums(X, y, point[:p], own.mode).hessian
+        own = laplace(family, X, y, point[:p], float(point[p]), start)
+        information = family.sums(X, y, point[:p], own.mode).hessian
         precision = float(np.exp(-2 * point[p]))
         weight = float(information[0, 0])
         cross = information[0]
@@ -144,7 +159,7 @@ class MarginalSums(Program):
             for j in range(p + 1):
                 away = DIFFERENCE * np.eye(p + 1)[j]
                 above, below = (
-                    laplace(LOGISTIC, X, y, moved[:p], float(moved[p]), own.mode).gradient
+                    laplace(family, X, y, moved[:p], float(moved[p]), own.mode).gradient
                     for moved in (point + away, point - away)
                 )
                 rows.append((below - above) / (2 * DIFFERENCE))
@@ -156,21 +171,32 @@ class MarginalSums(Program):
 
 @dataclass(frozen=True)
 class RandomIntercepts(HiddenSums):
-    """A regression with random intercepts, logistic or, for a numeric label, linear. It has no settings."""
+    """A regression with random intercepts. The family is the model's: logistic, linear, or Poisson."""
 
     title: ClassVar[str] = "Random intercepts"
     instead: ClassVar[Mapping[str, str]] = {
-        "ridge": "is a penalty, and random_intercepts has none; take it out, or choose own_intercepts with a ridge",
-        "firth": "is a penalty, and random_intercepts has none; take it out, or choose newton",
+        "firth": "is a penalty that random_intercepts does not have; take it out, write a ridge, or choose newton",
     }
     needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
 
+    ridge: float = 0.0
+    """The weight of the penalty on squared slopes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("ridge", self.ridge, 0)
+
     def check_training(self, training: Training) -> None:
-        check_linear(training, "random_intercepts", ("logistic", "linear"))
+        check_linear(training, "random_intercepts")
+        if self.ridge and family_of(training).name == "linear":
+            raise ValueError(
+                f"strategy.ridge: {self.ridge:g} is a penalty, and restricted maximum likelihood of a number has none; "
+                "take it out, or choose own_intercepts"
+            )
 
     def setup(self, view: FederationView) -> State:
         self._check_rows(view)
-        kind = RandomInterceptsState if view.classes else MixedState
+        kind = MixedState if family_of(view).name == "linear" else RandomInterceptsState
         return kind(models=view.initial[None].copy())
 
     def private(self, view: FederationView) -> Mask | None:
@@ -185,14 +211,21 @@ class RandomIntercepts(HiddenSums):
         own = own_state(state, RandomInterceptsState)
         if own.covariance is not None or own.separated:
             return own
-        p = len(view.initial)
+        p, family = len(view.initial), family_of(view)
+        if own.scale is None and family.name != "logistic":
+            answers = yield Call(LabelSize(), {}, ids)
+            if len(answers.ids) < len(ids):
+                return own
+            own = replace(own, scale=scale_of(answers))
         bias = int(np.arange(p)[view.parameters["bias"]][0])
-        program = MarginalSums(p, Grid.of(view.sizes[ids]), bias)
+        program = MarginalSums(family.name, p, units(view, own.scale, view.sizes[ids])[0], bias)
         point = np.zeros(p + 1) if own.at is None or own.step is None else own.at + own.share * own.step
         answers = yield Call(program, {"point": point}, ids)
         if len(answers.ids) < len(ids):
             return own
-        value, gradient = float(answers.sums["value"]), answers.sums["gradient"]
+        weights = self._weights(p)
+        value = float(answers.sums["value"]) - float(weights @ point**2) / 2
+        gradient, information = answers.sums["gradient"] - weights * point, symmetric(answers.sums["hessian"])
         before, slope = own.at, own.gradient
         if before is not None and slope is not None and own.step is not None:
             predicted = own.share * float(slope @ own.step)
@@ -200,10 +233,10 @@ class RandomIntercepts(HiddenSums):
                 own = replace(own, share=own.share / 2)
                 return replace(own, models=self._models(view, own))
             own = replace(own, pairs=remembered(own.pairs, point - before, slope - gradient, PAIRS))
-        step = _step(gradient, symmetric(answers.sums["hessian"]), float(answers.sums["spread"]), own.pairs)
+        step = _step(gradient, information + np.diag(weights[:p]), float(answers.sums["spread"]), own.pairs)
         rises = (*own.rises, (float(gradient @ step) / 2, float(np.abs(step[:-1]).max())))[-RUNS - 1 :]
         own = replace(own, at=point, value=value, gradient=gradient, step=step, share=1.0, rises=rises)
-        if _diverges(rises):
+        if not self.ridge and (_diverges(rises, float(np.abs(point[:-1]).max())) or point[-1] > WIDEST):
             return replace(own, separated=True)
         own = replace(own, models=self._models(view, own))
         if float(gradient @ step) / 2 > STOP * (1 + abs(value)):
@@ -213,10 +246,17 @@ class RandomIntercepts(HiddenSums):
             return own
         second = symmetric(answers.sums["second"])
         keep, covariance = independent(second), np.full_like(second, np.nan)
-        covariance[np.ix_(keep, keep)] = np.linalg.inv(second[np.ix_(keep, keep)])
-        return replace(
-            own, at=point + step, step=np.zeros(p + 1), value=float(answers.sums["value"]), covariance=covariance
-        )
+        kept = second[np.ix_(keep, keep)]
+        inverse = np.linalg.inv(kept + np.diag(weights[keep]))
+        covariance[np.ix_(keep, keep)] = inverse @ kept @ inverse if self.ridge else inverse
+        value = float(answers.sums["value"]) - float(weights @ (point + step) ** 2) / 2
+        return replace(own, at=point + step, step=np.zeros(p + 1), value=value, covariance=covariance)
+
+    def _weights(self, p: int) -> Floats:
+        """Return the penalty's weights of the coefficients and ``ln tau``, ``[p + 1]``: only slopes have a penalty."""
+        weights = np.full(p + 1, self.ridge)
+        weights[[0, -1]] = 0.0
+        return weights
 
     def _models(self, view: FederationView, own: RandomInterceptsState) -> Floats:
         if own.at is None or own.step is None:
@@ -253,13 +293,16 @@ class RandomIntercepts(HiddenSums):
             "converged": float(own.covariance is not None),
             "separated": float(own.separated),
             "variance_between": float(np.exp(2 * own.at[-1])),
-            "log_likelihood": own.value,
+            "log_likelihood": own.value + float(self._weights(len(own.at) - 1) @ own.at**2) / 2,
         }
 
 
-def _diverges(rises: Sequence[tuple[float, float]]) -> bool:
-    """Return whether the last steps stay as long as before, while the likelihood's expected ``rises`` get small."""
-    if len(rises) <= RUNS:
+def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
+    """Return whether the last steps stay as long as before, while the likelihood's expected ``rises`` get small.
+
+    ``largest`` is the largest coefficient.
+    """
+    if len(rises) <= RUNS or rises[-1][1] < MOVES * largest:
         return False
     rise, length = np.array(rises).T
     return bool((rise[1:] < FALLING * rise[:-1]).all() and (length[1:] > SHORTER * length[:-1]).all())
@@ -280,6 +323,9 @@ def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Flo
         step[-1] = rest[-1] / max(spread, 1.0)
         return step
 
-    step = uphill(gradient, pairs, curved)
-    step[-1] = float(np.clip(step[-1], -1.0, 1.0))
+    for known in (pairs, ()):
+        step = uphill(gradient, known, curved)
+        step[-1] = float(np.clip(step[-1], -1.0, 1.0))
+        if float(gradient @ step) > 0:  # a shortened step may lead downhill
+            break
     return step

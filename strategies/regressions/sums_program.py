@@ -50,10 +50,6 @@ def check_linear(
             f"strategy.name: {name} fits the log-odds of two classes{_or_number(families)}, and the label {label}; "
             "choose another strategy"
         )
-    if family_of(training).name not in families:
-        raise ValueError(
-            f"model.name: {name} fits no counts; choose newton or own_intercepts, which do, or linear_regression"
-        )
     if set(training.parameters) != {"weight", "bias"}:
         what = "logistic_regression" if training.classes else "linear_regression"
         raise ValueError(
@@ -184,8 +180,7 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip ``sums`` to below the largest value. A step that is far too long has such sums, and is halved for its
-        loss."""
+        """Clip ``sums`` to below the largest value, which far too long steps reach before they are halved."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums

@@ -9,7 +9,7 @@ option for uneven sizes), or by 1.
 server receives whole trees of single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it
 must not.
 
-Traffic of a round and hospital: the model down, K trees up, 8 bytes for each of their entries.
+Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each of their entries.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of, own_state
-from raysim.strategies.trees.base import TreesState, forest_of, task_of
+from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of
+from raysim.strategies.trees.base import forest_of, steps_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
 
@@ -47,11 +47,12 @@ class TreesBagging(SentWhole):
         return super().setup(view)
 
     def round(self, view: FederationView, state: State) -> Calls:
+        ids = view.trainable
         try:
             own = yield from self.ready(view, state)
+            trees = yield from self.next_of(view, own, ids, min(len(ids), steps_of(view, own)))
         except Lost:
             return state
-        trees, ids = yield from self.next_of(view, own, view.trainable)
         forest, sizes = forest_of(view, own), view.sizes[ids]
         for one, rows in zip(trees, sizes.tolist(), strict=True):
             factor = {"hospitals": 1 / len(ids), "rows": rows / int(sizes.sum()), "none": 1.0}[self.scale]
@@ -59,6 +60,4 @@ class TreesBagging(SentWhole):
         return self.extended(view, own, forest)
 
     def done(self, view: FederationView, state: State) -> bool:
-        task = task_of(view)
-        count = len(forest_of(view, own_state(state, TreesState))) // task.outputs
-        return count + len(view.trainable) > task.together
+        return steps_of(view, state) + len(view.trainable) > task_of(view).together

@@ -63,7 +63,7 @@ class Trees(Strategy):
         return TreesState(models=view.initial[None].copy())
 
     def done(self, view: FederationView, state: State) -> bool:
-        return len(forest_of(view, state)) >= task_of(view).together * task_of(view).outputs
+        return steps_of(view, state) >= task_of(view).together
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]]:
         # Hospitals store the margins of their validation rows, so the trees of the last round are enough.
@@ -75,7 +75,7 @@ class Trees(Strategy):
         return state.last
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
-        return {"trees": float(len(forest_of(view, state)))}
+        return {"trees": float(steps_of(view, state) * task_of(view).outputs)}
 
 
 def task_of(view: FederationView) -> TreeTask:
@@ -88,6 +88,11 @@ def task_of(view: FederationView) -> TreeTask:
 def forest_of(view: FederationView, state: State) -> Forest:
     """Return the trees grown so far."""
     return Shape(task_of(view)).forest(own_state(state, TreesState).models[0])
+
+
+def steps_of(view: FederationView, state: State) -> int:
+    """Return the number of boosting steps so far."""
+    return Shape(task_of(view)).count(own_state(state, TreesState).models[0]) // task_of(view).outputs
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:

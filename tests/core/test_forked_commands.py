@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import shared
+from tests import rays, shared
 from tests.commands import Running, in_a_process, raysim
 
 
@@ -120,3 +121,59 @@ def test_the_processes_of_a_session_share_one_that_is_forked_and_ends_with_it(tm
     assert not psutil.pid_exists(int(first))
     assert not Path(folder).exists()
     assert folder != str(shared.folder())
+
+
+def test_who_goes_away_before_the_end_takes_the_fork_with_it(tmp_path: Path):
+    with shared.asked(wait_for, [str(tmp_path / "ready")]) as answers:
+        fork = psutil.Process(int(answers.readline()))
+        while not (tmp_path / "ready").exists():
+            assert fork.is_running()
+    fork.wait(60)
+
+
+def show_in(folder: str, number: str) -> None:
+    Path(folder, number).write_bytes(os.read(int(number), 9))
+
+
+def test_open_files_come_along_under_their_numbers(tmp_path: Path):
+    reading, writing = os.pipe()
+    os.write(writing, b"through")
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD, 200)
+    with shared.asked(show_in, [str(tmp_path), str(high)], [0, high]) as answers:
+        answers.readline()
+        assert int(answers.readline()) == 0
+    for number in (reading, writing, high):
+        os.close(number)
+    assert (tmp_path / str(high)).read_text() == "through"
+
+
+SET_UP = "/x/ray/_private/workers/setup_worker.py"
+WORKER = "/x/ray/_private/workers/default_worker.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "job", "expected"),
+    [
+        ([SET_UP, WORKER, "--a=1", "--language=PYTHON"], "01000000", ([WORKER, "--a=1"], {})),
+        ([SET_UP, WORKER, "--language=PYTHON"], "02000000", None),
+        (
+            [SET_UP, WORKER, '--serialized-runtime-env-context={"env_vars": {"A": "b"}, "py_executable": "/python"}'],
+            "01000000",
+            ([WORKER], {"A": "b"}),
+        ),
+        ([SET_UP, WORKER, '--serialized-runtime-env-context={"py_executable": "/other"}'], "01000000", None),
+        (["-u", "/x/ray/dashboard/agent.py", "--head"], None, (["/x/ray/dashboard/agent.py", "--head"], {})),
+        (["-m", "raysim"], None, None),
+        (["-c", "pass"], None, None),
+        ([], None, None),
+    ],
+)
+def test_ray_s_own_programs_are_forked_and_workers_of_the_first_job(words, job, expected, monkeypatch):
+    monkeypatch.setenv("RAY_JOB_ID", job) if job else monkeypatch.delenv("RAY_JOB_ID", raising=False)
+    assert rays.forkable("/python", words) == expected
+
+
+def test_what_takes_the_place_of_python_is_python_otherwise():
+    code = "import sys; print(sys.executable, sys.argv[1:], 'pytest' in sys.modules); sys.exit(3)"
+    done = subprocess.run([rays.python(), "-c", code, "a b"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, f"{sys.executable} ['a b'] False\n")

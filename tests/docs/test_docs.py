@@ -122,6 +122,12 @@ def test_pages_name_everything_that_a_configuration_can(kind, page):
     assert [name for name in registry.entries(kind) if f"`{name}`" not in first] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_definition_begins_its_own_line(page):
+    """Otherwise the page shows the colon, and the definition as plain text."""
+    assert not re.search(r"^\S.* :   ", page.read_text(), re.MULTILINE)
+
+
 def test_the_readme_names_every_command():
     rows = re.findall(r"^\| `raysim (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     added = [entry.name for entry in registered("commands") if is_own(entry)]

@@ -6,9 +6,9 @@ import cProfile
 from pathlib import Path
 
 import raysim
-from raysim.config import overrides, paths, reading
+from raysim.config import overrides, paths, plugins, reading
 from raysim.engine.privacy import calibration
-from raysim.experiment import jobs
+from raysim.experiment import idle_keys, jobs
 from raysim.privacy import accountant
 from raysim.training import losses
 
@@ -17,6 +17,9 @@ DECISIONS = (
     calibration.terms_of,
     accountant.calibrated,
     jobs.make_job,
+    plugins._made_strategy,
+    plugins._made_selection,
+    plugins._made_source,
     losses.default_rate,
     reading.read_tree,
     reading.checked,
@@ -36,6 +39,7 @@ def test_a_private_run_of_two_rounds_decides_each_thing_once(tmp_path: Path) -> 
         "privacy": {"unit": "hospital", "epsilon": 3.90625, "delta": 0.01},
         "tracking": {"uri": "none"},
     }
+    idle_keys._defaults()  # the defaults of all configurations are of the process, and made once in it
     with cProfile.Profile() as profile:
         raysim.run(tree, out=tmp_path / "out", in_process=True)
     calls = {each.code: each.callcount for each in profile.getstats()}

@@ -203,6 +203,18 @@ def test_words_and_numbers_without_a_meaning_are_refused(tmp_path, changes, line
         raysim.run(SMALL | {"privacy": SMALL["privacy"] | changes}, out=tmp_path / "run", in_process=True)
 
 
+@pytest.mark.parametrize(("strategy", "shown"), [("local", None), ("ditto", {"global"})])
+def test_models_that_stay_at_hospitals_are_in_no_table_under_a_guarantee(tmp_path, strategy, shown):
+    tree = SMALL | {"strategy": strategy, "selection": "all"}
+    result = raysim.run(tree, out=tmp_path / "run", in_process=True)
+    if shown is None:
+        assert not (result.folder / "coefficients.csv").exists()
+    else:
+        assert set(result.coefficients["model"]) == shown
+    without = raysim.run({k: v for k, v in tree.items() if k != "privacy"}, out=tmp_path / "open", in_process=True)
+    assert any(model.startswith("personal/") for model in without.coefficients["model"])
+
+
 def test_a_kind_that_was_never_released_is_said(tmp_path):
     statement = raysim.run(SMALL, out=tmp_path / "run", in_process=True).summary["privacy"]
     assert statement["unreleased"] == ["choice"]

@@ -44,8 +44,10 @@ PLAYED = {
     **{name: {"pooled", "secure"} for name in ("newton", "random_trees")},
     **dict.fromkeys(("apfl", "pfedme", "per_fedavg", "fedsam"), EVERYWHERE - {"pooled", "local"}),
     **{name: {"secure"} for name in ("fednova", "feddyn", "rfa")},
-    **{name: {"secure"} for name in ("meta_analysis", "own_intercepts", "random_intercepts", "federated_trees")},
-    **{name: set() for name in ("odal", "ensemble", "trees_bagging", "trees_cyclic")},
+    **{
+        name: {"secure"} for name in ("meta_analysis", "odal", "own_intercepts", "random_intercepts", "federated_trees")
+    },
+    **{name: set() for name in ("ensemble", "trees_bagging", "trees_cyclic")},
     "fedbn": EVERYWHERE - {"pooled", "local"},
     **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
 }

@@ -278,3 +278,20 @@ def test_draws_that_are_as_far_as_what_is_observed_count():
 
     hospitals = [Groups(np.zeros(1), np.array([2.0 * n]), np.array([1.0 * n])) for n in (1, 2, 3)]
     assert calibration_chance(hospitals, Alternating(), 5) == 1.0
+
+
+@pytest.mark.parametrize("margin", [1e3, 1e12, 1e30, -1e30, 3e38])
+def test_one_extreme_margin_changes_no_slope_or_leaves_none(margin):
+    """A row that is predicted with certainty, and rightly, says nothing about the slope of the others."""
+    rng = np.random.default_rng(3)
+    logit = rng.normal(size=300)
+    y = (rng.uniform(size=300) < expit(0.3 + 2 * logit)).astype(float)
+    plain = calibration(Groups(logit, np.ones(300), y))
+    right, wrong = (
+        calibration(Groups(np.append(logit, margin), np.ones(301), np.append(y, event)))
+        for event in ((1.0, 0.0) if margin > 0 else (0.0, 1.0))
+    )
+    assert right.slope.estimate == pytest.approx(plain.slope.estimate, abs=1e-9)
+    assert right.intercept.se == pytest.approx(plain.intercept.se, abs=1e-9)
+    assert right.in_the_large.estimate == pytest.approx(plain.in_the_large.estimate, abs=1e-9)
+    assert np.isnan(wrong.slope.estimate) or abs(wrong.slope.estimate) < 0.2

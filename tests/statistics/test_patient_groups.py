@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from benchmarks.patient_groups import DESIGNS, outcomes
-from raysim.statistics.patient_groups import arrangements, contributions
+from raysim.statistics.patient_groups import arrangements
 from raysim.statistics.patient_groups.arrangements import drawn, draws_for, every, number, within_limit
 from raysim.statistics.patient_groups.composition import composition
 from raysim.statistics.patient_groups.contributions import (
@@ -109,18 +109,13 @@ def of_pairs(z: np.ndarray, event: np.ndarray, mine: np.ndarray) -> tuple[float,
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 25), st.integers(1, 3), st.sampled_from([3, 1000]), st.booleans(), st.integers(0, 2**31))
-def test_a_hospital_s_figures_are_those_of_all_its_pairs(n, groups, levels, few_pairs, seed):
+@given(st.integers(2, 25) | st.just(300), st.integers(1, 3), st.sampled_from([3, 1000]), st.integers(0, 2**31))
+def test_a_hospital_s_figures_are_those_of_all_its_pairs(n, groups, levels, seed):
     rng = np.random.default_rng(seed)
     event, z = rng.random(n) < rng.random(), rng.integers(0, levels, n).astype(np.float32)
     codes = rng.integers(0, groups, n)
     labels = drawn(codes[event], 4, rng), drawn(codes[~event], 4, rng)
-    most = contributions.MOST_PAIRS
-    contributions.MOST_PAIRS = most if few_pairs else 0
-    try:
-        figures = ranked(z, event, labels, groups)
-    finally:
-        contributions.MOST_PAIRS = most
+    figures = ranked(z, event, labels, groups)
     for r in range(5):
         arranged = np.empty(n, np.int64)
         arranged[event], arranged[~event] = labels[0][:, r], labels[1][:, r]
@@ -339,9 +334,9 @@ def test_the_jackknife_is_a_plain_loop_s():
 
 @pytest.mark.parametrize(("design", "fooled"), [("Simpson", 0.3), ("AUROC .92", 0.9)])
 def test_groups_that_only_go_to_other_hospitals_are_hardly_ever_said_to_differ(design, fooled):
-    """In 200 federations at most 5 % and two deviations, where a test over all patients claims a difference."""
+    """In 100 federations at most 5 % and two deviations, where a test over all patients claims a difference."""
     ((name, drawn_from),) = ((name, each) for name, each in DESIGNS.items() if design in name and "errors" not in name)
-    seen = [dict(outcomes(drawn_from, np.random.default_rng([draw, len(name)]))) for draw in range(200)]
-    assert np.mean([each["claimed"] for each in seen]) <= 0.05 + 2 * 0.0154
-    assert np.mean([each["covered"] for each in seen]) >= 0.95 - 2 * 0.0154
+    seen = [dict(outcomes(drawn_from, np.random.default_rng([draw, len(name)]))) for draw in range(100)]
+    assert np.mean([each["claimed"] for each in seen]) <= 0.05 + 2 * 0.0218
+    assert np.mean([each["covered"] for each in seen]) >= 0.95 - 2 * 0.0218
     assert np.mean([each["over all patients"] for each in seen]) > fooled

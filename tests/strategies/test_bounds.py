@@ -81,7 +81,7 @@ STRATEGIES: dict[str, dict[str, Bounds]] = {
     "own_intercepts": {"ridge": ANY},
     "per_fedavg": WEIGHTED | {"alpha": ANY},
     "pfedme": {"lam": ANY, "steps": ONE_OR_MORE, "approach": PART, "beta": ANY},
-    "random_intercepts": {},
+    "random_intercepts": {"ridge": ANY},
     "rfa": WEIGHTED | {"passes": NONE_OR_MORE, "nu": RATE},
     **{key: {} for key in ("federated_trees", "random_trees", "trees_bagging", "trees_cyclic")},
     "ditto": WEIGHTED | {"lam": ANY, "epochs": NONE_OR_MORE, "learning_rate": ANY},

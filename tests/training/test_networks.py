@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.training.base import Layout, Moments, Optimizer, Task
+from raysim.training.base import Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort
 from raysim.training.kernels.modules import generic
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel, Vmapped
-from raysim.training.kernels.modules.lookup import condense
 from raysim.training.models import build_model
 from raysim.training.networks.images import CifarCnn, FashionCnn
 from raysim.training.networks.text import UNITS, TextDense, TextLstm
@@ -235,59 +234,6 @@ def test_one_who_cannot_train_leaves_the_others_as_they_are() -> None:
         model.train([tasks[0], replace(tasks[3], X=tasks[3].X + 30), tasks[1]], terms)
     assert torch.equal(torch.get_rng_state(), state)
     assert model.train(tasks, terms).tobytes() == expected
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-@pytest.mark.parametrize("name", ["text_lstm", "text_dense"])
-@pytest.mark.parametrize("terms", ["none", "towards the start", "towards another", "linear", "frozen"])
-def test_looking_up_a_part_equals_training_the_whole(optimizer: str, name: str, terms: str) -> None:
-    part, whole = (build_model(name, 6, 3, options=TEXT, precision="float64") for _ in range(2))
-    assert isinstance(part, ModuleModel)
-    assert isinstance(whole, ModuleModel)
-    whole._flat.lookup = None
-    task = text_task(part, 9)
-    other = task.start + 0.1
-    task = {
-        "none": task,
-        "towards the start": replace(task, proximal=[(0.5, task.start), (0.0, other)]),
-        "towards another": replace(task, proximal=[(0.5, task.start), (0.2, other)]),
-        "linear": replace(task, linear=np.full(len(other), 0.01)),
-        "frozen": replace(task, frozen=np.arange(len(other)) % 3 == 0),
-    }[terms]
-    small = condense(task, part.layout, "embedding.weight", Optimizer("sgd", 0.1, 0))
-    if terms in ("towards another", "linear"):  # which move every entry
-        assert small is None
-    else:
-        assert small is not None
-        assert small.layout.shapes[0] == (len({0, *task.X.ravel()}), 4)
-        assert len(small.task.start) == small.layout.size < part.layout.size
-    how = Optimizer(optimizer, 0.05, 4)
-    ends = [model.train([task], how)[0] for model in (part, whole)]
-    np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
-    table = part.layout.split(ends[0] - task.start)["embedding.weight"]
-    moved = set(np.flatnonzero(table.any(axis=1)).tolist())
-    if terms in ("none", "towards the start"):
-        assert moved == {int(i) for i in task.X.ravel()} - {0}
-
-
-def test_what_moves_all_entries_or_looks_up_none_is_trained_whole() -> None:
-    layout = Layout(("table", "bias"), ((3, 2), (1,)), 0)
-    task = Task(np.array([[1.0, 0.0]]), np.zeros(1), np.zeros(7), [], 1, 0.1, np.random.default_rng)
-    again = replace(task, moments=Moments())
-    for visited, name, decay, condensed in (
-        (task, "adam", 0.0, True),
-        (again, "sgd", 0.0, True),
-        (again, "adam", 0.0, False),
-        (task, "sgd", 0.1, False),
-        (replace(task, X=np.array([[1.0, 0.5]])), "sgd", 0.0, False),
-        (replace(task, X=np.array([[3.0, 0.0]])), "sgd", 0.0, False),
-    ):
-        small = condense(visited, layout, "table", Optimizer(name, 0.1, 0, decay))
-        assert (small is not None) == condensed
-    padding = replace(task, X=np.zeros((1, 2)), start=np.zeros(3))
-    assert (
-        condense(padding, Layout(("table", "bias"), ((1, 2), (1,)), 0), "table", Optimizer("sgd", 0.1, 0)) is not None
-    )
 
 
 def test_padding_has_no_embedding() -> None:

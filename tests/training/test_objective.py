@@ -214,33 +214,3 @@ def test_decay_is_on_weights_and_on_no_bias_scale_or_buffer() -> None:
             np.testing.assert_allclose(theta[part], 0.95 * start[part], atol=1e-15)
         elif name not in model.layout.measured:
             np.testing.assert_array_equal(theta[part], start[part])
-
-
-@pytest.mark.parametrize("name", ["text_lstm", "text_dense"])
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-def test_entries_that_no_row_looks_up_decay_and_go_on_too(name: str, optimizer: str) -> None:
-    text = {"vocabulary": 30, "dimension": 4}
-    part, whole = (build_model(name, 6, 3, options=text, precision="float64") for _ in range(2))
-    assert isinstance(whole, ModuleModel)
-    whole._flat.lookup = None
-    rng = np.random.default_rng(3)
-    first, second = (
-        Task(
-            rng.integers(low, low + 9, (7, 6)).astype(float),
-            rng.integers(0, 3, 7),
-            part.initial(rng),
-            [],
-            2,
-            0.1,
-            np.random.default_rng,
-        )
-        for low in (0, 15)
-    )
-    how = Optimizer(optimizer, 0.1, 3, 0.2)
-    close(part.train([first], how), whole.train([first], how), 1e-12)
-    ends = []
-    for model in (part, whole):
-        moments = Moments()
-        (theta,) = model.train([replace(first, moments=moments)], Optimizer(optimizer, 0.1, 3))
-        ends.append(model.train([replace(second, start=theta, moments=moments)], Optimizer(optimizer, 0.1, 3)))
-    close(ends[0], ends[1], 1e-12)

@@ -5,9 +5,9 @@ Their further keys belong to the plug-in, and its class checks them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,8 @@ from raysim.core.defaults import default
 from raysim.data.split import Split
 from raysim.strategies.base import Strategy
 
+T = TypeVar("T")
+
 LONGEST_NAME = 100
 """Characters allowed in the name of an experiment and the label of a strategy, which become names of folders."""
 
@@ -42,14 +44,28 @@ class OpenSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
+    _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
+
+    def once(self, make: Callable[[], T]) -> T:
+        """Return the plug-in of this section: the one made of the same keys before, else the result of ``make``."""
+        if self._made is None or self._made[0] != dict(self):
+            self._made = dict(self), make()
+        plug_in: T = self._made[1]
+        return plug_in
+
     def options(self) -> dict[str, Any]:
         """The keys that belong to the plug-in."""
         return dict(self.model_extra or {})
 
-    def having(self, options: Mapping[str, Any]) -> Self:
-        """Return this section with ``options`` instead of the keys that belong to the plug-in."""
+    def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
+        """Return this section with ``options`` instead of the keys that belong to the plug-in.
+
+        ``plug_in``: the plug-in with these options, if it has been made.
+        """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
-        return type(self).model_validate({**fields, **options})
+        section = type(self).model_validate({**fields, **options})
+        section._made = None if plug_in is None else (dict(section), plug_in)
+        return section
 
     def frozen(self) -> dict[str, Any]:
         """Return the section as plain YAML types, defaults included."""
@@ -186,8 +202,8 @@ class StrategySection(PlugIn):
         section._given = given
         return section
 
-    def having(self, options: Mapping[str, Any]) -> Self:
-        section = super().having(options)
+    def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
+        section = super().having(options, plug_in)
         section._given = self._given
         return section
 

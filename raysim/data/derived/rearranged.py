@@ -55,36 +55,6 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
     return Federation.open(folder)
 
 
-def copies(federation: Federation, trained: NDArray[np.bool_], folder: Path) -> Federation:
-    """Store in ``folder``, which must exist, one copy of all hospitals for each row of ``trained [J, N]``.
-
-    Copy ``j`` trains on the rows where ``trained[j]`` is true, as in :func:`rearranged`; its ``source_rows`` are
-    positions plus ``j * N``.
-    """
-    total, count, people = len(federation.y), len(trained), _people(federation)
-    orders = [_order(federation, each, np.empty(0, np.int64)) for each in trained]
-    rows = np.concatenate([order for order, _ in orders])
-    meta = json.loads((federation.folder / "federation.json").read_text())
-    meta |= {
-        "hospitals": [f"{name}, {j}" for j in range(count) for name in federation.hospitals],
-        "attributes": {name: texts * count for name, texts in federation.attributes.items()},
-        "fingerprint": f"{federation.fingerprint} in copies",
-    }
-    write(
-        folder,
-        X=federation.X[rows],
-        y=federation.y[rows],
-        observed=federation.observed[rows],
-        bounds=np.concatenate([bounds + j * total for j, (_, bounds) in enumerate(orders)]),
-        patients={name: values[rows] for name, values in federation.patients.items()},
-        meta=meta,
-        source_rows=np.concatenate([order + j * total for j, (order, _) in enumerate(orders)]),
-        preprocessing=federation.preprocessing,
-        people=None if people is None else people[rows],
-    )
-    return Federation.open(folder)
-
-
 def _people(federation: Federation) -> NDArray[np.int64] | None:
     """Return the patient of each row, ``[N]``; None where patients are unknown."""
     try:

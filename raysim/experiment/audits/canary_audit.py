@@ -24,7 +24,7 @@ from raysim.engine.attacks.canaries import Canaries
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.privacy.calibration import multipliers, terms_of
-from raysim.experiment.audits.shadows import Opened
+from raysim.experiment.audits.auditor import Opened
 from raysim.experiment.session import Session
 from raysim.strategies.base import Floats, Ids
 from raysim.training.base import Layout

@@ -66,8 +66,7 @@ class Way:
     key: tuple[str, str]
     """The label of its strategy and the model used."""
     role: Role
-    """``taken``: the method that the card is about; ``reference``: training alone or on pooled rows; else
-    ``method``."""
+    """``taken``: the card's method; ``reference``: training alone or on pooled rows; else ``method``."""
     mean: float
     """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")

@@ -133,8 +133,8 @@ def _difference(way: Way, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """Return findings outside warnings: for one run (without a table) its performance, hospitals that were left out,
-    and equal treatment of groups."""
+    """Return findings outside warnings: a single run's performance, hospitals left out, and equal treatment of
+    groups."""
     unseen = card.line("unseen")
     if unseen is not None:
         unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None

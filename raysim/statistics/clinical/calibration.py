@@ -30,6 +30,9 @@ STEPS = 25
 STEEPEST = 20.0
 """Absolute slope or intercept above which the predictions count as separating the classes."""
 
+FLAT = 1e-6
+"""Largest gradient at an optimum, relative to the sum of the absolute values of its terms."""
+
 ENOUGH = 10
 """Smallest number of events, and of non-events, for a hospital's own intercept and slope."""
 
@@ -113,8 +116,7 @@ def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return the bins of a histogram of margins, each with its middle as prediction: a probability is off by less than
-    .002."""
+    """Return a histogram's bins of margins, with their middles as predictions: probabilities within .002."""
     low, high = edges(histogram.bins)
     # The bin of an infinite margin holds nothing else; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -210,8 +212,21 @@ def _distances(bins: int) -> Floats:
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:
-    """Fit a logistic regression on ``columns [d, B]`` by Newton's method, with standard errors from the information."""
-    beta = np.zeros(len(columns))
+    """Fit a logistic regression on ``columns [d, B]`` by Newton's method, with standard errors from the information.
+
+    A margin that is extremely large dominates the information at coefficients of 0, so that steps are tiny far from the
+    optimum. Such a result is recognised by its gradient, and the fit begins again at a slope of 1.
+    """
+    for start in np.eye(len(columns))[[-1]] * np.arange(2)[:, None]:
+        fitted = _fit_from(start, groups, columns, offset)
+        if fitted is not None:
+            return fitted
+    return [Coefficient(NAN, NAN)] * len(columns)
+
+
+def _fit_from(start: Floats, groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient] | None:
+    """Return the fit that begins at coefficients ``start [d]``; None unless it ends at the optimum."""
+    beta = start.copy()
     for _ in range(STEPS):
         p = expit(offset + beta @ columns)
         information = (columns * (groups.rows * p * (1 - p))) @ columns.T
@@ -224,9 +239,12 @@ def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coeffi
         if not np.abs(beta).max() <= STEEPEST:
             break
         if np.abs(step).max() < 1e-10:
+            terms = groups.events * (1 - p) + (groups.rows - groups.events) * p
+            if not (np.abs(gradient) <= FLAT * (np.abs(columns) @ terms)).all():
+                break
             errors = np.sqrt(np.diag(np.linalg.inv(information)))
             return [Coefficient(float(b), float(e)) for b, e in zip(beta, errors, strict=True)]
-    return [Coefficient(NAN, NAN)] * len(columns)
+    return None
 
 
 def _margin(ordered: NDArray[np.uint32]) -> Floats:

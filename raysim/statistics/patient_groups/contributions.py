@@ -6,7 +6,8 @@ addition.
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,6 @@ Floats = NDArray[np.float64]
 
 ONE_ROW = 1.0 / 12.0
 """Variance of a class with one row: the variance of a placement under uninformative scores (AUROC .5)."""
-
-MOST_PAIRS = 1 << 21
-"""Largest number of pairs of rows whose order is stored; with more, ranks are counted in time proportional to rows."""
 
 BLOCK = 1 << 23
 """Number of labels processed at once."""
@@ -52,7 +50,8 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
     few, few_labels = few[order], few_labels[order]
     value = np.full((groups, few_labels.shape[1]), np.nan)
     variance = np.full_like(value, np.nan)
-    wins = _Wins(few, many)
+    ascending = np.argsort(many, kind="stable")
+    wins, many_labels = _Wins(few, many[ascending]), many_labels[ascending]
     at_once = max(1, BLOCK // max(len(z), 1))
     for first in range(0, value.shape[1], at_once):
         some = slice(first, first + at_once)
@@ -61,33 +60,35 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
 
 class _Wins:
-    """Count the rows of ``many [n]`` below each of the ascending ``few [m]``."""
+    """Count the rows of the ascending ``many [n]`` below each of the ascending ``few [m]``."""
 
     def __init__(self, few: NDArray[Any], many: NDArray[Any]) -> None:
-        ordered = np.argsort(many, kind="stable")
-        below, up_to = (np.searchsorted(many[ordered], few, side) for side in ("left", "right"))
+        below, up_to = (np.searchsorted(many, few, side) for side in ("left", "right"))
+        edges = np.unique(np.concatenate([[0], below, up_to]))
+        self._slices = list(pairwise(edges.tolist()))
+        self._below, self._up_to = (np.searchsorted(edges, each) for each in (below, up_to))
         self.tied = bool((below < up_to).any())
-        self.first, self.last = np.searchsorted(few, few, "left"), np.searchsorted(few, few, "right")
-        if len(few) * len(many) > MOST_PAIRS:
-            self._ranks, self._pairs = (ordered, below, up_to), None
-        else:
-            beaten, ties = few[:, None] > many, few[:, None] == many
-            self._pairs = beaten.astype(np.float32), ties.astype(np.float32)
+        """Whether one of the few has a tie among the many."""
+        self.first, self.last = (np.searchsorted(few, few, side) for side in ("left", "right"))
+        self.repeated = bool((self.last - self.first > 1).any())
+        """Whether two of the few have the same score."""
 
-    def over(self, of_group: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
-        """Return twice the number of a group's rows ``[n, R]`` (0 or 1) below each of the few, with a tie as one; and
-        the ties."""
-        if self._pairs is None:
-            ordered, below, up_to = self._ranks
-            counted = np.zeros((len(of_group) + 1, of_group.shape[1]))
-            np.cumsum(of_group[ordered], axis=0, out=counted[1:])
-            return counted[below] + counted[up_to], counted[up_to] - counted[below] if self.tied else 0.0
-        beaten, ties = self._pairs
-        won = 2.0 * (beaten @ of_group).astype(np.float64)
-        if not self.tied:
-            return won, 0.0
-        even = (ties @ of_group).astype(np.float64)
-        return won + even, even
+    def over(self, of_group: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return twice the number of a group's rows ``[n, R]`` below each of the few, with a tie as one; and the
+        ties."""
+        kind = np.min_scalar_type(2 * len(of_group))  # small numbers are added many at a time
+        rows = of_group.astype(kind, copy=False)
+        counted = _running([rows[a:b].sum(axis=0, dtype=kind) for a, b in self._slices], rows.shape[1], kind)
+        below, up_to = counted[self._below], counted[self._up_to]
+        return below + up_to, up_to - below
+
+
+def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return the sums ``[m + 1, R]`` of the first ``rows [m, R]``: of none, of one, and so on."""
+    sums = np.zeros((len(rows) + 1, width), kind)
+    for i, row in enumerate(rows):  # three times as fast as numpy's running sums along this axis
+        np.add(sums[i], row, sums[i + 1])
+    return sums
 
 
 def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Floats, Floats]:
@@ -95,24 +96,34 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
     other."""
     value = np.full((groups, few.shape[1]), np.nan)
     variance = np.full_like(value, np.nan)
+    # No sum below exceeds 16 times this product; single precision, twice as fast, is exact for whole numbers to 2^24.
+    exact = np.float32 if len(few) * len(many) ** 2 <= 1 << 20 else np.float64
     for g in range(groups):
-        mine = (few == g).astype(np.float64)
-        of_group = (many == g).astype(np.float32)
-        m, n = int(mine[:, 0].sum()), int(of_group[:, 0].sum())
+        mine, of_group = few == g, many == g
+        m, n = int(np.count_nonzero(mine[:, 0])), int(np.count_nonzero(of_group[:, 0]))
         if not (m and n):
             continue
         won, ties = wins.over(of_group)
-        weighted = mine * won
-        total, squares = weighted.sum(axis=0), (weighted * won).sum(axis=0)
+        weighted = np.multiply(won, mine, dtype=exact)
+        total, squares = weighted.sum(axis=0).astype(np.float64), _added(weighted, weighted)
         value[g] = total / (2.0 * m * n)
         variance[g] = _spread(total, squares, m, n) / m
         # The other class's squares are sums over pairs of the few: a row below the lower of two is below both.
-        counted = np.zeros((len(mine) + 1, mine.shape[1]))
-        np.cumsum(mine, axis=0, out=counted[1:])
-        above, alike = counted[-1] - counted[wins.last], counted[wins.last] - counted[wins.first]
-        other_squares = (mine * (4.0 * won * above + (2.0 * won - ties) * alike)).sum(axis=0)
+        counted = _running(mine, mine.shape[1], np.min_scalar_type(len(mine)))
+        other_squares = 4.0 * _added(weighted, (counted[-1] - counted[wins.last]).astype(exact))
+        even = 2 * weighted - np.multiply(ties, mine, dtype=exact) if wins.tied else 2 * weighted
+        if wins.repeated:
+            other_squares += _added(even, (counted[wins.last] - counted[wins.first]).astype(exact))
+        else:
+            other_squares += even.sum(axis=0)
         variance[g] += _spread(total, other_squares, n, m) / n
     return value, variance
+
+
+def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
+    """Return the sums ``[R]`` of the products of ``a`` and ``b [m, R]``."""
+    sums: Floats = np.einsum("ij,ij->j", a, b).astype(np.float64)
+    return sums
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:

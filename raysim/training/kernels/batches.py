@@ -25,11 +25,11 @@ class Gathered(NamedTuple):
     rows: NDArray[np.int64]
     """The rows of these batches, one batch after another, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The begin and end of each batch in ``rows``."""
+    """The begin and end of each batch in ``rows``, where batches may have the same rows."""
     step: int
     """The number of the first step."""
     whole: bool = False
-    """Whether every step of the local update uses all rows in their own order."""
+    """Whether these are all steps of the local update, and each uses all rows in their own order."""
 
 
 def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
@@ -40,11 +40,13 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
     cuts = regular(n, size)
+    if size == n:
+        yield Gathered(np.arange(n), cuts * int(task.epochs), 0, whole=True)
+        return
     for epoch in range(task.epochs):
         order = np.arange(n)
-        if size < n:
-            task.batches(epoch).shuffle(order)  # as permutation(n) does, without checking the type of n
-        yield Gathered(order, cuts, epoch * len(cuts), size == n)
+        task.batches(epoch).shuffle(order)  # as permutation(n) does, without checking the type of n
+        yield Gathered(order, cuts, epoch * len(cuts))
 
 
 @lru_cache(maxsize=1024)

@@ -4,8 +4,8 @@ X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) lo
 divide N hospitals into exactly K coalitions with the smallest ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
-optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming, and HiGHS uses the remaining
-time for up to 40. For more hospitals the gap is stated. If each hospital's own model has the smallest loss on its rows
+optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
+stated. If each hospital's own model has the smallest loss on its rows
 (exact training, no radius), the cost only falls with K. K then cannot be chosen by it: use held-out loss.
 """
 
@@ -19,13 +19,10 @@ import numpy as np
 from raysim.strategies.base import Floats, Ids, at_least
 from raysim.strategies.coalitions.solver.bound import spectral_bound
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions
-from raysim.strategies.coalitions.solver.programs import size_indexed
 from raysim.strategies.coalitions.solver.search import coalition_cost, search_coalitions
 
 ENUMERATED = 20
 """The largest number of hospitals for which all partitions are enumerated."""
-PROGRAMMED = 40
-"""The largest number of hospitals for which HiGHS runs."""
 TOLERANCE = 1e-6
 """The largest relative gap that counts as a proof of optimality."""
 
@@ -60,7 +57,7 @@ def find_coalitions(
     """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on its optimality.
 
     The search stops when the relative gap is within ``tolerance``, or after about ``seconds``. The local search always
-    runs to its end: the labels of more than 40 hospitals depend on ``rng`` alone and not on the clock. Raises
+    runs to its end: the labels of more than 20 hospitals depend on ``rng`` alone and not on the clock. Raises
     ``ValueError`` for more coalitions than hospitals, and for losses that are not a finite square matrix.
     """
     start = time.perf_counter()
@@ -85,17 +82,11 @@ def find_coalitions(
     if n <= ENUMERATED:
         exact = enumerate_coalitions(losses, coalitions, seconds=left())
         return searched if exact is None else result(exact, np.inf)
-    if n <= PROGRAMMED:
-        other, programmed = size_indexed(losses, coalitions, seconds=left())
-        if other is not None and coalition_cost(losses, other) < searched.value:
-            labels = other
-        return result(labels, max(bound, programmed))
     return searched
 
 
 def coalition_models(models: Floats, labels: Ids) -> Floats:
-    """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, from ``models [N, P]`` and
-    ``labels [N]``."""
+    """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, for ``models``, ``labels [N]``."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
     means: Floats = sums / np.bincount(labels)[:, None]

@@ -1,4 +1,4 @@
-"""Coalitions: golden costs, agreement of five ways to the optimum, and what is said where time runs out."""
+"""Coalitions: golden costs, agreement of the ways to the optimum, and what is said where time runs out."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from raysim.strategies.coalitions.solver import solve as module
 from raysim.strategies.coalitions.solver.bound import _Relaxation, spectral_bound
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
-from raysim.strategies.coalitions.solver.programs import PROVE, size_indexed
 from raysim.strategies.coalitions.solver.search import _dealt_again, _descend, coalition_cost, search_coalitions
 from raysim.strategies.coalitions.solver.solve import coalition_models, find_coalitions
 from raysim.strategies.shared.clustering import by_smallest_member
 from tests.strategies.coalitions.linear_program import lp_bound
 
 GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
+
+EXACT = {"mip_rel_gap": 0.0}
+"""Options of scipy's integer programs: no gap is allowed."""
 
 AMPLE = 3600.0
 """Seconds for a proof that must not hang on how busy the machine is."""
@@ -45,7 +47,13 @@ def set_partitioning(losses: Floats, coalitions: int) -> Ids:
     within = (np.arange(1, 2**n)[None, :] >> np.arange(n)[:, None]) & 1
     rows = np.vstack([within, np.ones(2**n - 1)])
     right = np.r_[np.ones(n), float(coalitions)]
-    solved = milp(costs, integrality=1, bounds=(0, 1), constraints=LinearConstraint(rows, right, right), options=PROVE)
+    solved = milp(
+        costs,
+        integrality=1,
+        bounds=(0, 1),
+        constraints=LinearConstraint(rows, right, right),
+        options={"mip_rel_gap": 0.0},
+    )
     chosen = np.flatnonzero(solved.x > 0.5)
     return by_smallest_member(within[:, chosen].argmax(axis=1))
 
@@ -62,7 +70,6 @@ def test_golden(coalitions, value, labels):
     assert partition.bound == pytest.approx(value, rel=1e-6)
     assert enumerate_coalitions(GOLDEN, coalitions).tolist() == labels
     assert set_partitioning(GOLDEN, coalitions).tolist() == labels
-    assert size_indexed(GOLDEN, coalitions)[0].tolist() == labels
 
 
 def brute_force(losses: np.ndarray, coalitions: int) -> float:
@@ -82,9 +89,6 @@ def test_20_all_ways_to_the_optimum_agree_and_bounds_are_on_their_sides(n, coali
     if coalitions**n <= 3000:
         assert least == pytest.approx(brute_force(losses, coalitions), abs=1e-9)
     assert coalition_cost(losses, set_partitioning(losses, coalitions)) == pytest.approx(least, abs=1e-6)
-    labels, bound = size_indexed(losses, coalitions)
-    assert coalition_cost(losses, labels) == pytest.approx(least, abs=1e-6)
-    assert bound == pytest.approx(least, abs=1e-6)
     assert coalition_cost(losses, search_coalitions(losses, coalitions, draw)) >= least - 1e-9
     assert lp_bound(losses, coalitions) <= least + 1e-6
     if 1 < coalitions < n:
@@ -339,23 +343,6 @@ def test_without_time_the_best_found_is_returned_with_a_bound():
     assert not partition.proven
     assert partition.gap == pytest.approx((partition.value - partition.bound) / partition.value)
     assert enumerate_coalitions(losses[:14, :14], 5, seconds=0.0) is None
-
-
-def test_the_integer_program_takes_over_where_enumeration_ends(monkeypatch):
-    losses = np.random.default_rng(1).uniform(size=(8, 8))  # one that the bound does not prove
-    asked = []
-
-    def recorded(*arguments, **options):
-        asked.append(options["seconds"])
-        return size_indexed(*arguments, **options)
-
-    monkeypatch.setattr(module, "ENUMERATED", 7)
-    monkeypatch.setattr(module, "size_indexed", recorded)
-    partition = find_coalitions(losses, 4, rng(), seconds=AMPLE)
-    assert partition.proven
-    assert len(asked) == 1
-    monkeypatch.setattr(module, "size_indexed", lambda *a, **o: (None, -np.inf))
-    assert find_coalitions(losses, 4, rng()).value == pytest.approx(partition.value)
 
 
 def test_the_gap_is_relative_to_the_size_of_the_value():

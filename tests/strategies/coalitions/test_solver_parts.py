@@ -183,18 +183,6 @@ def test_a_radius_is_validated_on_the_whole_model(monkeypatch):
     assert rule.of(np.ones((6, 1)), np.full(6, -3.0), 0) == 3.0
 
 
-def test_of_a_search_and_a_program_the_partition_of_the_least_cost_is_given(monkeypatch):
-    points = np.array([0.0, 1.0, 10.0, 11.0])
-    losses, good, bad = np.abs(points[:, None] - points), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    monkeypatch.setattr(solve, "ENUMERATED", 3)
-    monkeypatch.setattr(solve, "spectral_bound", lambda *_, **how: -1.0)
-    for searched, programmed in ((good, bad), (bad, good), (good, None)):
-        monkeypatch.setattr(solve, "search_coalitions", lambda *_, found=searched: found)
-        monkeypatch.setattr(solve, "size_indexed", lambda *_, found=programmed, **how: (found, -0.5))
-        found = solve.find_coalitions(losses, 2, np.random.default_rng(0))
-        assert (found.labels.tolist(), found.bound) == (good.tolist(), -0.5)
-
-
 def test_half_of_the_searches_start_from_medoids_and_kicks_from_the_best(monkeypatch):
     begun = []
     for name in ("_random_labels", "_medoid_labels", "_dealt_again"):

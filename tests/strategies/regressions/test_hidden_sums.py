@@ -18,6 +18,7 @@ from raysim.experiment.jobs import make_job
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.regressions.meta_analysis import MetaAnalysis
 from raysim.strategies.regressions.newton import Newton
+from raysim.strategies.regressions.odal import Odal
 from raysim.strategies.regressions.own_intercepts import OwnIntercepts
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from raysim.strategies.selections.sampling import All
@@ -27,7 +28,7 @@ from tests.strategies.regressions.federations import federation_of
 from tests.strategies.regressions.tables import table_g
 
 G = table_g()
-HIDING = (Newton, MetaAnalysis, OwnIntercepts, RandomIntercepts)
+HIDING = (Newton, MetaAnalysis, Odal, OwnIntercepts, RandomIntercepts)
 
 
 @pytest.fixture
@@ -81,4 +82,4 @@ def test_clear_sums_need_five_rows_a_column_and_thirty(federate: MakeFederation,
 
 def test_whoever_reads_hospitals_one_by_one_says_so() -> None:
     hides = {name for name in registry.entries("strategies") if registry.load("strategies", name, "")().hides_sums()}
-    assert hides == {"newton", "meta_analysis", "own_intercepts", "random_intercepts"}
+    assert hides == {"newton", "meta_analysis", "odal", "own_intercepts", "random_intercepts"}

@@ -15,10 +15,11 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.engine.server.job_checks import check_job
 from raysim.metrics.measures import FIGURES
 from raysim.strategies.base import FederationView, State
 from raysim.strategies.references.local import RIDGES, Local
-from raysim.strategies.regressions.families import POISSON
+from raysim.strategies.regressions.families import LOGISTIC, POISSON, Family
 from raysim.strategies.regressions.left_out import shrunk
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.newton_steps import fitted
@@ -159,6 +160,7 @@ def test_alike_hospitals_have_the_pooled_slopes(tmp_path: Path):
     federation = federation_of(tmp_path / "alike", alike, alike.y)
     outcome, pooled = play(federation, RandomIntercepts(), rounds=60), play(federation, Newton(), rounds=20)
     assert outcome.facts["variance_between"] < 1e-3
+    assert (outcome.facts["converged"], outcome.facts["separated"]) == (1.0, 0.0)
     assert_allclose(outcome.models, pooled.models, atol=2e-3)
 
 
@@ -182,13 +184,64 @@ def test_coefficients_of_separated_classes_are_no_fit(tmp_path: Path):
     assert np.isfinite(outcome.models).all()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "line"),
-    [
-        ("ridge", 1, "1 is a penalty, and random_intercepts has none; take it out, or choose own_intercepts with a"),
-        ("firth", "auto", "'auto' is a penalty, and random_intercepts has none; take it out, or choose newton"),
-    ],
-)
-def test_penalties_of_random_intercepts_are_refused_in_a_line(key: str, value: object, line: str):
-    with pytest.raises(ConfigError, match=rf"^strategy\.{key}: {line}"):
-        construct(RandomIntercepts, {key: value}, "strategy")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_classes_that_are_separated_within_hospitals_are_no_fit(tmp_path: Path, seed: int):
+    """Every hospital has its own threshold of one score: coefficients and the spread of intercepts grow together."""
+    rng = np.random.default_rng(seed)
+    hospital = np.repeat(np.arange(8), 15)
+    X = np.column_stack([np.ones(120), rng.normal(size=(120, 2))])
+    y = (X[:, 1] - X[:, 2] / 2 + rng.normal(size=8)[hospital] > 0).astype(float)
+    federation = federation_of(tmp_path / "within", G._replace(X=X, y=y, hospital=hospital), y)
+    outcome = play(federation, RandomIntercepts(), rounds=100)
+    assert (outcome.facts["separated"], outcome.facts["converged"]) == (1.0, 0.0)
+    assert np.abs(outcome.models).max() < 100
+    held = play(federation, RandomIntercepts(ridge=1.0), rounds=100)
+    assert (held.facts["separated"], held.facts["converged"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("family", "ridge"), [(LOGISTIC, 2.0), (POISSON, 0.0), (POISSON, 2.0)])
+def test_random_intercepts_maximise_laplaces_likelihood(tmp_path: Path, family: Family, ridge: float):
+    """The likelihood is written apart, with the mode of each intercept by bisection, and maximised without gradients
+    of it."""
+    y = G.y if family is LOGISTIC else np.floor(np.abs(4 * G.real)) + G.y
+    federation = federation_of(tmp_path / "g", G, y, 2 if family is LOGISTIC else 0)
+    model = {} if family is LOGISTIC else {"model": POISSON_MODEL}
+    outcome = play(federation, RandomIntercepts(ridge=ridge), rounds=80, **model)
+    assert outcome.facts["converged"] == 1.0
+
+    def loss(point: np.ndarray) -> float:
+        beta, precision, total = point[:3], np.exp(-2 * point[3]), ridge * float(point[1:3] @ point[1:3]) / 2
+        for h in range(8):
+            eta, own = G.X[G.hospital == h] @ beta, y[G.hospital == h]
+            low, high = -60.0, 60.0
+            for _ in range(100):
+                u = (low + high) / 2
+                low, high = (u, high) if (own - family.mean(eta + u)).sum() > u * precision else (low, u)
+            W = float(family.weight(family.mean(eta + u)).sum())
+            total += float(family.loss(eta + u, own).sum()) + u**2 * precision / 2 + np.log1p(W / precision) / 2
+        return total
+
+    found = np.array([*np.roll(outcome.models[0], 1), np.log(outcome.facts["variance_between"]) / 2])
+    best = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-7})
+    assert_allclose(found, best.x, atol=2e-5)
+    assert outcome.facts["log_likelihood"] == pytest.approx(
+        -loss(found) + ridge * float(found[1:3] @ found[1:3]) / 2, abs=1e-8
+    )
+    # Standard errors: the inverse of the second derivatives, with the penalty's part taken out of the middle.
+    steps = 1e-4 * np.eye(4)
+    second = np.array(
+        [[loss(found + a + b) - loss(found + a) - loss(found + b) + loss(found) for a in steps] for b in steps]
+    )
+    bread, weights = np.linalg.inv(second / 1e-8), np.diag([0, ridge, ridge, 0])
+    spread = np.sqrt(np.diag(bread @ (second / 1e-8 - weights) @ bread))[:3]
+    assert_allclose(se(outcome), spread, rtol=2e-3)
+
+
+def test_penalties_that_random_intercepts_do_not_have_are_refused_in_a_line(tmp_path: Path):
+    with pytest.raises(
+        ConfigError, match=r"^strategy\.firth: 'auto' is a penalty that random_intercepts does not have"
+    ):
+        construct(RandomIntercepts, {"firth": "auto"}, "strategy")
+    federation = federation_of(tmp_path / "r", G, G.real, 0)
+    with pytest.raises(ConfigError, match=r"^strategy\.ridge: 1 is a penalty, and restricted maximum likelihood of a"):
+        check_job(job_of(federation, RandomIntercepts(ridge=1.0), model=LINEAR_MODEL), federation)

@@ -10,15 +10,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from raysim.config.sections.secure import SecureSection
-from raysim.core.errors import ConfigError
-from raysim.engine.server.job_checks import check_job
 from raysim.strategies.problem import Floats
 from raysim.strategies.regressions.linear_mixed import Mixed, mixed, next_ratio
 from raysim.strategies.regressions.newton import Newton
 from raysim.strategies.regressions.random_intercepts import RandomIntercepts
 from tests.conftest import job_of, play, run
 from tests.equality import same_models
-from tests.strategies.regressions.federations import LINEAR_MODEL, POISSON_MODEL, federation_of
+from tests.strategies.regressions.federations import LINEAR_MODEL, federation_of
 from tests.strategies.regressions.tables import table_g, table_t
 
 T, G = table_t(), table_g()
@@ -93,7 +91,3 @@ def test_neither_placement_nor_masks_change_a_bit(tmp_path: Path) -> None:
     alone = run(federation, job, 1)
     same_models(alone, run(federation, job, 8))
     same_models(alone, run(federation, replace(job, secure=SecureSection(mode="model")), 3))
-    with pytest.raises(
-        ConfigError, match=r"model\.name: random_intercepts fits no counts; choose newton or own_intercepts, "
-    ):
-        check_job(job_of(federation, RandomIntercepts(), model=POISSON_MODEL), federation)

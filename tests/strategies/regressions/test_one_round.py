@@ -46,6 +46,12 @@ def federation(tmp_path: Path) -> Federation:
     return federation_of(tmp_path / "t", T, T.y)
 
 
+def of_copies(folder: Path, copies: int) -> Federation:
+    """Hospitals with every row of theirs so many times: the same fits, and enough rows for sums that are not hidden."""
+    table = T._replace(X=np.repeat(T.X, copies, axis=0), hospital=np.repeat(T.hospital, copies))
+    return federation_of(folder / "copies", table, np.repeat(T.y, copies))
+
+
 def test_means_by_information(federation: Federation):
     outcome = play(federation, MetaAnalysis(local_fit="likelihood"))
     assert_allclose(beta(outcome), (0.1632951800, 1.5449320571, -1.0413610157), atol=1e-6)
@@ -102,8 +108,10 @@ LEADS = {
 
 
 @pytest.mark.parametrize(("order", "robust"), LEADS)
-def test_a_lead_fits_its_surrogate(federation: Federation, order: int, robust: bool):
-    outcome = play(federation, Odal(order=order, robust=robust, local_fit="likelihood"))
+def test_a_lead_fits_its_surrogate(federation: Federation, tmp_path: Path, order: int, robust: bool):
+    federation = federation if not robust else of_copies(tmp_path, 3)
+    how = "clear" if robust else "secure"
+    outcome = play(federation, Odal(order=order, robust=robust, local_fit="likelihood", sums=how))
     assert_allclose(beta(outcome), LEADS[order, robust], atol=1e-5)
     assert outcome.facts == {"converged": 1.0}
 
@@ -112,10 +120,13 @@ def test_a_lead_fits_its_surrogate(federation: Federation, order: int, robust: b
 def test_a_lead_without_a_maximum_takes_one_step_or_none(second: bool):
     """The curvature of all hospitals is far below the lead's: nothing is concave beyond a step."""
     gradient, hessian = np.array([0.4, -0.5, 0.3]), 0.01 * np.eye(3)
-    received = {"beta": np.zeros(3), "gradient": gradient, "hessian": upper(hessian)}
-    reply = LeadFit(3, second).run(SimpleNamespace(rows=Rows(T.X[:12, 1:], T.y[:12], None), received=received))
+    received = {"beta": np.zeros(3), "gradient": gradient, "hessian": upper(hessian), "lead": np.array(4)}
+    at = SimpleNamespace(rows=Rows(T.X[:12, 1:], T.y[:12], None), received=received, hospital=4)
+    reply = LeadFit(3, second).run(at)
     assert reply.sent["converged"] == 0.0
     assert_allclose(reply.sent["beta"], gradient / 0.01 if second else 0.0, rtol=1e-9)
+    at.hospital = 3
+    assert not LeadFit(3, second).run(at).sent["beta"].any()
 
 
 def test_a_lead_with_all_rows_has_the_pooled_fit(tmp_path: Path):
@@ -133,22 +144,29 @@ def test_the_mean_of_log_odds_is_that_of_coefficients(federation: Federation):
     assert float(np.mean(np.logaddexp(0, eta) - y * eta)) == pytest.approx(0.5019691835, abs=1e-8)
 
 
-def test_stacked_weights(federation: Federation):
-    outcome = play(federation, Ensemble(combine="stacked", local_fit="likelihood"))
+def test_stacked_weights(federation: Federation, tmp_path: Path):
+    with pytest.raises(ConfigError, match="no hospital has the 30 rows that hide a row in them; write rows"):
+        play(federation, Ensemble(combine="stacked"))
+    outcome = play(of_copies(tmp_path, 3), Ensemble(combine="stacked", local_fit="likelihood"))
     weights = np.array([0.8598596073, 0.4490136194, 0.2407407751])
     assert_allclose(beta(outcome), weights @ OWN / weights.sum(), atol=1e-6)
     assert outcome.facts["greatest_weight"] == pytest.approx(weights[0] / weights.sum(), abs=1e-7)
 
 
 def test_masks_change_no_bit_and_what_is_seen_by_itself_is_refused(federation: Federation):
-    job = job_of(federation, MetaAnalysis())
-    plain, secure = run(federation, job, 1), SecureSection(mode="execute")
-    same_models(plain, run(federation, replace(job, secure=secure), 3))
-    for strategy, name in ((Odal(), "lead"), (Ensemble(), "coefficients")):
-        hidden = replace(job_of(federation, strategy), secure=secure)
-        line = rf"^secure.mode: 'execute' hides what each hospital sends, and strategy .*, program '{name}' needs 'beta"
-        with pytest.raises(ConfigError, match=line):
-            run(federation, hidden, 1)
+    secure = SecureSection(mode="execute")
+    for strategy in (MetaAnalysis(), Odal()):
+        job = job_of(federation, strategy)
+        same_models(run(federation, job, 1), run(federation, replace(job, secure=secure), 3))
+    line = (
+        r"^secure.mode: 'execute' hides what each hospital sends, and strategy .*, program 'coefficients' needs 'beta"
+    )
+    with pytest.raises(ConfigError, match=line):
+        run(federation, replace(job_of(federation, Ensemble()), secure=secure), 1)
+    with pytest.raises(ConfigError, match=r"robust: true needs each hospital's gradient, .*; leave secure out"):
+        run(federation, replace(job_of(federation, Odal(robust=True, sums="clear")), secure=secure), 1)
+    with pytest.raises(ValueError, match=r"^robust: true needs each hospital's gradient, .*; write sums: clear"):
+        Odal(robust=True)
 
 
 @pytest.mark.parametrize("strategy", [MetaAnalysis(), Odal(), Ensemble()], ids=lambda each: type(each).__name__)

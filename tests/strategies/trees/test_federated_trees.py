@@ -13,7 +13,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.plugins import build_strategy
 from raysim.config.sections.plugin_sections import ModelSection, StrategySection
-from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.secure import DropSection, SecureSection
 from raysim.config.sections.training import StopSection
 from raysim.core.errors import ConfigError
 from raysim.data.build import build
@@ -329,15 +329,50 @@ def test_bytes_of_early_stopping(tmp_path, strategy, label):
     assert not setup  # before the first round there is no tree
 
 
+def bytes_of(trees: int) -> int:
+    """The bytes of whole trees."""
+    return 8 * Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": trees, "own_trees": 0}), (0, 0, 3), 2)).size
+
+
 @pytest.mark.parametrize(("strategy", "trees"), [(TreesCyclic(), 1), (TreesBagging(), 3)])
 def test_bytes_of_early_stopping_for_whole_trees(tmp_path, strategy, trees):
     """After each round hospitals receive the trees of this round, and not the model."""
     (down, up), (plain_down, plain_up), setup = traffic_of(tmp_path, strategy)
-    size = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": trees, "own_trees": 0}), (0, 0, 3), 2)).size
     rounds = 6 // trees
-    assert down - plain_down == rounds * 3 * 8 * size
+    # The next call sends the trees of only the last round: of bagging always, of cyclic training in the second round.
+    not_again = (rounds - 1) * 3 if isinstance(strategy, TreesBagging) else 1
+    assert down - plain_down == (rounds * 3 - not_again) * bytes_of(trees)
     assert up - plain_up == rounds * 3 * 16
     assert not setup
+
+
+@pytest.mark.parametrize("strategy", [TreesCyclic(), TreesBagging()])
+def test_hospitals_receive_only_the_trees_that_they_lack(three, strategy):
+    outcome = run(three, job_of(three, strategy, rounds=9, model=model(trees=9)), 2)
+    down = [row.bytes_down for row in outcome.rounds]
+    if isinstance(strategy, TreesBagging):
+        assert down[1:] == [3 * bytes_of(3)] * 2
+    else:
+        edges = down[2] - bytes_of(2)
+        assert 0 < edges <= 8 * 2 * (OPTIONS["bins"] - 1)
+        assert down[1:] == [bytes_of(1) + edges, bytes_of(2) + edges, *[bytes_of(3)] * 6]
+    whole = run(three, job_of(three, strategy, rounds=9, model=model(trees=9)), 1)
+    same_models(outcome, whole)
+
+
+def test_bytes_of_early_stopping_when_rounds_are_repeated(tmp_path):
+    """If a round is repeated because a hospital was lost, hospitals do not receive the last tree again."""
+    made = federation_of(tmp_path, rows_of(400), np.arange(400) % 5, train=0.5, validation=0.25, test=0.25)
+    secure = SecureSection(drop=DropSection(mask=0.03))
+    job = replace(job_of(made, FederatedTrees(), rounds=8, model=model(trees=8)), secure=secure)
+    stopping, plain = run(made, replace(job, stop=StopSection(patience=8)), 2), run(made, job, 2)
+    splits, bins = 2**3 - 1, OPTIONS["bins"] + 1
+    tree = 5 * (splits * (2 + math.ceil(bins / 8)) + 8 * (2 * splits + 1))
+    # A call sends the last tree once more in a repeated round, but not where a check has sent it.
+    again = len([t for t, row in enumerate(plain.rounds) if t and row.bytes_down < plain.rounds[2].bytes_down])
+    assert again == 1
+    down = [sum(row.bytes_down for row in each.rounds) for each in (stopping, plain)]
+    assert down[0] - down[1] == (1 - again) * tree
 
 
 def test_all_trees_are_grown_though_fewer_are_best(tmp_path):

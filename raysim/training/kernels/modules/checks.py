@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from raysim.core.errors import ConfigError
@@ -20,6 +22,13 @@ def check_autocast(value: object, device: str, precision: str) -> None:
         raise ConfigError(f"model.autocast: bfloat16 goes with training.precision float32, not {precision}; set that")
     if device != "cpu":
         raise ConfigError("model.autocast: bfloat16 is for CPUs; leave it out, or set resources.device: cpu")
+
+
+def check_entries(ids: NDArray[Any], entries: int) -> None:
+    """Raise ``ValueError`` if one of ``ids [n, L]`` is not an index into a table with ``entries`` entries."""
+    wrong = ids[~((ids >= 0) & (ids < entries))]  # NaN is neither
+    if wrong.size:
+        raise ValueError(f"a feature is {wrong[0]:g}, not an index into a table of {entries} entries; make them agree")
 
 
 def parameter_count(make: Callable[[], nn.Module]) -> int:

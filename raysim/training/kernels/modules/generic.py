@@ -18,7 +18,7 @@ Batch statistics and dropout depend on more than a row and its parameters. For t
   masks drawn for a whole cohort would depend on its members.
 
 If all features of a module are indices into one of its parameters, such as an embedding, its attribute ``lookup`` may
-name that parameter; see ``raysim.training.kernels.modules.lookup``.
+name that parameter, so that the features of private steps are checked.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from torch.func import functional_call, grad, vmap
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.clipped import Patients
 from raysim.training.kernels.modules.by_row import RowGradients, descend
-from raysim.training.kernels.modules.checks import check_autocast
+from raysim.training.kernels.modules.checks import check_autocast, check_entries
 from raysim.training.kernels.modules.exported import Margins, margins
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.local_sgd import train
-from raysim.training.kernels.modules.lookup import check_entries
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
@@ -60,8 +59,7 @@ def bind_module(
     device: str,
     precision: str,
 ) -> Model:
-    """Return ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs (two for two classes) and the log
-    loss.
+    """Return ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs and the log loss.
 
     For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
     (see :class:`ModuleModel`) belong to the engine, not to ``cls``. Raises ``ConfigError`` if the module cannot be
@@ -116,8 +114,7 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]``
-        logits."""
+        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or real predictions, else ``[n, C]`` logits."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
@@ -144,10 +141,7 @@ class ModuleModel:
         flat = self._flat
         gpus = [] if flat.device.type == "cpu" else [flat.device]
         kind = gpus[0].type if gpus else "cuda"
-        with (
-            np.errstate(all="ignore"),
-            torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind),
-        ):
+        with np.errstate(all="ignore"), torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind):
             for task, theta in zip(tasks, thetas, strict=True):
                 theta[:] = task.start
                 if task.works and task.private is not None:

@@ -20,7 +20,6 @@ from raysim.training.kernels.contrast import SMALLEST
 from raysim.training.kernels.descent import combined_proximal, rows_per_batch
 from raysim.training.kernels.modules.batch_norms import running
 from raysim.training.kernels.modules.flat import FlatModule
-from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.kernels.modules.optimizers import make_solver
 from raysim.training.losses import LOG_LOSS
@@ -67,21 +66,19 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
 
     ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are computed in bfloat16.
     """
-    small = condense(task, flat.layout, flat.lookup, optimizer) if flat.lookup else None
-    given, layout = (task, flat.layout) if small is None else (small.task, small.layout)
-    on_cpu = flat.device.type == "cpu"
-    theta = torch.from_numpy(into) if small is None and on_cpu else flat.send(given.start)
+    layout, on_cpu = flat.layout, flat.device.type == "cpu"
+    theta = torch.from_numpy(into) if on_cpu else flat.send(task.start)
     contrast = _contrasting(flat, task)
     flat.become(layout.split(theta))  # parameters and buffers are now views of theta
     flat.module.train()
-    proximal = ProximalTerms(given, optimizer, flat.parameters, layout)
-    frozen = None if given.frozen is None else flat.indices(np.flatnonzero(given.frozen))
+    proximal = ProximalTerms(task, optimizer, flat.parameters, layout)
+    frozen = None if task.frozen is None else flat.indices(np.flatnonzero(task.frozen))
     values = None if frozen is None else theta[frozen]
     solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
     if task.moments is not None:
         solver.resume(layout, task.moments)
     with nullcontext() if contrast is None else contrast:
-        for batch in _batches(flat, given, optimizer, loss):
+        for batch in _batches(flat, task, optimizer, loss):
             for parameter in flat.parameters:
                 parameter.grad = None
             with (
@@ -101,9 +98,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
                 theta[frozen] = values
     if task.moments is not None:
         solver.leave(layout, task.moments)
-    if small is not None:
-        small.entries.put(theta.cpu().numpy(), into)
-    elif not on_cpu:
+    if not on_cpu:
         into[:] = theta.cpu().numpy()
 
 
