@@ -181,8 +181,7 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 
 
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
-    """Return the owner for unknown hospitals: that of the last model with one vector for all, else the global one if it
-    is used."""
+    """Return the owner for unknown hospitals: the last model with one vector for all, else the global one."""
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
