@@ -190,8 +190,7 @@ class Strategy:
         return None
 
     def setup(self, view: FederationView) -> State:
-        """Return the state before the first round. It may ask hospitals about their data, and may raise
-        :class:`Unfit`."""
+        """Return the state before the first round. It may ask about hospitals' data, and raise :class:`Unfit`."""
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
@@ -253,8 +252,7 @@ class Strategy:
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, for strategies with a model per group of patients, or
-        None."""
+        """Return the division of hospitals' rows into groups, for strategies with a model per group, or None."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:

@@ -180,8 +180,7 @@ class FederationView:
 
     @property
     def local_steps(self) -> Ids:
-        """Return how many batches each hospital's configured local training takes per round, ``[N]``; 0 without
-        rows."""
+        """Return how many batches each hospital's local training takes per round, ``[N]``; 0 without rows."""
         batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
         steps: Ids = self.local_epochs * batches
         return steps

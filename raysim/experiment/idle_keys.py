@@ -67,8 +67,7 @@ def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
 
 
 def _unused(strategy: Strategy) -> Mapping[str, str]:
-    """Return the settings that change nothing and are not at their defaults, each with the setting that would use
-    it."""
+    """Return the settings that change nothing and differ from their defaults, with what would use each."""
     unused = strategy.unused_settings()
     defaults = _defaults_of(strategy) if unused else {}
     return {name: by for name, by in unused.items() if getattr(strategy, name) != defaults[name]}

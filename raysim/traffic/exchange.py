@@ -44,13 +44,7 @@ class Traffic:
     needs it for updates under way."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        strategy: Strategy,
-        view: FederationView,
-        size: int,
-        losses: bool,
-        bits: int | None = None,
+        self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
         """A model has ``size`` scalars. With ``losses`` the selection receives participants' losses.
 
@@ -117,14 +111,12 @@ class Traffic:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that a call of a client ``program`` sent ``sent [h]`` bytes from hospitals ``ids [h]``, and that all
-        received ``down``."""
+        """Record that a ``program`` call sent ``sent [h]`` bytes from hospitals ``ids [h]``, and all got ``down``."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and each ``received`` as
-        many.
+        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and ``received`` as many.
 
         Returns the bytes of all.
         """
@@ -136,8 +128,7 @@ class Traffic:
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models that ``serve``, after a
-        round.
+        """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
 
         They received the models among these that are rows of the server's models, or what is new in them
         (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own; these are not sent again in the next
@@ -259,8 +250,7 @@ class Traffic:
                 shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models of ``problem`` they already
-        have.
+        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models they have.
 
         They have the models that they received with requests in this round.
         """

@@ -220,8 +220,7 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` for a stored array of a hospital with ``rows`` rows whose shape ``program`` does not
-    declare."""
+    """Raise :class:`Invalid` for a stored array, at ``rows`` rows, whose shape ``program`` does not declare."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

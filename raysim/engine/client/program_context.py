@@ -111,8 +111,7 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """The rows that count for the hospital's units under a guarantee for patients; else None, and all rows
-        count."""
+        """The rows that count for the hospital's units under a guarantee for patients; else None (all rows)."""
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None

@@ -94,8 +94,7 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a program that adds up hospitals' sums itself; add its totals to ``sums``, and hospitals' memory to
-    ``later``."""
+    """Run a program that adds up hospitals' sums; add its totals to ``sums`` and memory to ``later``."""
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:

@@ -144,8 +144,7 @@ class JobServer:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` sum uses secure aggregation, if
-        configured."""
+        """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` one is secure, if configured."""
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)
@@ -233,8 +232,7 @@ class JobServer:
         )
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
-        """Send a separate message in which hospitals measure the models of a ``round``, and return their
-        measurements."""
+        """Send a message in which hospitals measure the models of a ``round``, and return their measurements."""
         return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
 
 
@@ -250,8 +248,7 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """Return ``work`` with ``balanced`` class weights replaced by numbers, computed from all hospitals'
-    training rows."""
+    """Return ``work`` with ``balanced`` class weights as numbers, computed from all training rows."""
     if work.class_weights != "balanced":
         return work
     counts: NDArray[Any] | None = first.labels

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_programs(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that apply only to updates, if the job's strategy calls client programs
-    instead."""
+    """Raise ``ConfigError`` for sections that apply only to updates, if the strategy calls client programs."""
     if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
@@ -165,8 +164,7 @@ class ProgramCalls:
         return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Count the bytes that each hospital received, and that the hospitals ``answered`` sent. Pooled rows exchange
-        nothing."""
+        """Count bytes received by each hospital and sent by those ``answered``; pooled rows exchange nothing."""
         program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return
