@@ -144,7 +144,7 @@ def _trains_with(name: str) -> Uses:
 
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
-            return strategy.stops_early()
+            return strategy.stops_early() or strategy.stops_alone()
         if config.privacy is not None and config.privacy.way == "pooled" and name in OF_POOLED:
             return bool(getattr(config.training, name) == OF_POOLED[name])
         return name not in strategy.unused_training() or (name in OF_FINE_TUNING and _fine_tunes(config))
