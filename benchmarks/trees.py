@@ -1,12 +1,14 @@
 """Speed of boosted trees over hospitals beside scikit-learn's on the pooled rows, measured in the same run.
 
     python -m benchmarks.trees [--rows 50000] [--columns 100] [--trees 100] [--depth 4] [--hospitals 208] [--processor]
+        [--secure execute]
 
 raysim grows the trees from sums over hospitals on Ray with two actors; evaluation is left out but for the last one.
 scikit-learn's ``HistGradientBoostingClassifier`` grows as many of the same depth on the pooled rows with one thread. It
 has 255 bins, as by default, and then as many as raysim. ``--processor`` plays both in this process, on one core, and
 prints processor time, which means something on a busy machine too. With Ray the last line has the processor time of the
 slower actor and of the coordinator: they wait for each other, so that their sum bounds the time on idle cores.
+``--secure`` hides each hospital's sums, with masks that are counted (``model``) or made (``execute``).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.resources import ResourcesSection
+from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job
 from raysim.engine.messages.plan import ModelSpec, Work
@@ -84,6 +87,7 @@ def main() -> None:
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--processor", action="store_true")
+    parser.add_argument("--secure", choices=("model", "execute"))
     options = parser.parse_args()
     clock = time.process_time if options.processor else time.perf_counter
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
@@ -119,6 +123,7 @@ def main() -> None:
             selection=All(),
             rounds=options.trees,
             evaluation=EvaluationSection(every=0, loss_points=0),
+            secure=None if options.secure is None else SecureSection(mode=options.secure),
         )
         with open_session(
             federation.totals, ResourcesSection(), in_process=options.processor, verbose=False

@@ -85,6 +85,7 @@ from raysim.strategies.view import FederationView as FederationView
 from raysim.strategies.view import Noise as Noise
 from raysim.strategies.view import Selection as Selection
 from raysim.strategies.view import State as State
+from raysim.strategies.view import Stop as Stop
 from raysim.strategies.view import Training as Training
 
 S = TypeVar("S", bound=State)
@@ -176,6 +177,10 @@ class Strategy:
         """Whether ``training.stop`` may end the strategy before its last round."""
         return self.uses_training()
 
+    def stops_alone(self) -> bool:
+        """Whether hospitals apply ``training.stop`` themselves, by their own validation rows."""
+        return False
+
     def uses_programs(self) -> bool:
         """Whether the strategy's rounds call its own programs, and not only the built-in training."""
         return type(self).round is not Strategy.round
@@ -190,8 +195,7 @@ class Strategy:
         return None
 
     def setup(self, view: FederationView) -> State:
-        """Return the state before the first round. It may ask hospitals about their data, and may raise
-        :class:`Unfit`."""
+        """Return the state before the first round. It may ask about hospitals' data, and raise :class:`Unfit`."""
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
@@ -253,8 +257,7 @@ class Strategy:
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, for strategies with a model per group of patients, or
-        None."""
+        """Return the division of hospitals' rows into groups, for strategies with a model per group, or None."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:

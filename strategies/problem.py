@@ -146,8 +146,7 @@ class LocalProblem:
     """
 
     start: Ids
-    """The model row that each hospital starts from, ``[H]``, or ``OWN`` or ``MIXTURE``. A problem in ``then`` may also
-    start from ``LAST``."""
+    """The model row at each hospital's start, ``[H]``, ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
     upload: Upload | None = None
     """What leaves the hospital; None: nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)

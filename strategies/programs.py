@@ -7,8 +7,7 @@ memory. The server receives :class:`Answers`. A program declares by name what le
 stays there (:class:`Keep`) before it reads a row, so that the engine can add, mask and count it.
 
 - Named sums are added as whole multiples of a grid step: any placement of hospitals gives the same bits.
-- Within a round a hospital's memory changes from call to call. If a hospital's answer is lost, its memory stays as it
-  was.
+- Within a round a hospital's memory changes from call to call. If a hospital's answer is lost, its memory stays.
 - Random numbers depend only on the seed, the program's name, a purpose, the round, the turn and the hospital.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``F`` features, ``P``
@@ -114,8 +113,7 @@ class Trained(NamedTuple):
 
 
 class LocalModel(Protocol):
-    """The run's model on one hospital's rows. ``theta`` is ``[P]``, and ``rows`` are indices of rows (None: all
-    rows)."""
+    """The run's model on one hospital's rows. ``theta`` is ``[P]``, and ``rows`` are indices (None: all rows)."""
 
     @property
     def parameters(self) -> Mapping[str, slice]:
@@ -199,8 +197,13 @@ class Context(Protocol):
         ...
 
     @property
+    def validation(self) -> Rows:
+        """The hospital's validation rows, for programs that declare :attr:`Program.validates`."""
+        ...
+
+    @property
     def model(self) -> LocalModel:
-        """The run's model on these rows."""
+        """The run's model on the training rows."""
         ...
 
     @property
@@ -295,6 +298,12 @@ class Program:
         return 0
 
     @property
+    def validates(self) -> bool:
+        """Whether the program also reads the hospital's validation rows (:attr:`Context.validation`). Such a program
+        sends nothing: a guarantee for training rows does not cover validation rows."""
+        return False
+
+    @property
     def remembers(self) -> bool:
         """Whether a hospital stores new values; if not, it only reads the arrays in ``keeps``."""
         return bool(self.keeps)
@@ -309,8 +318,7 @@ class Program:
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
-        """Return the sums over several hospitals and each hospital's memory, for programs that add rows faster
-        together.
+        """Return the sums over several hospitals and each hospital's memory, for programs that are faster so.
 
         The engine calls it only if nothing hides or bounds a single hospital's contribution. The result must have the
         same bits as the sum of the replies.

@@ -40,9 +40,12 @@ class Division(Protocol):
         ...
 
 
-class Newcomers(Protocol):
-    """A rule that gives a hospital that did not take part in training a model, by its rows. Its fields are plain values
-    and arrays."""
+class Newcomers:
+    """A rule that gives a hospital that did not take part in training a model, by its rows.
+
+    Derive from it, and make it a dataclass. It is stored like a strategy's state, so its fields are plain values,
+    arrays, and dataclasses of these.
+    """
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the model row for a hospital with features ``X [n, F]`` and ``observed [n, D]``, as in
@@ -50,7 +53,7 @@ class Newcomers(Protocol):
 
         None: without more labels no model can be chosen.
         """
-        ...
+        raise NotImplementedError
 
 
 class Statistic(Program):
@@ -117,8 +120,7 @@ def statistics_of(
     models: Floats | None = None,
     **received: NDArray[Any],
 ) -> Floats:
-    """Return the statistics of hospitals ``ids`` (None: all), which receive ``models [M, P]`` and further arrays,
-    ``[H, ...]``."""
+    """Return the statistics of hospitals ``ids`` (None: all), who receive ``models [M, P]`` and ``[H, ...]``."""
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
     statistics: Floats = answers.each[program.name]
@@ -167,8 +169,7 @@ def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return the mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``: between 0 and the largest loss, and of at least
-    one row."""
+    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``: at most the largest loss, of a row or more."""
     means: Floats = LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0)
     return means
 

@@ -72,8 +72,7 @@ def block(
 
 
 def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> None:
-    """Print the details that the block omits: the reasons for the recommendation, its test figures, and the
-    hypervolume."""
+    """Print the details that the block omits: the reasons for the recommendation, test figures, and hypervolume."""
     from raysim.report.terminal.progress import say
     from raysim.tune.choice import reason
 

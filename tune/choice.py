@@ -157,8 +157,7 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """Warn if a value of the recommended trial is the smallest or largest that was tried: a better one may lie
-    beyond."""
+    """Warn if a value of the recommended trial is the smallest or largest tried: a better one may lie beyond."""
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [
         f"{key} {value:.4g}"

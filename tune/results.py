@@ -13,7 +13,6 @@ from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
-from raysim.tune.background_importances import Importances
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
@@ -32,8 +31,7 @@ def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
 def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
     """Return one row per trial: its state, its values, and every metric's mean and spread (``_std``) over seeds.
 
-    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; the metrics of failed trials are
-    empty.
+    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; failed trials have no metrics.
     """
     import pandas as pd
 
@@ -72,7 +70,6 @@ def write_page(
     choice: Choice,
     finished: Mapping[int, Finished],
     tested: Mapping[str, tuple[float, float]] | None,
-    importances: Importances | None,
     *,
     counted: bool,
     events: int | None,
@@ -100,7 +97,7 @@ def write_page(
     )
     counts = {state: _count(finished, state) for state in ("completed", "stopped", "failed")}
     counts["total"] = plan.trials()
-    page = sweep_page(name, choice, plan.space, setting, tested, counts, importances)
+    page = sweep_page(name, choice, plan.space, setting, tested, counts)
     out.text("report.html", page.html())
     for figure in page.figures():
         out.text(figure.file, figure.standalone())
@@ -180,8 +177,7 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the test figures of the recommended trial from ``summary.json``; None if another trial is
-    recommended now."""
+    """Read the test figures of the recommended trial from ``summary.json``; None if another is recommended."""
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (

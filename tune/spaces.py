@@ -53,11 +53,9 @@ FIXED = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """The distribution of one key: ``values`` of a choice or grid, else numbers in ``[low, high]``, optionally on a
-    ``step``.
+    """The distribution of one key: ``values`` of a choice or grid, else numbers in ``[low, high]``, or on a ``step``.
 
-    ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to the values under which this key
-    exists.
+    ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to values under which it exists.
     """
 
     key: str
@@ -155,8 +153,7 @@ class Space:
         return params
 
     def draw(self, seed: int, number: int) -> Params:
-        """Sample the random values of trial ``number``; grids cycle. Each dimension is sampled independently of the
-        others."""
+        """Sample the random values of trial ``number``; grids cycle. Dimensions are sampled independently."""
         turn = self.turn(number)
 
         def value(dimension: Dimension) -> Any:
@@ -176,8 +173,7 @@ class Space:
         return params
 
     def grid(self) -> list[Params]:
-        """Return all combinations, each once. Raises ``ConfigError`` if a dimension is continuous or there are too
-        many."""
+        """Return all combinations, each once. Raises ``ConfigError`` if one is continuous or there are many."""
         for dimension in self.dimensions:
             if dimension.continuous:
                 raise ConfigError(

@@ -33,7 +33,6 @@ from raysim.storage.run_tables import split_table
 from raysim.tracking.names import TOP
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
-from raysim.tune.background_importances import BackgroundImportances, importances_of
 from raysim.tune.choice import Choice, choose, reason
 from raysim.tune.guarantee import LOST, cost, read_cost, read_lost
 from raysim.tune.journal import JOURNAL, Journal, digest, working
@@ -42,9 +41,6 @@ from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
 from raysim.tune.tracking import Conclusion, SweepTracker
 from raysim.tune.trial import figures, headline
-
-DRAWING = "drawing pictures"
-"""The name of the phase in which figures are drawn."""
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes: all trials ended well, some failed, or the sweep was stopped before all had ended."""
@@ -136,7 +132,7 @@ class SweepRun:
         with SweepTracker(self._folder, plan, config, first.fingerprint) as tracker:
             tracker.catch_up(journal.trials.values())
             choice = choose(journal.trials, plan.sweep)
-            tested, importances, known = self._tested_before(choice), None, False
+            tested = self._tested_before(choice)
             tested_before = tested is not None
             if tested is None:
                 with contextlib.ExitStack() as standing:
@@ -155,25 +151,19 @@ class SweepRun:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
-                        # Importances need neither hospitals nor test rows.
-                        background = BackgroundImportances(choice, plan.space)
                         with phase(self._console, "testing the recommended trial"):
                             tested = self._test(places.session, choice)
-                        with phase(self._console, DRAWING):
-                            importances, known = background.end(), True
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             guaranteed = self._cost(tested_before)
             if guaranteed is not None:
                 tree["privacy"] = guaranteed
                 self._line(f"privacy: {guaranteed['statement']}")
             self._out.json("summary.json", tree)
-            if not known:
-                with phase(self._console, DRAWING):
-                    importances = importances_of(choice, plan.space)
             results.write_recommended(self._out, plan, choice)
-            of = (config.name, plan, choice, journal.trials, tested, importances)
+            of = (config.name, plan, choice, journal.trials, tested)
             counted = not config.hides_sizes
-            results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=tracker.address)
+            with phase(self._console, "drawing pictures"):
+                results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=tracker.address)
             if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
@@ -251,8 +241,7 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Run the recommended configuration with every seed on test rows, which no trial has used, and write these
-        runs."""
+        """Run the recommended configuration with every seed on test rows, unused so far, and write the runs."""
         if choice.recommended is None:
             return None
         # Imported late: pages and plots take a second to import.

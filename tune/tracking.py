@@ -115,8 +115,7 @@ class SweepTracker:
 
     @property
     def address(self) -> str:
-        """The address of the trials: a server's page of runs, or the command that opens a file; empty without a
-        store."""
+        """The address of the trials: a server's page of runs, or the command that opens a file; or empty."""
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""

@@ -42,8 +42,7 @@ class Report:
     """The computing time in seconds."""
 
     def latest(self) -> list[dict[str, float]]:
-        """Return the headline model's metrics of each seed: final metrics, or else those of the last evaluated
-        round."""
+        """Return the headline model's metrics of each seed: final ones, or those of the last evaluated round."""
         evaluated = {seed: rounds[-1].metrics for seed, rounds in self.rounds.items() if rounds}
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
@@ -89,8 +88,7 @@ class Trial:
         self._finals = {}
 
     def step(self) -> Report:
-        """Return the next report; the last one is ``done``. An error of a run is reported after its retries, not
-        raised."""
+        """Return the next report; the last one is ``done``. Errors are reported after retries, not raised."""
         began = time.perf_counter()
         while True:
             try:

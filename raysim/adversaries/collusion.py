@@ -54,8 +54,7 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction`` that is no further from any update than two updates are from each
-    other."""
+    """Return the largest step along ``direction`` that is no further from any update than two updates are."""
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -70,8 +69,7 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step whose sum of squared distances to all updates is at most the largest of an
-    update's own."""
+    """Return the largest step whose sum of squared distances to all updates is at most that of an update."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
@@ -99,8 +97,7 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the attack, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the honest
-    mean.
+    """Return the attack, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the mean.
 
     ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """

@@ -1,5 +1,4 @@
-"""Attacks on the rows of a Byzantine hospital: flipped labels, a feature in a wrong unit or stuck, a trigger with a
-label.
+"""Attacks on the rows of a Byzantine hospital: flipped labels, a feature wrong in unit or stuck, a trigger and label.
 
 Functions return changed copies; rows ``X [n, d]`` and labels ``y [n]`` do not change.
 """

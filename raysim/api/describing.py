@@ -56,8 +56,7 @@ class Description:
 
     @property
     def verdict(self) -> list[str]:
-        """Whether to train on these data, where accuracy can be judged, and how much hospitals differ; one line
-        each."""
+        """Whether to train on these data, where accuracy can be judged, and how hospitals differ; one line each."""
         s = self.summary
         suspects = (*s.leaks.suspects, *s.quality)
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))

@@ -64,8 +64,7 @@ def validate(
     """Judge an existing model at every hospital, without training, as ``raysim validate`` does.
 
     - ``model``: a folder of ``raysim export``, an ONNX file, or the name of a column of the table.
-    - ``config``: a YAML file, a mapping with its content, or a ``Config``. Its section ``data`` names the hospitals'
-      rows.
+    - ``config``: a YAML file, a mapping or a ``Config``. Its section ``data`` names the hospitals' rows.
     - ``data``: a data frame with the rows. ``overrides`` replace values of ``config``.
     - ``out``: the folder; None: a new folder below ``runs/``.
 

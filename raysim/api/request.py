@@ -52,8 +52,7 @@ def configuration(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> Config:
-    """Return the configuration of ``source``, with values replaced by the other arguments. Keys of plug-ins are not
-    checked."""
+    """Return the configuration of ``source`` with the other arguments' values; keys of plug-ins are not checked."""
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):
         return source
@@ -122,8 +121,7 @@ def _keys(section: Any) -> Mapping[str, Any]:
 
 
 def console_or_warnings(console: Console | None, verbose: bool) -> Console:
-    """Return the console for progress: ``console``; or standard output with ``verbose`` and in a notebook; or a silent
-    one.
+    """Return the console for progress: ``console``; or standard output with ``verbose`` and in a notebook; or silent.
 
     With the silent console, warnings go to the logger ``raysim``.
     """

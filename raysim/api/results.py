@@ -1,7 +1,6 @@
 """The results of runs in their folders, as data frames, figures and predictions.
 
-Everything is read from the files. A result that a call returns therefore equals one that :func:`raysim.load` opens
-later.
+Everything is read from the files. A call's result therefore equals one that :func:`raysim.load` opens later.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
-"""Probabilities of the event for two classes ``[n]``, of each class for more ``[n, C]``, or values of a real label
-``[n]``.
+"""Probabilities of the event for two classes ``[n]``, of each class ``[n, C]``, or values of a real label ``[n]``.
 """
 
 
@@ -192,8 +190,7 @@ class RunResult(Results):
         """Predict new rows ``[n]``: a data frame with the columns of the training data, or a file.
 
         The result has the index of ``rows``, without blank rows. For two classes it is a series with the probability of
-        the event. For more classes it is a frame with one column per class; for a real label, a series in the label's
-        unit.
+        the event. For more classes it is a frame with one column per class; for a number, a series in the label's unit.
 
         Each hospital's rows are scored by the model used for that hospital. The table's column names the hospital, or
         ``hospital`` applies to all rows. ``model`` is one of :attr:`models`; None: the headline. Raises ``DataError``
@@ -215,10 +212,7 @@ class RunResult(Results):
 
     def _repr_html_(self) -> str:
         return html.page(
-            self._title,
-            html.table(pd.DataFrame(self.models).T.rename_axis("model used")),
-            [self.training],
-            self.folder,
+            self._title, html.table(pd.DataFrame(self.models).T.rename_axis("model used")), [self.training], self.folder
         )
 
 

@@ -30,8 +30,7 @@ class SweepResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """The content of ``summary.json``: counts of trials, hypervolume and recommendation; undefined values
-        are None."""
+        """The content of ``summary.json``: counts of trials, hypervolume, recommendation; None where undefined."""
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
@@ -99,8 +98,7 @@ class SweepResult(Results):
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, seed: int | None = None
     ) -> Predictions:
-        """Predict new rows with the recommended trial, by default with its first seed; see
-        :meth:`RunResult.predict`."""
+        """Predict new rows with the recommended trial, by default its first seed; see :meth:`RunResult.predict`."""
         runs = self._tested
         if seed is not None and seed not in runs:
             raise ConfigError(f"seed: {seed} was not run; name one of {list(runs)}")

@@ -36,8 +36,7 @@ def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> NDArray[np.float6
 
 
 def invert_label(intercepts: ArrayLike) -> int:
-    """Infer the row's label from the change of the last layer's ``intercepts [C]``: one for two classes, or one per
-    class."""
+    """Infer the row's label from the change of the last layer's ``intercepts [C]``, one if there are two classes."""
     shift = np.asarray(intercepts, dtype=np.float64)
     return int(shift.argmax()) if len(shift) > 1 else int(shift[0] > 0)
 

@@ -19,8 +19,7 @@ FALSE_POSITIVES = (0.01, 0.001)
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Compute ``log(p_y / (1 - p_y))`` of each row ``[n]``: the margin of its true class, from margins of class 1
-    ``[n]``.
+    """Compute ``log(p_y / (1 - p_y))`` of each row ``[n]``: the margin of its true class, from class 1's ``[n]``.
 
     For logits ``[n, C]`` this is the logit of the true class minus the log-sum-exp of the other logits.
     """

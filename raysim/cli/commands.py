@@ -92,8 +92,7 @@ def resume_run(
 def describe_data(
     config: Config, console: Console, table: Path | None = None, epsilon: str | None = None, *, json: bool = False
 ) -> None:
-    """Execute ``raysim describe``. ``table``: a file with one row per hospital; ``ConfigError`` if it cannot be
-    written.
+    """Execute ``raysim describe``. ``table``: a file with one row per hospital; ``ConfigError`` if not writable.
 
     ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. A configuration that ``run``
     or ``compare`` would reject is rejected here too. Rows are divided by the first seed that would be run.

@@ -37,12 +37,7 @@ As = Annotated[
 
 
 def export(
-    run: Run,
-    out: Out,
-    hospital: Hospital = None,
-    model: Model = None,
-    form: As = None,
-    verbose: Verbose = False,
+    run: Run, out: Out, hospital: Hospital = None, model: Model = None, form: As = None, verbose: Verbose = False
 ) -> None:
     """Write a run's model for use without raysim."""
     greet()

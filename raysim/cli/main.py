@@ -1,8 +1,7 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands of other packages.
 
 Exit codes: 0 success; 1 an internal error; 2 bad input (one line on how to correct it); 130 interrupted; 141 the output
-is no longer read; 143 terminated. Each command imports only what it needs, when it runs: ``raysim --help`` answers at
-once.
+is no longer read; 143 terminated. Each command imports only what it needs, when it runs: ``raysim --help`` is quick.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ RECENT = 8
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether an actor keeps the memory that a plan makes: that of a client program, which may read it in
-    further calls of the round."""
+    """Return whether an actor keeps a plan's memory: that of a program, which the round's further calls may read."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 

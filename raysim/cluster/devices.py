@@ -9,8 +9,7 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device (``cpu`` or ``cuda``) that ``auto``, ``cpu`` or ``cuda`` means here, and what torch finds, for
-    errors."""
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and what torch finds, for errors."""
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -68,8 +67,7 @@ def settle_device(device: str, gpus: float) -> None:
 
 
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """Return a warning if a GPU was reserved and torch finds none, or None. Raises ``ResourceError`` for ``cuda``
-    without one."""
+    """Return a warning if a reserved GPU is missing, or None. Raises ``ResourceError`` for ``cuda`` without one."""
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
     if wanted == "auto" and resolved == "cpu":

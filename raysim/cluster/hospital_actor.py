@@ -64,8 +64,7 @@ class HospitalActor:
     def round(
         self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined]:
-        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names stored state that this actor
-        does not have."""
+        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names state that is not here."""
         import ray
 
         plan = received(plan)

@@ -1,5 +1,4 @@
-"""The environment of a Ray that is started here: its variables, its token, and a folder that only this user can
-enter."""
+"""The environment of a Ray that is started here: its variables, its token, and a folder of this user alone."""
 
 from __future__ import annotations
 

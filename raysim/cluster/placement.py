@@ -106,8 +106,7 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
 
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
-    """Assign hospitals to actors: largest first to the least loaded, ties to the first; ascending ids within an
-    actor."""
+    """Assign hospitals to actors: largest first to the least loaded, then the first; ascending ids within."""
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []
     largest_first = np.argsort(-rows, kind="stable")
@@ -131,8 +130,7 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
 
 
 class _FreeMachine:
-    """The remaining resources of a machine, in units: CPUs, and each GPU separately, because a fraction lies on one
-    device."""
+    """The remaining resources of a machine, in units: CPUs, and each GPU, because a fraction lies on one."""
 
     def __init__(self, node: Node) -> None:
         self.cpus = math.floor(node.cpus * UNIT + 1e-6)
@@ -208,8 +206,7 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the most CPUs, up to one, that each of ``count`` actors can have; an equal part if GPUs prevent all from
-    running."""
+    """Return the most CPUs, up to one, of each of ``count`` actors; equal parts if GPUs prevent running all."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2

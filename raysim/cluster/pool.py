@@ -234,8 +234,7 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors that have not replied within ``seconds``; with ``fetched``, whose replies are not in this
-        process."""
+        """Return the actors without a reply within ``seconds``; with ``fetched``, in this process."""
         import ray
 
         if not refs:

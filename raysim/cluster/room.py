@@ -50,8 +50,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
 
 def await_room(cpus: float, gpus: float = 0.0) -> None:
-    """Return once this process's Ray has these resources free. Raises ``ResourceError`` if other work keeps occupying
-    them."""
+    """Return once this process's Ray has these resources free. Raises ``ResourceError`` if they stay occupied."""
     import ray
 
     def room(seconds: float) -> bool:

@@ -19,8 +19,7 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Ids
 
 Delivery = Literal["auto", "shared", "shipped"]
-"""``auto`` ships to the actors that cannot read the folder, ``shared`` makes that an error, ``shipped`` ships
-to all."""
+"""``auto`` ships to actors that cannot read the folder, ``shared`` refuses that, ``shipped`` ships to all."""
 
 KEPT = 8
 """Federations cached at once, by the pool and by an actor: mostly one for each seed of a comparison."""
@@ -84,8 +83,7 @@ class Receiver:
             del self._shipped[next(iter(self._shipped))]
 
     def open(self, folder: str, pooled: bool) -> Federation:
-        """Return the federation in ``folder``, at least with the rows of the actor's hospitals, or with all to train
-        on."""
+        """Return the federation in ``folder``, with the rows of the actor's hospitals, or all to train on."""
         ref = self._shipped.get((folder, pooled))
         if ref is None:
             try:
@@ -155,8 +153,7 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Determine again which actors need a shipment, after one was restarted on a node that cannot read the
-        folder."""
+        """Determine again which actors need a shipment, after one was restarted on another node."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

@@ -30,11 +30,9 @@ class Compression:
     step: float = 1e-3
     """``grid``: the distance between neighbouring values, in the update's unit."""
     indices: str = "common"
-    """``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` for each hospital
-    separately."""
+    """``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` for each hospital."""
     feedback: Feedback = "none"
-    """``none``: entries that are not sent are lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and
-    :func:`ef21`."""
+    """``none``: unsent entries are lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and :func:`ef21`."""
 
     def count(self, p: int) -> int:
         """Return the number of sent entries of ``p``: ``ratio * p`` rounded up, at least one."""
@@ -50,8 +48,7 @@ class Compression:
         return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
-        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and the
-        message's bits."""
+        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and its bits."""
         p = len(u)
         k = self.count(p)
         if self.name == "top_k":
@@ -81,8 +78,7 @@ def with_error_feedback(
 ) -> tuple[Floats, Floats, int]:
     """Compress ``update + error`` (error feedback). Returns the sent vector ``[P]``, the new error ``[P]``, the bits.
 
-    ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal the sum of all
-    updates.
+    ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal all updates.
     """
     owed = update + error
     sent, bits = compression.compress(owed, rng)
@@ -92,8 +88,7 @@ def with_error_feedback(
 def ef21(
     compression: Compression, update: Floats, held: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Returns the sent vector ``[P]``, the new held, the
-    bits.
+    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Returns the sent vector ``[P]``, new ``held``, bits.
 
     ``held [P]`` is the sum of all vectors that the hospital has sent. The server stores the same sum for each hospital.
     """

@@ -1,7 +1,6 @@
 """Five compressors of a vector ``u [P]``: the vector ``[P]`` that the server reconstructs, and the bits of the message.
 
-Each is a function of the vector and, if it is random, of a generator. A ``*_bits`` function counts one message of ``p``
-entries.
+Each is a function of the vector and, if it is random, of a generator. A ``*_bits`` function counts ``p`` entries.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ def grid_limit(bits: int) -> tuple[int, int]:
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """Count the values, and their places: indices or a flag for each entry, whichever is shorter; none if all
-    are sent."""
+    """Count the values, and their places: indices or flags, whichever is shorter; none if all are sent."""
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 

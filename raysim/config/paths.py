@@ -54,8 +54,7 @@ def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] =
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """Return the keys of a data source that name files or folders: ``path``, and others that its class annotates as
-    paths."""
+    """Return a source's keys that name files or folders: ``path``, and others that are annotated as paths."""
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # reported when the source is made

@@ -31,6 +31,9 @@ COMPARISON = (*SHARED, "strategies", "models")
 """The sections of plug-ins that a comparison reads."""
 
 
+OF_ALL = ("privacy", "secure", "compression", "aggregation", "adversary", "system")
+"""The optional sections that change what is trained, and that all strategies of a comparison share."""
+
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
 """Extensions of tables, which are not configurations."""
 
@@ -148,7 +151,8 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     """``config`` with ``section`` as its strategy; a configuration that ``from`` names also gives its training,
     selection and model.
 
-    Raises ``ConfigError`` where that configuration is about other data, which cannot be compared.
+    Raises ``ConfigError`` where that configuration is about other data, which cannot be compared, and where another of
+    its sections, such as ``privacy``, would be left out.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)
@@ -163,6 +167,12 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
             raise ConfigError(
                 f"{where}.from: {shown(section.from_path)} is about other data (data.{key} is "
                 f"{as_yaml(theirs.get(key))}, here {as_yaml(ours.get(key))}); give the comparison the same data section"
+            )
+    for key in OF_ALL:
+        if getattr(other, key) not in (None, getattr(config, key)):
+            raise ConfigError(
+                f"{where}.from: {shown(section.from_path)} has its own section {key}, and all strategies of a "
+                "comparison have one; write the same section in both, or take it out there"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
     return config.replaced(strategy=strategy, training=other.training, selection=other.selection, model=other.model)

@@ -82,8 +82,7 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """The text that pandas would write, in half the time; None where a cell needs quotes, or is not a number,
-    a truth value or a text."""
+    """The text that pandas would write; None where a cell needs quotes, or is not a number, truth value or text."""
     names = [str(name) for name in table.columns]
     if len(names) < 2 or _QUOTED.search("".join(names)):
         return None
@@ -133,7 +132,7 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
     arrow_type = cells.type
     if pa.types.is_boolean(arrow_type):
         return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
-    if kind == "O":
+    if kind == "O" and not pa.types.is_integer(arrow_type):  # whole numbers with None among them
         empty = pa.types.is_null(arrow_type)
         if not (empty or pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)):
             return None

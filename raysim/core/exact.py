@@ -29,8 +29,7 @@ def largest_entry(weights: float) -> float:
 
 
 class ExactSum:
-    """``G`` sums of vectors ``[P]``, stored as integers ``[G, P]``; sums of disjoint terms can be merged in any
-    order."""
+    """``G`` sums of vectors ``[P]`` as integers ``[G, P]``; sums of disjoint terms can be merged in any order."""
 
     def __init__(self, groups: int, size: int) -> None:
         self.units = np.zeros((groups, size), dtype=np.int64)

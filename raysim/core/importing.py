@@ -57,8 +57,7 @@ def by_path(path: str) -> Any:
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     """A context in which code comes from the working directory at its start, even if the directory changes meanwhile.
 
-    ``strange`` are folders named by a file. A module that exists only there is rejected, with an error that explains
-    why.
+    ``strange`` are folders named by a file. A module that exists only there is rejected, with the reason.
     """
     global _standing, _strange
     here = os.getcwd()

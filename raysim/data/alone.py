@@ -39,8 +39,7 @@ def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return which rows ``kept [N]`` would be used in training, as far as ``split.used`` decides; arguments as in
-    :func:`parts`.
+    """Return which rows ``kept [N]`` would be used in training, by ``split.used``; arguments: :func:`parts`.
 
     The rows of a smaller share are also in every larger share.
     """

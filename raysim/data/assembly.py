@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,8 +74,7 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint; features are files in
-    ``into``.
+    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint; features go to ``into``.
 
     ``checked`` are findings on these rows from an earlier check; with None the rows are checked here.
 
@@ -164,14 +164,16 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
     table, label = RawColumns.of(records.features), records.y[rows.kept]
     group = None if records.group is None else records.group[rows.kept]
     at = (table, rows.kept, rows.home, rows.names, label, records.classes)
-    return leaks.check(*at), quality.check(*at, group, unlike)
+    with ThreadPoolExecutor(1) as beside:  # both mostly sort columns, during which numpy lets other threads run
+        leaking = beside.submit(leaks.check, *at)
+        suspects = quality.check(*at, group, unlike)
+        return leaking.result(), suspects
 
 
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test. Parts are random, from folds, or given by
-    the source."""
+    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; random, from folds or the source."""
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
     if drawn is None:
         if records.part is None:
@@ -234,8 +236,7 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Prepare the features of the rows ``order [N]``, fitted on the rows where ``train [N]`` is true, or as
-    declared."""
+    """Prepare the features of the rows ``order [N]``, fitted on the rows ``train [N]``, or as declared."""
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -257,8 +258,7 @@ def _prepared(
 
 
 def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
-    """Return the privacy unit of each row, ``[N]``: its patient where ``noise`` protects patients, otherwise the row
-    itself."""
+    """Return the privacy unit of each row, ``[N]``: its patient if ``noise`` protects patients, else the row."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)
     if people is None:

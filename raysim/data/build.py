@@ -29,8 +29,7 @@ STORED = 6
 """Version of the stored layout; increase it when a stored federation gets another file."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""Findings of this process in columns, by records, ``minimum`` and ``largest``. Runs with other seeds divide the same
-rows and reuse them."""
+"""Findings of this process in columns, by records, ``minimum`` and ``largest``; other seeds reuse them."""
 
 
 def build(
@@ -49,8 +48,7 @@ def build(
 ) -> Federation:
     """Return the federation of ``source``, from the cache where it has been built before.
 
-    Hospitals are in natural order of their names, and their rows in the source's order within train, validation and
-    test.
+    Hospitals are in natural order of their names, rows in the source's order in train, validation and test.
 
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.
@@ -160,8 +158,9 @@ def _check(records: Records, source: str) -> None:
             )
     if n == 0:
         raise DataError(f"data.source: {source} gives no rows; check what it reads and leaves out")
-    if not records.classes and not np.isfinite(records.y).all():
-        row = int((~np.isfinite(records.y)).argmax()) + 1
+    large = ~(np.abs(records.y) <= np.finfo(np.float32).max)  # squares of larger numbers are not finite
+    if not records.classes and large.any():
+        row = int(large.argmax()) + 1
         raise DataError(f"data.label: source {source} gives {records.y[row - 1]} in row {row}; give finite numbers")
 
 

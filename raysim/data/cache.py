@@ -68,8 +68,7 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content; the file is read again only after its size, time of change or inode has
-    changed."""
+    """Return the digest of a file's content; it is read again only if its size, change time or inode changed."""
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -138,8 +137,7 @@ def check() -> None:
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Fill entry ``key`` by ``write(folder)`` and return its folder; where another process finished first, its entry is
-    used.
+    """Fill entry ``key`` by ``write(folder)`` and return its folder; if another was first, its entry.
 
     Raises ``DataError`` where the cache folder cannot be written.
     """
@@ -171,8 +169,7 @@ def entry(kind: str, key: str) -> Path:
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove an entry that nobody else uses, and the folder of its kind if it is then empty; without ``key``, all
-    entries of the kind."""
+    """Remove an unused entry, and its kind's folder if empty; without ``key``, all entries of the kind."""
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
         return

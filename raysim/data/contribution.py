@@ -18,8 +18,7 @@ class Contribution:
     rows: NDArray[np.int64]
     """Positions among the hospital's rows of its part (training, validation or test), ``[n]``."""
     patient: NDArray[np.int64]
-    """The patient of each of these rows, ``[n]``, ascending; patients are numbered by first appearance in the
-    hospital's rows."""
+    """The patient of each row, ``[n]``, ascending; numbered by first appearance in the hospital's rows."""
     patients: int
     """The number of patients."""
     total: int

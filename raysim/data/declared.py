@@ -22,8 +22,7 @@ from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""The declaration by column: the least and the greatest number, or all categories. A null among them means that a value
-may be missing."""
+"""The declaration by column: least and greatest number, or all categories; null if a value may be missing."""
 
 QUARTER = 0.5
 """The standard deviation assumed where only the range is known, as a share of half the range: nearly all values of a
@@ -79,13 +78,11 @@ class SumNoise(Protocol):
         """Compute the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1; all rows of one ``unit [n]`` are
         clipped together to the norm of one row.
 
-        ``hospitals`` is the number of hospitals that send such sums; ``seed`` and ``hospital`` name the noise's random
-        stream.
+        ``hospitals`` is the number of hospitals that send such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Compute the total ``[K]`` of the noisy ``sums``, as the coordinator learns it; ``seed`` names the streams of
-        masks."""
+        """Compute the total ``[K]`` of the noisy ``sums`` as the coordinator learns it; ``seed`` keys the masks."""
 
     def deviation(self, width: int, hospitals: int) -> float:
         """Compute the standard deviation of one hospital's noise on each of ``width`` sums."""
@@ -130,8 +127,7 @@ def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessin
 
 
 def declared_raw(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing for trees: numbers stay unchanged and categories become positions among the
-    declared ones."""
+    """Return a preprocessing for trees: numbers unchanged, categories as positions among the declared ones."""
     columns = {
         name: Numeric(name, fill=math.nan, flagged=each.missing, limits=(each.low, each.high))
         for name, each in described.items()
@@ -149,8 +145,7 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent for
-    them.
+    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent.
 
     ``rows`` lists for each hospital the positions of its training rows in the table, ``people`` the privacy unit of
     each of these rows.
@@ -177,8 +172,7 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
-    """Compute what rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: ``(1, u, u^2)`` for each column, 0 where
-    missing."""
+    """Compute what rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: ``(1, u, u^2)``, 0 where missing."""
     placed = (values.astype(np.float64) - middle) / half
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)

@@ -229,8 +229,7 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of all feature columns; beyond ``_COLUMNS``, of suspect columns and columns with the most missing
-    values."""
+    """Make the table of all feature columns; beyond ``_COLUMNS``, of suspect columns and the most missing."""
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
@@ -245,8 +244,7 @@ def _columns(s: Summary) -> RenderableType:
 
 
 def _tested(s: Summary) -> RenderableType:
-    """Make the table of hospitals by their numbers of test events and non-events: a precise AUROC needs many of
-    each."""
+    """Make the table of hospitals by test events and non-events: a precise AUROC needs many of each."""
     events = s.tested[:, 1]
     table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
     for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):

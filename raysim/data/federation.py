@@ -84,8 +84,7 @@ class Federation:
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing (where it differs, the mean over
-    hospitals, rounded up)."""
+    """The number of scalars that each hospital sent to fit the preprocessing; a rounded-up mean if it differs."""
     warnings: tuple[str, ...] = ()
     """What the user should know of the data, one line for each warning."""
     columns: tuple[Column, ...] = ()
@@ -207,8 +206,7 @@ class Federation:
 
     @cached_property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared least and greatest value of each feature that is an unscaled number, ``[F]``; None for all other
-        features."""
+        """The declared least and greatest value of each unscaled numeric feature, ``[F]``; None for all others."""
         try:
             return self.preprocessing.limits
         except FileNotFoundError:  # arrays without preprocessing
@@ -244,13 +242,11 @@ def write(
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
-    """Store a federation's arrays in ``folder``, which must exist; ``meta`` contains the fields that are stored as
-    JSON.
+    """Store a federation's arrays in ``folder``; ``meta`` contains the fields that are stored as JSON.
 
     ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
     ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is a patient; None: patients are
-    unknown.
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: a row each; None: unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)

@@ -29,8 +29,7 @@ Floats = NDArray[np.float64]
 FORMAT = 1
 
 RAW = "raw"
-"""The name of the method for trees: numbers stay unchanged, missing values stay missing, and categories become
-positions."""
+"""The name of the method for trees: numbers and missing values stay, categories become positions."""
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
 """The pattern of a number as it is written when its column becomes categories."""
@@ -81,8 +80,7 @@ class Categorical:
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """How categories are compared: as truth values where all are such, as numbers where all are numbers, else as
-        texts.
+        """How categories are compared: as truth values where all are such, else as numbers or texts.
 
         Numbers are compared as float64, which other programs may have made of them. Where two categories are the same
         float64, such as 2**53 and 2**53 + 1, all their ``digits`` count.
@@ -136,8 +134,7 @@ class Preprocessing:
     def features(self) -> tuple[str, ...]:
         """The names of all features, ``[F]``: values, then flags.
 
-        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``, a
-        number is added.
+        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``.
         """
         values = (name for column in self.columns for name in column.values)
         return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
@@ -166,8 +163,7 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and whether each value was recorded,
-        ``[n, D]``.
+        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and what was recorded, ``[n, D]``.
 
         Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.
@@ -232,8 +228,7 @@ class Preprocessing:
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return a lookup from the codes of the table's column to positions among the categories; its last entry is
-        never used."""
+        """Return a lookup from the column's codes to positions among the categories; its last entry is unused."""
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
         positions = column.positions(written) if isinstance(column, Categorical) else np.empty(0, np.int64)
@@ -281,8 +276,7 @@ class Preprocessing:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
-        """Read a preprocessing from the values of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError``
-        for other values."""
+        """Read a preprocessing from :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` otherwise."""
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
@@ -332,8 +326,7 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN; ``mean``, ``scale`` and
-    ``fill`` are ``[D]``."""
+    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` for NaN; the others are ``[D]``."""
     features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
     return features
 

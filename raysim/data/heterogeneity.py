@@ -2,8 +2,7 @@
 
 Sources: PSI and its weighted mean are from D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
 Hellinger and Jensen-Shannon distances of a federation are as in the library FedArtML; the weighted earth mover's
-distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. PSI of features and of sizes is added
-here.
+distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. Also PSI of features and of sizes.
 
 Label metrics take ``counts [H, C]``, rows of each class at each hospital, and compare hospitals' shares ``p_i``.
 Hospitals without rows are left out. Where a metric is a mean over pairs, it is NaN for fewer than two hospitals, and
@@ -63,8 +62,7 @@ class Quantity:
 
 
 def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int64]:
-    """Count the rows of each class at each hospital in one part, ``[H, C]``. Raises ``DataError`` for a label without
-    classes."""
+    """Count rows by hospital and class in one part, ``[H, C]``. Raises ``DataError`` for a label without classes."""
     if not federation.classes:
         raise DataError("data.task: a label that is a number has no classes to count; choose a classification task")
     hospitals, classes = len(federation.hospitals), len(federation.classes)
@@ -104,20 +102,14 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 
 
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
-    """Compute the PSI of each hospital and class against the pooled shares, or against the shares of ``reference [C]``
-    (training counts)."""
+    """Compute the PSI of each hospital and class against the pooled or ``reference [C]`` shares (of counts)."""
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 
 def feature_psi(
-    X: NDArray[Any],
-    observed: NDArray[np.bool_],
-    home: NDArray[np.int64],
-    bins: int = 10,
-    epsilon: Smoothing = EPSILON,
+    X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of the pooled values and a bin of
-    missing values.
+    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of pooled values and one of missing.
 
     The first D columns of ``X [n, >= D]`` are values, ``observed [n, D]`` flags recorded values, and ``home [n]`` is
     the hospital of each row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
@@ -149,8 +141,7 @@ def federation_feature_psi(
 
 
 def quantity(sizes: Counts) -> Quantity:
-    """Compute the unevenness of ``sizes [H]``, the rows of each hospital; all figures are NaN where no hospital has
-    rows."""
+    """Compute the unevenness of ``sizes [H]``, the hospitals' rows; all figures are NaN where none has rows."""
     n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
     if not len(n):
         return Quantity(np.nan, np.nan, np.nan, np.nan)
@@ -164,8 +155,7 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """Return a table with one row for each hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and
-    features.
+    """Return a table with one row for each hospital: ``hospital``, ``rows`` of ``part``, its labels' and features' PSI.
 
     With classes it has the columns ``rows_<class>``, ``psi_<class>`` and their sum ``psi``. It always has
     ``psi_of_features``, the sum over features. PSI is NaN for a hospital without rows.
@@ -246,8 +236,7 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 def _mean_pair_difference(values: Floats) -> float:
     """Compute the mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
 
-    The gap above the k-th smallest value is part of the difference of k (H - k) pairs, which have one value on each
-    side of it.
+    The gap above the k-th smallest value is part of the difference of k (H - k) pairs, one value on each side.
     """
     n = len(values)
     below = np.arange(1, n)

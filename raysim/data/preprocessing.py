@@ -120,8 +120,7 @@ def prepare(
     *,
     flags: bool = True,
 ) -> Prepared:
-    """Fit on the rows where ``train [N]`` is true and transform all rows, in the order ``order [N]`` of rows of
-    ``features``.
+    """Fit on the rows where ``train [N]`` is true and transform all rows, in the order ``order [N]``.
 
     ``train`` is in the new order. Numeric columns are scaled. A categorical column becomes one 0/1 column for each
     category of training rows; any other category is 0 in all of them. Each feature with a missing training value gets a

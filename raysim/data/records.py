@@ -55,8 +55,7 @@ class Records:
 
 
 class Source(Protocol):
-    """A data source: a frozen pydantic model whose fields are the source's keys in ``data`` (``path``,
-    ``task``, ...)."""
+    """A data source: a frozen pydantic model whose fields are the source's keys in ``data`` (``path`` ...)."""
 
     def files(self) -> Iterator[Path]:
         """Return the files whose content decides what :meth:`read` returns (none for generated data).

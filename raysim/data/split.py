@@ -206,8 +206,7 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken`` are the rows already assigned to each
-    part."""
+    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken``: rows already in each part."""
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])
@@ -230,8 +229,7 @@ def _closest(ends: NDArray[np.int64], target: float) -> int:
 
 
 def number(name: str) -> int:
-    """Hash a hospital's name to 63 bits, so that its random stream does not depend on which other hospitals
-    there are."""
+    """Hash a hospital's name to 63 bits, so that its random stream does not depend on other hospitals."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 

@@ -72,8 +72,7 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """Return the share of test rows of other classes at ``hospitals [N]`` that the trigger turns into the
-    target class."""
+    """Return the share of other classes' test rows at ``hospitals [N]`` that the trigger turns into the target."""
     section = job.adversary
     if section is None or section.feature is None:
         return NAN

@@ -96,8 +96,7 @@ class Job:
     """Earlier starts and repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with its ``guarantee``, whose section has epsilon and noise filled in; None leaves it
-        unchanged."""
+        """Return this job with its ``guarantee``, whose epsilon and noise are filled in; None changes nothing."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
@@ -159,8 +158,7 @@ class Outcome(Gathered):
     metrics: dict[str, dict[str, float]]
     """For each model used, the metrics of the federation."""
     serve: dict[str, Ids]
-    """For each model used, the model row of each hospital ``[N]`` or of each group of its rows ``[N, G]``, or
-    ``OWN``."""
+    """For each model used, the model row of each hospital ``[N]`` or group of rows ``[N, G]``, or ``OWN``."""
     models: Floats
     """The server's models, ``[M, P]``; row 0 is the global one."""
     cluster: Ids | None

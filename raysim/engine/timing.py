@@ -49,8 +49,7 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
-    """Return when the headline model first reached ``value`` of a metric, among evaluated rounds. ``before``: set-up
-    bytes."""
+    """Return when the headline model first reached ``value``, in evaluated rounds. ``before``: set-up bytes."""
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
         reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
@@ -107,8 +106,7 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
     """Return one row per strategy, model used, seed and evaluated round.
 
-    Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Runs with undefined time are left
-    out.
+    Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Without runs of undefined time.
     """
     import pandas as pd
 

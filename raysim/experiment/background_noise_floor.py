@@ -1,4 +1,4 @@
-"""Computes the noise floor of a comparison, the differences expected by chance, while later runs still execute."""
+"""Computes the noise floor, the differences expected by chance, while other work goes on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class BackgroundNoiseFloor:
-    """The noise floor of a comparison. It depends only on runs of the first seed, so a thread computes it during later
-    runs."""
+    """The noise floor of a run or comparison. It depends only on runs of the first seed, so a thread computes it during
+    later runs, or while files are written."""
 
     def __init__(self, minimum_events: int) -> None:
         self._minimum_events = minimum_events
@@ -28,7 +28,11 @@ class BackgroundNoiseFloor:
             return
         if not self._first or result.seed == self._first[0].seed:
             self._first.append(result)
-            return
+        else:
+            self.begin()
+
+    def begin(self) -> None:
+        """Begin the computation: no further result of the first seed follows."""
         self._computed = Future()
         Thread(target=self._compute, args=(self._computed,), name="noise", daemon=True).start()
 

@@ -214,8 +214,7 @@ def _patient_cluster_figures(
 
 
 def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """Add to the rows of :func:`per_seed` each run's virtual time, in total and until its headline model reaches
-    targets."""
+    """Add to the rows of :func:`per_seed` each run's virtual time, in total and until targets."""
     rows = [
         timing.figures(result.outcome, config.system, result.federation.task)
         for result in results

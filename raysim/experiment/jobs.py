@@ -64,8 +64,7 @@ def _secure(config: Config, strategy: Strategy) -> SecureSection | None:
 
 
 def learning_rate(config: Config, federation: Path) -> float:
-    """Return the configured learning rate, or the default for the model's loss and the label of the federation in a
-    folder."""
+    """Return the configured learning rate, or the default for the model's loss and the federation's label."""
     if config.training.learning_rate is not None:
         return config.training.learning_rate
     return default_rate(config.model.options().get("loss"), real_label=Federation.of_real_label(federation))

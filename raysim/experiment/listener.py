@@ -54,8 +54,7 @@ class Listener:
             self._record.__exit__(kind, error, at)
 
     def begin(self, ticket: str, again: bool) -> None:
-        """Record that the run begins, or is resumed (``again``), under the id of its ``ticket``. Only the first call
-        counts."""
+        """Record that the run begins, or is resumed (``again``), under its ``ticket``'s id; only the first counts."""
         if self._record is not None:
             return
         run, config = self.run, self.run.entry.config

@@ -41,8 +41,7 @@ def observed_over_expected(outcome: Outcome) -> float:
 
 
 def taken(out: Manifest, results: Sequence[Result]) -> dict[str, float]:
-    """Return the figures of the strategy that a comparison recommends, as means over seeds; empty if it recommends
-    none."""
+    """Return the figures of the recommended strategy, means over seeds; empty if none is recommended."""
     label = _answer(out).get("recommended")
     of_label = [result.outcome for result in results if label is not None and _is(label, result.label)]
     if not of_label:

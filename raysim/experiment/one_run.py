@@ -18,6 +18,7 @@ from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.run_state import RunState
 from raysim.experiment import idle_keys
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -54,8 +55,7 @@ class Run:
     trial: bool = False
     """Whether the run is a trial of ``tune``. Only its figures matter: neither its model nor a page is written."""
     first: bool = True
-    """Whether the run has the first seed. In a comparison only such runs have a page and test gaps between patient
-    groups."""
+    """Whether the run has the first seed: in a comparison only these have a page and test patient groups."""
     checked: Job | None = None
     """The run's job with the noise of its privacy guarantee, if the job has been checked before."""
     held: tuple[str, ...] = ()
@@ -113,26 +113,33 @@ class Run:
             if outcome.privacy is not None:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
+        if not self.nested:
+            session.end()
         if finished is None:
             # Imported late: it takes half a second.
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
             important = self.first and not self.trial and evaluation.importance > 0
+            beside = BackgroundNoiseFloor(evaluation.minimum_events)
+            if not self.nested:
+                beside.add(result)
+                beside.begin()
             if important:
                 self._enter_importance(federation, outcome)
             with resume.writing(self.folder):
-                write_run(
-                    opened.manifest,
-                    federation,
-                    outcome,
-                    frozen,
-                    evaluation,
-                    config.training.precision,
-                    config.system,
-                    models=not self.trial,
-                    predicted=self.held,
-                )
+                with opened.manifest.together():
+                    write_run(
+                        opened.manifest,
+                        federation,
+                        outcome,
+                        frozen,
+                        evaluation,
+                        config.training.precision,
+                        config.system,
+                        models=not self.trial,
+                        predicted=self.held,
+                    )
                 if not self.nested and outcome.noisy_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
                 if important:
@@ -141,7 +148,7 @@ class Run:
                     from raysim.experiment.run_page import write_run_page
 
                     whole = self.folder.parents[2] if self.nested else None
-                    write_run_page(opened.manifest, result, frozen, config, whole)
+                    write_run_page(opened.manifest, result, frozen, config, whole, beside)
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
@@ -185,8 +192,7 @@ class Run:
     def _attacked(
         self, federation: Federation, opened: Opened, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
-        """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` asks for
-        that.
+        """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` is set.
 
         Also returns the privacy guarantees of the additional runs; runs that an earlier start began are included.
         """

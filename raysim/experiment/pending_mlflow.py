@@ -23,8 +23,7 @@ from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
-    """Store what the MLflow store at ``uri`` has not accepted, and return a line that reports it; None if nothing is
-    left."""
+    """Store what the MLflow store at ``uri`` did not accept, and return a line on it; None if nothing is left."""
     if not recorder.unsent:
         (folder / UNSENT).unlink(missing_ok=True)
         return None

@@ -102,8 +102,7 @@ class RunActor:
 
 
 class RunActors:
-    """``count`` actors on this node of a running Ray cluster, each of which executes whole runs; see
-    :class:`RunActor`."""
+    """``count`` actors on this node of a running Ray cluster, each for whole runs; see :class:`RunActor`."""
 
     def __init__(self, count: int, rows: Ids, resources: ResourcesSection) -> None:
         import ray
@@ -162,8 +161,7 @@ class RunActors:
                 self.close()
 
     def close(self) -> None:
-        """End the actors that are left, and return when they are gone: no process writes into folders of runs any
-        more."""
+        """End the actors that are left, and return when they are gone: nothing writes into folders then."""
         import ray
 
         actors, pids = self._actors, self._pids

@@ -18,6 +18,7 @@ from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE, card_of_run
+from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
@@ -39,17 +40,23 @@ PAGE = "report.html"
 
 
 def write_run_page(
-    out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
+    out: Manifest,
+    result: Result,
+    frozen: Mapping[str, object],
+    config: Config,
+    whole: Path | None = None,
+    beside: BackgroundNoiseFloor | None = None,
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models.
+    experiment's page, under all models. ``beside``: the noise floor that may be computed already.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     hospitals = for_plots(per_hospital([result], part), part)
-    by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
+    floor = beside or BackgroundNoiseFloor(config.evaluation.minimum_events)
+    by_chance = None if whole else floor.of([result])
     card = card_of_run(config, result, hospitals, by_chance)
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
@@ -108,12 +115,12 @@ def attribute_figures(
 
 
 def write_page(out: Manifest, page: Page) -> None:
-    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` can rewrite the
-    page."""
-    out.text(PAGE, page.html())
-    out.text("report.json", page.json())
-    for figure in page.figures():
-        out.text(figure.file, figure.standalone())
+    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` writes."""
+    with out.together():
+        out.text(PAGE, page.html())
+        out.text("report.json", page.json())
+        for figure in page.figures():
+            out.text(figure.file, figure.standalone())
 
 
 def files_in(out: Manifest) -> list[tuple[str, str]]:
@@ -134,8 +141,7 @@ def size_sentences(result: Result) -> dict[str, str]:
 def page_provenance(
     frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
 ) -> Provenance:
-    """Return the provenance of a page. Its facts on data come from the first seed, which is named if other seeds
-    differ.
+    """Return the provenance of a page. Its facts on data come from the first seed, named if others differ.
 
     Unless rows are to be ``counted``, numbers of rows are omitted.
     """
@@ -158,8 +164,7 @@ def page_provenance(
 
 
 def _notes(federation: Federation, frozen: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the notes on the data. Under a privacy guarantee, only those on split and preprocessing, which reveal no
-    rows."""
+    """Return the notes on the data; under a guarantee only on split and preprocessing, which reveal no rows."""
     return federation.notes if frozen.get("privacy") is None else federation.notes[-2:]
 
 

@@ -39,6 +39,7 @@ from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
 from raysim.experiment.unseen.folds import check as check_folds
 from raysim.experiment.unseen.folds import cost, folds_of
+from raysim.experiment.unseen.keeping import JUDGED
 from raysim.experiment.unseen.playing import FoldRuns, hosts
 from raysim.experiment.unseen.rows import Judged
 from raysim.report.terminal.progress import data_warnings
@@ -273,14 +274,14 @@ class Experiment:
             whole.finish()
             folders = (*(each.folder for each in results), *(each.folder for each in self.left_out))
             for folder in (*trials, *folders):
-                (folder / FINISHED).unlink(missing_ok=True)
+                for name in (FINISHED, JUDGED):
+                    (folder / name).unlink(missing_ok=True)
         return results
 
     def _play_trials(
         self, services: RunServices, out: Manifest, parent: Record
     ) -> tuple[list[Path], list[tuning.TrialResult]]:
-        """Execute the trials, and set each strategy to its best values; return the folders of the trials, and their
-        results."""
+        """Execute the trials, set each strategy to its best values; return the trials' folders and results."""
         if self._tune is None or not self._trials:
             return [], []
         trials = [(trial, seed) for trial in self._trials for seed in self._trial_seeds]

@@ -70,8 +70,7 @@ def unread(config: Config, command: str) -> list[str]:
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:
-    """Raise ``ConfigError`` or ``DataError`` if the federation's scores cannot be compared with the strategies
-    ``labels``."""
+    """Raise ``ConfigError`` or ``DataError`` if the scores cannot be compared with the strategies ``labels``."""
     for name in federation.scores:
         if len(federation.classes) != 2:
             raise DataError(f"data.scores: '{name}', but the label does not have two classes; leave scores out")

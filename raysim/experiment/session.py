@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from raysim.cluster.answers import cause_of
-from raysim.cluster.connection import connected, dashboard_address, live_nodes
+from raysim.cluster.connection import Keeper, connected, dashboard_address, live_nodes
 from raysim.cluster.coordinator import coordinate
 from raysim.cluster.placement import Placement, balance, check_named, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
@@ -64,14 +64,14 @@ class Session(Protocol):
     """The hospitals, for callers with their own coordinator."""
 
     def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
+        self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
-        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair during
-        the run."""
+        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair."""
+        ...
+
+    def end(self) -> None:
+        """Free what the hospitals occupy in other processes, which takes a second, while the caller goes on: no job
+        follows."""
         ...
 
 
@@ -100,13 +100,13 @@ def open_session(
     with connected(verbose, resources.dashboard) as started:
         session: OnRay | None = None
         try:
-            session = OnRay(rows, resources, names)
+            session = OnRay(rows, resources, names, started)
             meanwhile()
             session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
-            if started is None and session is not None:  # otherwise its actors end with the Ray started here
-                session.close()
+            if session is not None:
+                session.end()
 
 
 class InProcess:
@@ -126,13 +126,12 @@ class InProcess:
         self.warning = pool.warning
 
     def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
+        self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
         return self._coordinator.run(job, since, every)
+
+    def end(self) -> None:
+        """See :class:`Session`: there is nothing in other processes."""
 
 
 class OnRay:
@@ -142,7 +141,11 @@ class OnRay:
     warning: str | None
     dashboard: str | None
 
-    def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
+    def __init__(
+        self, rows: Ids, resources: ResourcesSection, names: Sequence[str], started: Keeper | None = None
+    ) -> None:
+        """Start the actors. ``started`` keeps up a Ray that was started for them alone."""
+        self._started = started
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share, torch is not imported only to find that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
@@ -161,11 +164,7 @@ class OnRay:
         self.where = describe([len(ids) for ids in self._pool.served], len(set(self._pool.places)))
 
     def run(
-        self,
-        job: Job,
-        since: RunState | None = None,
-        every: Every = 0,
-        say: Callable[[str], None] = silent,
+        self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
         reported, restarts = 0, 0
         while True:
@@ -212,14 +211,19 @@ class OnRay:
                 raise _Lost(type(error).__name__) from None
             yield from events
 
-    def close(self) -> None:
-        """End the actors, which would otherwise exist as long as anything refers to them."""
+    def end(self) -> None:
+        """See :class:`Session`. The actors would otherwise exist as long as anything refers to them."""
         import ray
 
-        for actor in (*self.actors, self.coordinator):
+        if self._started is not None:  # its actors end with it
+            self._started.leave()
+            return
+        for actor in (*self.actors, self.coordinator) if self.actors else ():
             ray.kill(actor)
+        self.actors = []
         if self._group is not None:
             ray.util.remove_placement_group(self._group)
+            self._group = None
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
         """Start a new coordinator; return how many new coordinators were lost during their start (0 or 1)."""

@@ -18,8 +18,7 @@ DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "hig
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
-    """Make one row per strategy, model used and seed: every federation-level metric, seconds, bytes of set-up and
-    rounds."""
+    """Make one row per strategy, model used and seed: federation metrics, seconds, set-up bytes and rounds."""
     return pd.DataFrame(
         {
             "strategy": result.label,
@@ -94,8 +93,7 @@ def per_group(results: Sequence[Result]) -> pd.DataFrame | None:
 
 
 def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
-    """Stack the tables ``name`` of all runs, with ``strategy`` and ``seed`` as first columns; None if no run
-    has one."""
+    """Stack the tables ``name`` of all runs, with ``strategy`` and ``seed`` first; None if no run has one."""
     return _stacked(
         (result, tables.read_csv(result.folder / name)) for result in results if name in Manifest.read(result.folder)
     )

@@ -66,8 +66,7 @@ class TrialResult:
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[GridPoint]:
-    """Return all trials of every strategy, in the order of the grid's lists. ``configs`` has one complete configuration
-    per strategy."""
+    """Return all trials of every strategy, in the order of the grid; ``configs``: one per strategy."""
     learners = {config.model.learner for config in configs}
     for name in tune.models:
         if name not in learners:

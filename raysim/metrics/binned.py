@@ -25,8 +25,7 @@ def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a one for each row in the column of its bin, ``[n, 2 BINS]``: rows of class 0 first, then those of class
-    1."""
+    """Return a one for each row in the column of its bin, ``[n, 2 BINS]``: rows of class 0 first, then class 1."""
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))
     ones[np.arange(len(labels)), BINS * labels + bins_of(margins)] = 1.0

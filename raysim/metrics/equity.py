@@ -139,8 +139,7 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for fewer than two sizes, or a size of
-    0."""
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for one size, or a size of 0."""
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)
@@ -177,11 +176,7 @@ def paired_difference(a: ArrayLike, b: ArrayLike) -> Difference:
     """
     d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     d = d[np.isfinite(d)]
-    return Difference(
-        float(d.mean()) if len(d) else NAN,
-        float(d.std(ddof=1)) if len(d) > 1 else NAN,
-        len(d),
-    )
+    return Difference(float(d.mean()) if len(d) else NAN, float(d.std(ddof=1)) if len(d) > 1 else NAN, len(d))
 
 
 def paired_interval(

@@ -42,8 +42,7 @@ class ErrorCounts(NamedTuple):
 
 
 def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
-    """Count the errors of ``predictions [n]`` of labels ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h +
-    1]``."""
+    """Count the errors of ``predictions [n]`` of ``y [n]``; hospital ``h`` is ``offsets[h]:offsets[h + 1]``."""
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
     with np.errstate(all="ignore"):

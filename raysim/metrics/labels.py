@@ -69,8 +69,7 @@ class TaskKind:
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """Return the number of decimals for three digits of headline figures ``values``: 3 between 0 and 1, else by
-        size."""
+        """Return the decimals for three digits of headline figures ``values``: 3 between 0 and 1, else by size."""
         if self.larger:
             return 3
         sizes = np.abs(np.asarray(values, dtype=np.float64))
@@ -79,8 +78,7 @@ class TaskKind:
 
 
 def federation_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]:
-    """Return every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each
-    site."""
+    """Return all federation-level metrics by name, from ``figures [H, len(FIGURES)]`` and ``stays [H]``."""
     column = dict(zip(FIGURES, figures.T, strict=True))
     metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
     for figure in SCORES:
@@ -119,14 +117,7 @@ CLASSIFICATION = TaskKind(
     larger=True,
     beside=(),
     objectives={"auroc": "max", "worst_decile": "max", "size_bias_abs": "min", "gini": "min"},
-    reference={
-        "auroc": 0.5,
-        "pooled_auroc": 0.5,
-        "worst_decile": 0.0,
-        "size_bias_abs": 0.1,
-        "gini": 0.5,
-        "std": 0.5,
-    },
+    reference={"auroc": 0.5, "pooled_auroc": 0.5, "worst_decile": 0.0, "size_bias_abs": 0.1, "gini": 0.5, "std": 0.5},
     undefined="their test rows hold one class",
     pooled=("pooled_auroc",),
     measure=figures,

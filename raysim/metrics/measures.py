@@ -79,8 +79,7 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     of equals), recall is the unweighted mean over the classes present in the segment. AUROC and AUPRC are unweighted
     means of one-class-against-the-rest figures, ranked by the softmax probability, over the classes that have both
     rows and other rows in the segment; NaN when there is none. ``events`` is NaN: with more than two classes there is
-    no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes the segment's
-    figures NaN.
+    no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes figures NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)
@@ -194,7 +193,6 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance, that of exponential scores: too large for normal scores, and
-    therefore safe."""
+    """Return Hanley and McNeil's variance, of exponential scores: too large for normal scores, so safe."""
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

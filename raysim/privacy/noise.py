@@ -21,8 +21,7 @@ TOGETHER = 2**13
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
-    """Return standard normal numbers of shape ``size``, from the stream ``(seed, purpose, *key)`` or the operating
-    system."""
+    """Return standard normal numbers of shape ``size``, from stream ``(seed, purpose, *key)`` or the system."""
     if origin == "seeded":
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri

@@ -102,8 +102,7 @@ def least_epsilon(events: Sequence[Single], delta: float) -> float:
 
 
 def of_laplace(multiplier: float) -> Floats:
-    """Return the Rényi divergence of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, proposition
-    6)."""
+    """Return the Rényi divergence of one Laplace release at each of ``ORDERS`` (Mironov 2017, proposition 6)."""
     left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
     each: Floats = np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1)
     return each

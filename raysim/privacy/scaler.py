@@ -51,8 +51,7 @@ class ScalerNoise:
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Return the total ``[K]`` that the server learns of hospitals' noisy ``sums``; secure ones are in
-        fixed point."""
+        """Return the total ``[K]`` that the server learns of the noisy ``sums``; secure ones are in fixed point."""
         if not self.shared:
             total: Floats = sum(sums, np.zeros(len(sums[0])))
             return total

@@ -30,8 +30,7 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """The headline figure ``[H]`` and the ``sums [H, B]`` of a model on the rows of another model that has
-    fewer rows."""
+    """The headline figure ``[H]`` and ``sums [H, B]`` of a model on the rows of another with fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -63,8 +62,7 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The figures of ``K`` models at ``H`` hospitals in the order of their names, for ``S`` seeds in ascending
-    order."""
+    """The figures of ``K`` models at ``H`` hospitals by name, for ``S`` seeds in ascending order."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
@@ -137,8 +135,7 @@ class Panel:
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """Return the figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both models
-        have."""
+        """Return two models' figures and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
         one, other = self.place[first], self.place[second]

@@ -196,8 +196,7 @@ def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and
-    model."""
+    """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by model."""
     from scipy.stats import t  # takes a third of a second to import, and not every comparison needs it
 
     groups = (

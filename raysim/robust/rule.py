@@ -35,8 +35,7 @@ Rule = Callable[[Floats, int], Aggregate]
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time; ``of`` must treat columns
-    separately."""
+    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time, which must be independent."""
     columns = updates.shape[1]
     # Never one column alone: numpy adds up a single column in another order.
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)

@@ -27,8 +27,7 @@ def krum(updates: Floats, f: int) -> Aggregate:
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """Return the mean of the ``kept`` updates (None: ``m - f``) with the least scores. Raises ``ValueError`` unless 1
-    to m."""
+    """Return the mean of the ``kept`` updates (None: ``m - f``) of least score. ``ValueError`` unless 1 to m."""
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
     if not 1 <= count <= m:
@@ -86,8 +85,7 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """Return the mean of the updates weighted by trust, each scaled to the length of ``root [P]``; 0 if none is
-    trusted."""
+    """Return the trust-weighted mean of updates scaled to the length of ``root [P]``; 0 if none is trusted."""
     trust = trust_scores(updates, root)
     if not trust.any():
         return Aggregate(np.zeros(updates.shape[1]), np.zeros(len(updates)), selects=True)

@@ -30,8 +30,7 @@ def degree(given: Literal["auto", "all"] | int, m: int) -> int:
 
 
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """Return how many shares open a secret of a hospital with ``degree`` neighbours among ``m``; ``given``: as
-    configured."""
+    """Return how many shares open a secret of a hospital with ``degree`` neighbours of ``m``, unless ``given``."""
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 

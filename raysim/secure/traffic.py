@@ -27,12 +27,7 @@ def up(p: int, around: int, *, shares: bool = True, masked: bool = True, reveals
 @overload
 def up(p: int, around: int, *, shares: Flags, masked: Flags, reveals: Flags) -> NDArray[np.int64]: ...
 def up(
-    p: int,
-    around: int,
-    *,
-    shares: bool | Flags = True,
-    masked: bool | Flags = True,
-    reveals: bool | Flags = True,
+    p: int, around: int, *, shares: bool | Flags = True, masked: bool | Flags = True, reveals: bool | Flags = True
 ) -> int | NDArray[np.int64]:
     """Bytes that a hospital with ``around`` neighbours sends for ``p`` parameters.
 

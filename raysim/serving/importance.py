@@ -157,8 +157,7 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """Return the values at which dependence is evaluated, each as it is reported and as the column's features,
-    ``[f]``."""
+    """Return the values at which dependence is evaluated, each as reported and as features ``[f]``."""
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
@@ -177,8 +176,7 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray[np.float64]]] | None:
-    """Return the parameter vector that scores each hospital's rows; None if a hospital's patient groups have
-    several."""
+    """Return the parameter vector that scores each hospital's rows; None if its patient groups have several."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):

@@ -1,5 +1,4 @@
-"""Scores rows with the models of a finished run; each hospital's rows are scored by the model used for that
-hospital."""
+"""Scores rows with the models of a finished run; a hospital's rows are scored by the model used for it."""
 
 from __future__ import annotations
 
@@ -164,8 +163,7 @@ class Predictor:
         return owners
 
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
-        """Compute the outputs ``[n]`` or ``[n, C]`` of rows ``X [n, F]``, each with the parameter vector of its
-        owner."""
+        """Compute the outputs ``[n]`` or ``[n, C]`` of ``X [n, F]``, each with its owner's parameters."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
         each = dict.fromkeys(owners.tolist())
         # Shifts use double precision, as in the evaluation of the run.

@@ -1,5 +1,4 @@
-"""Prepares rows of a table as the features of an exported model. Needs pandas, and preprocessing.json next to this
-file."""
+"""Prepares a table's rows as features of an exported model. Needs pandas and preprocessing.json beside it."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ from raysim.training.base import Exportable
 
 
 class Scores(nn.Module):
-    """Module from features ``[n, F]``, float32, to probabilities (``[n]`` of the event, or ``[n, C]``) or predictions
-    ``[n]``."""
+    """Module from float32 features ``[n, F]`` to probabilities (``[n]``, ``[n, C]``) or predictions ``[n]``."""
 
     def __init__(self, module: nn.Module, classes: int, precision: torch.dtype, shift: Shift | None = None) -> None:
         """``shift`` recalibrates the module's outputs, which are then logits of two classes; None: no recalibration."""

@@ -33,13 +33,11 @@ OBJECTIVES = {
     "squared": ("reg:squarederror", "[0E0]"),
     "poisson": ("count:poisson", "[1E0]"),
 }
-"""xgboost's objective by loss, and the start value whose margin is 0 (for ``softmax`` one that changes no
-probability)."""
+"""xgboost's objective by loss, and the start value whose margin is 0 (any for ``softmax``)."""
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
-    """Return a function that writes the model of ``owner`` to a path. Raises ``ConfigError`` if ONNX's outputs
-    differ."""
+    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if ONNX differs."""
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
     tree = shifted(as_json(model.forest(theta), predictor.preprocessing.features), shift)
@@ -97,8 +95,7 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """Convert the trees to the format of xgboost (3): ``Booster(model_file=...)``. The base is a tree without a
-    split."""
+    """Convert the trees to xgboost's format (3): ``Booster(model_file=...)``; the base is a splitless tree."""
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [

@@ -131,8 +131,7 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of a share from inverting the binomial test, which never covers less than 95 %. NaN without
-    rows."""
+    """Return a share's interval from inverting the binomial test, which covers at least 95 %; NaN without rows."""
     from scipy.special import betaincinv
 
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
@@ -169,8 +168,7 @@ def _floats(values: ArrayLike) -> Floats:
 
 
 def stdtrit(df: Any, p: Any) -> Any:
-    """Return the quantile at ``p`` of Student's t with ``df`` degrees of freedom. SciPy is imported only when it is
-    called."""
+    """Return the quantile at ``p`` of Student's t with ``df`` degrees of freedom; it imports SciPy if called."""
     from scipy import special  # a tenth of a second to import
 
     return special.stdtrit(df, p)

@@ -52,8 +52,7 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Return Holm's adjusted p-values of ``p [H]``: the smallest level at which each is rejected. NaN stays, and is not
-    counted."""
+    """Return Holm's adjusted p-values of ``p [H]``: the least level that rejects each; NaN is not counted."""
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
     order = judged[np.argsort(values[judged], kind="stable")]

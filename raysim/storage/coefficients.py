@@ -34,10 +34,7 @@ GLOBAL = "global"
 
 
 def coefficients(
-    federation: Federation,
-    vectors: Mapping[str, NDArray[Any]],
-    layout: Layout,
-    uncertainty: Uncertainty | None = None,
+    federation: Federation, vectors: Mapping[str, NDArray[Any]], layout: Layout, uncertainty: Uncertainty | None = None
 ) -> pd.DataFrame | None:
     """Return a linear model's table, one row per owner and feature: ``model, feature, coefficient, per_unit``; None for
     other models.

@@ -122,8 +122,7 @@ def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
 
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
-    """Return one row per hospital and cluster of patients: ``hospital, cluster, n_train``. None without such
-    clusters."""
+    """Return one row per hospital and patient cluster: ``hospital, cluster, n_train``; None if there are none."""
     import pandas as pd
 
     rows = outcome.clusters_of_patients

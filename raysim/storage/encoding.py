@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from raysim.config.checking import validated
+from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopping
@@ -24,11 +26,8 @@ from raysim.strategies.base import Ids, Strategy
 from raysim.traffic.ledger import Entry, Ledger
 from raysim.virtual_time.clock import Clock, checked
 
-FORMAT = 10
+FORMAT = 11
 """The format of checkpoints that this version writes and reads."""
-
-LOSSES = ("training_loss", "validation_loss")
-"""Figures that not every round has."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 """Exceptions of reading a file that raysim did not write; ``UnicodeDecodeError`` is a ``ValueError``."""
@@ -64,9 +63,9 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
             "setup_down": history.setup_down,
             "models_held": history.models_held.tolist(),
             "losses": dataclasses.asdict(history.losses),
-            "columns": pack_rounds(history.rounds, arrays),
+            "rounds": [vars(row) for row in history.rounds],
             "ledger": pack_ledger(history.ledger, arrays),
-            "cohorts": _pack_cohorts(history.cohorts, arrays),
+            "cohorts": pack(history.cohorts, "cohorts", arrays),
         }
     return save(arrays, {"raysim": json.dumps(header)})
 
@@ -82,7 +81,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             state=unpack_state(header["state"], arrays, strategy),
             kept=_unpack_kept(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
-            history=_history(header, arrays) if "columns" in header else None,
+            history=_history(header, arrays) if "rounds" in header else None,
             clock=checked(unpack(header["clock"], arrays, Clock)),
             attacks=unpack(header.get("attacks"), arrays),
             stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
@@ -90,13 +89,16 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             best=_unpack_best(header["best"], arrays, strategy),
         )
         return run_state, header["fingerprint"]
-    except UNREADABLE as error:
+    except (ConfigError, *UNREADABLE) as error:
         raise Damaged(reason(error)) from None
 
 
 def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
     held = np.array(header["models_held"], dtype=np.int64)
-    rounds = unpack_rounds(header["columns"], arrays)
+    rounds = validated(list[Round], header["rounds"], "rounds")
+    cohorts: list[Ids | None] = unpack(header["cohorts"], arrays)
+    if not all(ids is None or ids.dtype.kind == "i" for ids in cohorts):
+        raise Damaged("its cohorts are not ids")
     if held.ndim != 1 or [row.round for row in rounds] != list(range(1, len(rounds) + 1)):
         raise Damaged("its rounds or hospitals are not in their order")
     if len(rounds) != header["round"]:
@@ -110,28 +112,8 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
         setup_down=_count(header["setup_down"], "setup_down"),
         models_held=held,
         losses=TrainingLosses(**header["losses"]),
-        cohorts=_unpack_cohorts(header["cohorts"], arrays, len(held)),
+        cohorts=cohorts,
     )
-
-
-def _pack_cohorts(cohorts: Sequence[Ids | None], arrays: Arrays) -> list[int | None]:
-    """Store cohorts as an array; return the number of hospitals of each, None if no update was requested."""
-    arrays["cohorts"] = np.concatenate([np.empty(0, np.int64), *(ids for ids in cohorts if ids is not None)])
-    return [None if ids is None else len(ids) for ids in cohorts]
-
-
-def _unpack_cohorts(counts: Sequence[int | None], arrays: Mapping[str, Any], hospitals: int) -> list[Ids | None]:
-    """Restore the result of :func:`_pack_cohorts`."""
-    cohorts: list[Ids | None] = []
-    rest = arrays["cohorts"]
-    for count in counts:
-        if count is None:
-            cohorts.append(None)
-            continue
-        _count(count, "cohort", hospitals)
-        cohorts.append(rest[:count])
-        rest = rest[count:]
-    return cohorts
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
@@ -178,58 +160,6 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     length = int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["raysim"])
     return arrays, header
-
-
-def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
-    """Store rounds as arrays; return the columns ``[model, metric]`` of their values."""
-    columns: dict[tuple[str, str], int] = {}
-    for row in rounds:
-        for model, metrics in row.metrics.items():
-            for name in metrics:
-                columns.setdefault((model, name), len(columns))
-    values = np.zeros((len(rounds), len(columns)))
-    present = np.zeros(values.shape, dtype=np.bool_)
-    for i, row in enumerate(rounds):
-        for model, metrics in row.metrics.items():
-            for name, value in metrics.items():
-                values[i, columns[model, name]], present[i, columns[model, name]] = value, True
-    head = [[row.round, row.cohort_size, row.bytes_down, row.bytes_up] for row in rounds]
-    arrays["rounds/head"] = np.array(head, dtype=np.int64).reshape(-1, 4)
-    arrays["rounds/seconds"] = np.array([row.seconds for row in rounds], dtype=np.float64)
-    arrays["rounds/values"], arrays["rounds/present"] = values, present
-    for name in LOSSES:
-        losses = [(row.round, getattr(row, name)) for row in rounds if getattr(row, name) is not None]
-        arrays[f"rounds/{name}"] = np.array(losses, dtype=np.float64).reshape(-1, 2)
-    timed = [[row.virtual_seconds, row.asked, row.staleness] for row in rounds if row.virtual_seconds is not None]
-    arrays["rounds/timed"] = np.array(timed, dtype=np.float64).reshape(-1, 3)
-    return [list(column) for column in columns]
-
-
-def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -> list[Round]:
-    """Restore the result of :func:`pack_rounds`."""
-    rounds = []
-    if any(type(name) is not str for column in columns for name in column):
-        raise ValueError("a column of its rounds has no name")
-    for head, seconds, values, present in zip(
-        arrays["rounds/head"].tolist(),
-        arrays["rounds/seconds"].tolist(),
-        arrays["rounds/values"].tolist(),
-        arrays["rounds/present"].tolist(),
-        strict=True,
-    ):
-        row = Round(head[0], seconds, *head[1:])
-        for (model, name), value, is_present in zip(columns, values, present, strict=True):
-            if is_present:
-                row.metrics.setdefault(model, {})[name] = value
-        rounds.append(row)
-    for name in LOSSES:
-        losses = {int(round): loss for round, loss in arrays[f"rounds/{name}"].tolist()}
-        for row in rounds:
-            setattr(row, name, losses.get(row.round))
-    # All rows of a run are timed, or none.
-    for row, (seconds, asked, staleness) in zip(rounds, arrays["rounds/timed"].tolist(), strict=False):
-        row.virtual_seconds, row.asked, row.staleness = seconds, int(asked), staleness
-    return rounds
 
 
 BEST = "best/"
@@ -302,8 +232,7 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """Restore the result of :func:`pack_ledger`. Raises ``ValueError`` if an entry has more hospitals than
-    there are."""
+    """Restore :func:`pack_ledger`'s result. Raises ``ValueError`` for an entry with too many hospitals."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same, program in rows:
         # Checked before it is allocated.

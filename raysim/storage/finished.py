@@ -14,11 +14,11 @@ from raysim.adversaries.attack_effect import AttackFigures
 from raysim.config.checking import validated
 from raysim.core.atomic import replacing
 from raysim.core.errors import ConfigError
-from raysim.engine.job import Outcome
+from raysim.engine.job import Outcome, Round
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.packing import Arrays, pack, unpack
+from raysim.engine.packing import Arrays, pack, pack_newcomers, unpack, unpack_newcomers
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -26,7 +26,7 @@ from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.patient_groups.composition import Composition
 from raysim.statistics.patient_groups.risks import GroupRisk
 from raysim.statistics.patient_groups.within import PairGap, WithinGap
-from raysim.storage.encoding import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
+from raysim.storage.encoding import UNREADABLE, pack_ledger, read_tensors, unpack_ledger
 from raysim.traffic.ledger import Bytes
 from raysim.training.base import Layout
 
@@ -39,7 +39,7 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
 
     arrays: Arrays = {}
     header = {
-        "columns": pack_rounds(outcome.rounds, arrays),
+        "rounds": [vars(row) for row in outcome.rounds],
         "figures": pack(outcome.figures, "figures", arrays),
         "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
         "sketches": pack(outcome.sketches, "sketches", arrays),
@@ -56,6 +56,7 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
         "metrics": outcome.metrics,
         "cluster": pack(outcome.cluster, "cluster", arrays),
         "serve": pack(outcome.serve if models else {}, "serve", arrays),
+        "newcomers": pack_newcomers(outcome.newcomers if models else None, arrays),
         "private": pack(outcome.private if models else None, "private", arrays),
         "models": pack(outcome.models if models else np.empty((0, 0)), "models", arrays),
         "seconds": outcome.seconds,
@@ -100,7 +101,7 @@ def load_finished(folder: Path) -> Outcome | None:
         figures = unpack(header["figures"], arrays)
         hospitals = len(next(iter(figures.values())))
         return Outcome(
-            rounds=unpack_rounds(header["columns"], arrays),
+            rounds=validated(list[Round], header["rounds"], "rounds"),
             figures=figures,
             groups=unpack(header["groups"], arrays),
             gaps={attribute: _as_gap(gap) for attribute, gap in header["gaps"].items()},
@@ -116,6 +117,7 @@ def load_finished(folder: Path) -> Outcome | None:
             metrics=metrics,
             serve=unpack(header["serve"], arrays),
             models=unpack(header["models"], arrays),
+            newcomers=unpack_newcomers(header["newcomers"], arrays),
             private=unpack(header["private"], arrays),
             cluster=unpack(header["cluster"], arrays),
             kept={},

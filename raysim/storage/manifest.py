@@ -49,6 +49,7 @@ class Manifest:
         self.kind = kind
         self.version = version
         self._files = dict(files)
+        self._unlisted: contextlib.ExitStack | None = None
 
     @staticmethod
     def begin(folder: Path, kind: Kind) -> Manifest:
@@ -96,10 +97,34 @@ class Manifest:
         return name in self._files
 
     @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """List all files that are written meanwhile in one step, then make them appear; none of them after an error.
+
+        The list is written once, and not once for each file.
+        """
+        before = dict(self._files)
+        try:
+            with contextlib.ExitStack() as self._unlisted:
+                yield
+                self._write()
+        except BaseException:
+            self._files = before
+            raise
+        finally:
+            self._unlisted = None
+
+    @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         """Write a file as ``with manifest.writing(name) as temporary``; it is listed, and then appears as ``name``."""
         path = self.folder / _inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if self._unlisted is not None:
+            with contextlib.ExitStack() as written:
+                temporary = written.enter_context(replacing(path))
+                yield temporary
+                self._files[name] = _described(temporary)
+                self._unlisted.enter_context(written.pop_all())
+            return
         with replacing(path) as temporary:
             yield temporary
             self._list(name, temporary)

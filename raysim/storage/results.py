@@ -135,7 +135,10 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
         save_file(tensors, path)
     out.json(served.SERVING, serving)
     out.json(served.PREPROCESSING, federation.preprocessing.tree())
-    named = coefficients(federation, models.vectors, outcome.layout, outcome.uncertainty)
+    vectors = models.vectors
+    if outcome.privacy is not None:  # no noise hides hospitals' own models
+        vectors = {owner: theta for owner, theta in vectors.items() if not owner.startswith(served.PERSONAL)}
+    named = coefficients(federation, vectors, outcome.layout, outcome.uncertainty)
     if named is not None:
         out.csv(COEFFICIENTS, named)
 
@@ -167,8 +170,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def converged(outcome: Outcome) -> dict[str, Any]:
-    """Return whether the training loss has converged, with the losses; only ``convergence: null`` if it was not
-    measured."""
+    """Return whether the training loss has converged, with the losses; or only ``convergence: null``."""
     training, model = outcome.convergence, outcome.losses.model
     if training is None:
         return {"convergence": None}
@@ -226,8 +228,7 @@ def _versions() -> dict[str, str]:
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
-    """Return ``config.yaml``: the complete configuration, which can be run again, under comments on versions
-    and data."""
+    """Return ``config.yaml``: the complete, runnable configuration, under comments on versions and data."""
     made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
     out.text("config.yaml", comments + dumped(frozen))

@@ -119,8 +119,7 @@ class Ticket:
 
 
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return what determines a result: a frozen configuration without the ``FREE`` sections, and the data's
-    fingerprint."""
+    """Return what determines a result: a frozen configuration without ``FREE``, and the data's fingerprint."""
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
     return plain

@@ -31,8 +31,7 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
-    """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every evaluated
-    model.
+    """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
     Runs with early stopping also have ``validation_loss``, unreliable hospitals the columns ``VIRTUAL``; see
     :class:`Round`.
@@ -134,8 +133,7 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Return one row per model and source row: ``row, hospital, part, model`` and the columns of
-    :func:`predictions`."""
+    """Return a row per model and source row: ``row, hospital, part, model`` and those of :func:`predictions`."""
     import pandas as pd
 
     order = np.argsort(federation.source_rows, kind="stable")
@@ -181,8 +179,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean as far as chance explains the difference. NaN if
-    undefined.
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean as far as chance explains; NaN: undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

@@ -37,6 +37,9 @@ FORMAT = 1
 DIVISION = "division"
 """Prefix of the names of a division's arrays in the file of models."""
 
+PERSONAL = "personal/"
+"""What begins the names of owners that are hospitals."""
+
 NOBODY = "(untrained)"
 """Placeholder owner for a hospital's untrained model: it scores no rows, and its vector is not stored."""
 
@@ -111,8 +114,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
                 continue
             owning = []
             for row in np.atleast_1d(rows[hospital]).tolist():
-                owner = names[row] if row >= 0 and outcome.private is None else f"personal/{name}"
-                if owner.startswith("personal/"):
+                owner = names[row] if row >= 0 and outcome.private is None else f"{PERSONAL}{name}"
+                if owner.startswith(PERSONAL):
                     theta = parameters(used, row, hospital, kept)
                     # The name is taken only where a strategy serves a hospital two personal models.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
@@ -178,13 +181,12 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 
 
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
-    """Return the owner for unknown hospitals: that of the last model with one vector for all, else the global one if it
-    is used."""
+    """Return the owner for unknown hospitals: the last model with one vector for all, else the global one."""
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
         theirs = set(owners[model].values()) - {NOBODY}
-        if len(theirs) == 1 and not str(alike := theirs.pop()).startswith("personal/"):
+        if len(theirs) == 1 and not str(alike := theirs.pop()).startswith(PERSONAL):
             return alike
     everybody = {owner for theirs in owners.values() for owner in theirs.values()}
     return "global" if "global" in everybody else None

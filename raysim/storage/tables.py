@@ -17,8 +17,7 @@ CSV, PARQUET = ".csv", (".parquet", ".pq")
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result; checked before
-    long work."""
+    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result; checked early."""
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
     if not path.name.lower().endswith((CSV, *PARQUET)):

@@ -40,8 +40,7 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric in a panel: its mean over seeds by alpha, a line per number of clients, with ranges over
-    seeds."""
+    """Plot each metric in a panel: its mean over seeds by alpha, a line per number of clients, and ranges."""
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []

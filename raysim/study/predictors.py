@@ -85,8 +85,7 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
 
 
 def held_out(seeds: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
-    """Yield the held-out rows of each fold, ``[n]``: whole seeds, because partitions of one seed share random
-    numbers."""
+    """Yield each fold's held-out rows, ``[n]``: whole seeds, whose partitions share random numbers."""
     distinct = np.unique(seeds)
     for part in np.array_split(distinct, min(FOLDS, len(distinct))):
         yield np.isin(seeds, part)

@@ -37,8 +37,7 @@ PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
 
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:
-    """Read a study, measure and predict, and write ``study.csv``, ``importances.csv``, plots and page. Returns the
-    folder."""
+    """Read a study, measure, predict, and write its tables, plots and page. Returns the folder."""
     import pandas as pd
 
     tree = read_tree(path, overrides)

@@ -23,8 +23,7 @@ REPEATED = "emd_l1"
 class Study(Section):
     """The section ``study``: the grid, and what is predicted from it.
 
-    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition; clients have at least ``min_size``
-      rows.
+    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition; at least ``min_size`` rows each.
     - ``metrics``: the candidates for predicting the skew; None: all that differ.
     - ``target``: the predicted quantity, the logarithm of alpha or alpha itself.
     - ``epsilon``: how WPSI smooths shares, a number or ``counts`` (:data:`raysim.strategies.shared.psi.Smoothing`).

@@ -132,12 +132,7 @@ def _against(param: str, metrics: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _parallel(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
-    return {
-        "type": "PARALLEL",
-        "selectedParams": list(params),
-        "selectedMetrics": list(metrics),
-        "showAllRuns": True,
-    }
+    return {"type": "PARALLEL", "selectedParams": list(params), "selectedMetrics": list(metrics), "showAllRuns": True}
 
 
 def _packed(state: Mapping[str, Any]) -> str:

@@ -184,8 +184,7 @@ class Tracker:
         self._client.log_batch(run_id, tags=_tags(tags))
 
     def dataset(self, run_id: str, name: str, digest: str) -> None:
-        """Record the data that a run was trained on, for MLflow's column "Dataset". ``digest`` is cut to 36
-        characters."""
+        """Record the data that a run was trained on (MLflow's "Dataset"); ``digest`` is cut to 36 characters."""
         from mlflow.entities import Dataset, DatasetInput
 
         data = Dataset(name[:500], digest[:36], "raysim", json.dumps({"source": name}))
@@ -219,8 +218,7 @@ class Tracker:
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """Return the address, within MLflow's site, of the page that plots these runs' parameters against their
-        metrics."""
+        """Return the address, within MLflow's site, that plots these runs' parameters against their metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )

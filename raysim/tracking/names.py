@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "observed_over_expected", "hypervolume")
-"""Metrics listed first: accuracy, the worst decile of hospitals, calibration in the large, and a sweep's
-hypervolume."""
+"""Metrics listed first: accuracy, the worst decile of hospitals, calibration in the large, hypervolume."""
 
 GROUPS = {
     "seconds": "time",

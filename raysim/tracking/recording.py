@@ -26,8 +26,7 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Shortest time in seconds between two messages of a run. A message costs as much as the figures of about ten
-rounds."""
+"""Shortest time in seconds between two messages of a run. A message costs as much as ten rounds' figures."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to reach the store during the runs."""
@@ -86,8 +85,7 @@ class _LeftBehind(Exception):
 class Recorder:
     """Creates records of runs; a separate thread executes MLflow's calls, runs in order.
 
-    After its context, ``unsent`` contains the successful runs that the store has not accepted, and ``error`` the
-    reason.
+    After its context, ``unsent`` contains the successful runs not yet stored, and ``error`` the reason.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
@@ -189,8 +187,7 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data. May be repeated: a doubtful run is looked up first, and its stored data are not
-        deleted."""
+        """Send a run's new data; it may be repeated: a doubtful run is looked up, and its data stay."""
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None

@@ -47,8 +47,7 @@ class TrackingServer:
 def serving(uri: str, port: int) -> Iterator[TrackingServer]:
     """Start a server of one process on the loopback interface, and wait for its answer; it ends with the context.
 
-    Raises ``ConfigError`` if it ends at once (another program may use the port), and ``ResourceError`` if it does not
-    answer.
+    Raises ``ConfigError`` if it ends at once (another program may use the port), else ``ResourceError``.
     """
     command = [
         sys.executable,

@@ -44,13 +44,7 @@ class Traffic:
     needs it for updates under way."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        strategy: Strategy,
-        view: FederationView,
-        size: int,
-        losses: bool,
-        bits: int | None = None,
+        self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
         """A model has ``size`` scalars. With ``losses`` the selection receives participants' losses.
 
@@ -66,6 +60,7 @@ class Traffic:
         self._losses = losses
         self._checked: list[tuple[Floats, Ids]] = []
         self._shown: list[tuple[Floats, Ids]] = []
+        self._told: dict[int, list[tuple[NDArray[Any], Ids]]] = {}
         self.begin(0)
 
     def begin(self, round: int) -> None:
@@ -116,14 +111,12 @@ class Traffic:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that a call of a client ``program`` sent ``sent [h]`` bytes from hospitals ``ids [h]``, and that all
-        received ``down``."""
+        """Record that a ``program`` call sent ``sent [h]`` bytes from hospitals ``ids [h]``, and all got ``down``."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
-        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and each ``received`` as
-        many.
+        """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and ``received`` as many.
 
         Returns the bytes of all.
         """
@@ -135,8 +128,7 @@ class Traffic:
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models that ``serve``, after a
-        round.
+        """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
 
         They received the models among these that are rows of the server's models, or what is new in them
         (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own; these are not sent again in the next
@@ -152,9 +144,7 @@ class Traffic:
                 self._show(state.models[[row]], ids[holders], self._checked)
                 received += holders * self._size * SCALAR_BYTES
                 continue
-            for array, receivers in news:
-                receive = holders & np.isin(ids, receivers)
-                self._show(array[None], ids[receive], self._checked)
+            for array, receive in self._new(row, news, ids, holders):
                 received += receive * array.nbytes
         received += (each == MIXTURE).any(axis=1) * self._models(state) * self._size * SCALAR_BYTES
         sent = np.full(len(ids), len(serve) * LOSS_SCALARS, dtype=np.int64)
@@ -162,6 +152,26 @@ class Traffic:
         if self._round == 0:
             self.setup_down += int(received.sum())
         return received, sent * SCALAR_BYTES
+
+    def _new(
+        self, row: int, news: Sequence[tuple[NDArray[Any], Ids]], ids: Ids, holders: NDArray[np.bool_]
+    ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
+        """Return the arrays of the ``news`` of a model ``row`` and which of hospitals ``ids [h]`` now receive each.
+
+        After a round that is repeated they are the same, and hospitals have them.
+        """
+        before = self._told.get(row, [])
+        same = len(before) == len(news) and all(
+            np.array_equal(array, old) for (array, _), (old, _) in zip(news, before, strict=True)
+        )
+        told, new = [], []
+        for at, (array, receivers) in enumerate(news):
+            receive = holders & np.isin(ids, receivers)
+            self._show(array[None], ids[receive], self._checked)
+            told.append((array, ids[receive]))
+            new.append((array, receive & ~np.isin(ids, before[at][1]) if same else receive))
+        self._told[row] = told
+        return new
 
     def known(self, array: NDArray[Any], ids: Ids) -> int:
         """Return how many of hospitals ``ids [h]`` received this ``array`` with the last check on validation rows."""
@@ -240,8 +250,7 @@ class Traffic:
                 shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models of ``problem`` they already
-        have.
+        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models they have.
 
         They have the models that they received with requests in this round.
         """

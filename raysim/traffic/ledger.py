@@ -22,8 +22,7 @@ UPDATE = "update"
 """Kind of a hospital's trained model in a round."""
 
 MEASURED = "metrics"
-"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and figures at
-thresholds."""
+"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
 
 VALIDATION = "validation_loss"
 """Kind of losses on validation rows for early stopping."""
@@ -92,8 +91,7 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many of these ``rounds`` (None: all) each hospital has sent any of ``kinds``,
-        ``[hospitals]``."""
+        """Return in how many ``rounds`` (None: all) each hospital has sent any of ``kinds``, ``[hospitals]``."""
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
             if entry.kind in kinds and (rounds is None or entry.round in rounds):

@@ -125,8 +125,7 @@ class Task:
     - ``epochs``, ``learning_rate``: of the local update.
     - ``batches(epoch)``: a generator at the beginning of that epoch's stream. Kernels draw the epoch's permutation from
       it, then the model's random numbers. They call it once an epoch, in order; for a full batch (``batch_size`` 0, or
-      at least ``n``) only if the model draws random numbers. The next call, for any task, may re-seed the same
-      generator.
+      at least ``n``) only if the model draws random numbers. The next call, for any task, may re-seed it.
     - ``linear [P]``: added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
@@ -218,8 +217,7 @@ class Exportable(Protocol):
     """A model that can be exported as a plain ``torch`` module (optional, in addition to :class:`Model`)."""
 
     def as_module(self, theta: Vector) -> nn.Module:
-        """Return a module with the outputs of ``logits`` at ``theta [P]``, for rows ``[n, F]`` in the run's
-        precision."""
+        """Return a module with the outputs of ``logits`` at ``theta [P]`` for ``[n, F]``, in the run's precision."""
         ...
 
 

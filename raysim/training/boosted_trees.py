@@ -43,8 +43,7 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """A model of trees, whose vector has the layout of :class:`raysim.trees.stored.Shape`. Zeros ``[P]`` mean
-    no trees."""
+    """A model of trees, with vectors as in :class:`raysim.trees.stored.Shape`; zeros ``[P]``: no trees."""
 
     unclippable = "is grown without steps of gradient descent"
 

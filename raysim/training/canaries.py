@@ -89,8 +89,7 @@ class CanaryModel(DenseLayers):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's trace; for canaries' rows, ``returned`` is a unit vector at the first layer, and 0 at
-        others."""
+        """Return each layer's trace; ``returned`` of canaries' rows is a unit vector at the first layer, then 0."""
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)
         if not canaries.any():

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""The configured class weights: ``none`` (every row counts once), ``balanced`` over the federation, or a factor for
-each class."""
+"""The class weights: ``none`` (every row counts once), ``balanced`` over the federation, or factors."""
 
 FIELD = "training.class_weights"
 

@@ -98,8 +98,7 @@ def find_family(name: str, where: str = "model") -> type[Any]:
 
 
 def configured(cls: type[Any], options: dict[str, Any], where: str = "model") -> Any:
-    """Return ``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` for an unknown or unusable
-    option."""
+    """Return ``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` if one is unusable."""
     takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
         if option not in takes:

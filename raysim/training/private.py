@@ -34,8 +34,7 @@ class PrivateSteps:
     batch: Callable[[int], NDArray[np.int64]]
     """A function of the step that returns the rows of its sampled patients, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function of step and ``P`` that returns the step's standard normal numbers ``[P]``, which its next call may
-    overwrite."""
+    """A function of step and ``P`` that returns standard normal numbers ``[P]``, valid until its next call."""
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of an auditor's rows. Their gradient by the first layer's outputs is set to a unit vector, and by
     other layers' outputs to 0."""

@@ -91,6 +91,10 @@ class Forest:
             joined[name] = np.concatenate([before, further])
         return replace(self, **joined)
 
+    def first(self, count: int) -> Forest:
+        """Return a forest of only the first ``count`` trees."""
+        return replace(self, **{name: getattr(self, name)[:count] for name in OF_TREES})
+
     def last(self, count: int) -> Forest:
         """Return a forest of only the last ``count`` trees."""
         return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})
@@ -106,12 +110,14 @@ class Forest:
         """Return the margins of rows ``X [n, F]``, ``[n, K]``: log-odds, logits, numbers, or logarithms of means."""
         made = np.empty((len(X), self.task.outputs))
         for first in range(0, len(X), BLOCK):
-            made[first : first + BLOCK] = self._steps(X[first : first + BLOCK]) * 2.0 ** (self.scale - 40)
+            steps = self.base + self.steps(X[first : first + BLOCK])
+            made[first : first + BLOCK] = steps * 2.0 ** (self.scale - 40)
         return made
 
-    def _steps(self, X: NDArray[Any]) -> Ints:
-        n, K = len(X), self.task.outputs
-        steps = np.repeat(self.base[None, :], n, axis=0)
+    def steps(self, X: NDArray[Any]) -> Ints:
+        """Return what the trees add to the margins of rows ``X [n, F]``, ``[n, K]`` in units of ``2^(scale - 40)``."""
+        K = self.task.outputs
+        steps = np.zeros((len(X), K), np.int64)
         for tree in range(len(self)):
             steps[:, tree % K] += self.value[tree, self._leaves(X, tree)]
         return steps

@@ -110,8 +110,7 @@ class TreeTask:
         return self.settings.trees
 
     def personal(self) -> TreeTask:
-        """Return the task of the trees that a hospital adds itself: few, shallow and slow-learning, as its rows are
-        few."""
+        """Return the task of the trees that a hospital adds itself: few, shallow and slow, as its rows are few."""
         settings = self.settings
         own = replace(
             settings, trees=max(settings.own_trees, 1), depth=min(settings.depth, 2), rate=0.05, l2=5.0, min_rows=5

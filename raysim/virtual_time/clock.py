@@ -50,8 +50,7 @@ class Clock:
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
-        """Return the clock with hospitals ``ids [h]`` also training, from ``model [P]``, the one after round
-        ``version``."""
+        """Return the clock with hospitals ``ids [h]`` also training, from ``model [P]`` of round ``version``."""
         if not len(ids):
             return self
         has_model = version in self.kept

@@ -17,15 +17,7 @@ from numpy.typing import NDArray
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.strategies.base import (
-    Caller,
-    FederationView,
-    Floats,
-    Ids,
-    LocalProblem,
-    State,
-    Strategy,
-)
+from raysim.strategies.base import Caller, FederationView, Floats, Ids, LocalProblem, State, Strategy
 from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
@@ -138,8 +130,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return which hospitals are available now ``[N]``, and when each leaves (None: never); ``key`` identifies the
-        stream."""
+        """Return which hospitals are available ``[N]``, and when each leaves (None: never), by stream ``key``."""
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
             return until > self.clock.now, until

@@ -127,8 +127,7 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view in which requests to hospitals called in this round are free, unlike those to the
-        ``late``."""
+        """Return the view in which requests to this round's hospitals are free, unlike those to the ``late``."""
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)
@@ -144,8 +143,7 @@ class SynchronousScheduler(ClockedScheduler):
         return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
 
     def _check_selection(self, view: FederationView) -> None:
-        """Raise ``ConfigError`` if the sample is too small although every hospital is available, and will never be
-        larger.
+        """Raise ``ConfigError`` if the sample is too small although every hospital is available, now and later.
 
         A sample that depends on data may be smaller than the selection's size, and the next one large enough.
         """

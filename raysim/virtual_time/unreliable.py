@@ -37,8 +37,7 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return the scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now
-    on."""
+    """Return a run's scheduler, resumed at ``clock`` (None: from the start), and the server's view from now."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view

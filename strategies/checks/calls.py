@@ -5,18 +5,31 @@ Each check raises :class:`Invalid`; its message begins with the name of the inva
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from raysim.strategies.checks.answers import check_cohort
-from raysim.strategies.checks.values import check_choice, check_count, check_kind, shown
+from raysim.strategies.checks.values import (
+    as_array,
+    check_choice,
+    check_count,
+    check_kind,
+    check_mapping,
+    check_number,
+    shown,
+)
 from raysim.strategies.fields import Invalid
 from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
-MOST_RECEIVED = 2**31
-"""The largest number of bytes that a call may send to a hospital."""
+MOST_BYTES = 2**31
+"""The largest number of bytes that a call may send to a hospital, and an array that a hospital sends may have."""
+
+SUM_BYTES = 8
+"""Bytes of an entry of what a hospital sends."""
 
 ROOM = 62
 """The bits of a sum's integers; one more bit is reserved for rounding, and one is the sign."""
@@ -35,10 +48,16 @@ def check_call(call: Any, sizes: Array) -> None:
         raise Invalid(f"program: {type(program).__name__} has no name; give its class a name")
     where = f"program '{program.name}'"
     check_cohort(call.ids, len(sizes))
+    for field, named in (("sends", program.sends), ("keeps", program.keeps)):
+        check_mapping(f"{where}: {field}", named)
+    for field, named in (("received", call.received), ("each_of", call.each_of)):
+        check_mapping(f"{where}: {field}", named)
     if not program.sends and not program.keeps:
         raise Invalid(
             f"{where}: it sends nothing and keeps nothing, so its result would be lost; declare what it sends"
         )
+    if program.validates and program.sends:
+        raise Invalid(f"{where}: it reads validation rows (validates), so that it may send nothing; leave out one")
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))
@@ -46,18 +65,18 @@ def check_call(call: Any, sizes: Array) -> None:
     for name, keep in program.keeps.items():
         check_kind(f"{where}: {name}", keep, Keep)
         _check_shape(f"{where}: {name}", _of_rows(keep.shape, 0))
+        _check_dtype(f"{where}: {name}.dtype", keep.dtype)
     size = 0
     for name, value in [*call.received.items(), *call.each_of.items()]:
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf":
-            raise Invalid(f"{where}: received '{name}' is {shown(value)}; send numbers")
+        try:
+            array = as_array(name, value)
+        except Invalid:
+            raise Invalid(f"{where}: received '{name}' is {shown(value)}; send numbers") from None
         if name in call.each_of and array.shape[:1] != (len(call.ids),):
             raise Invalid(f"{where}: each_of '{name}' has shape {list(array.shape)} for {len(call.ids)} hospitals")
         size += array.nbytes // (len(call.ids) or 1) if name in call.each_of else array.nbytes
-    if size > MOST_RECEIVED:
-        raise Invalid(
-            f"{where}: each hospital receives {size} bytes, more than the limit of {MOST_RECEIVED}; send less"
-        )
+    if size > MOST_BYTES:
+        raise Invalid(f"{where}: each hospital receives {size} bytes, more than the limit of {MOST_BYTES}; send less")
 
 
 def _check_send(field: str, send: Any, terms: int) -> None:
@@ -67,6 +86,11 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     check_choice(f"{field}.by", send.by, ("hospital", "row"))
     check_count(f"{field}.groups", send.groups, least=1)
     check_count(f"{field}.bits", send.bits)
+    check_kind(f"{field}.kind", send.kind, str)
+    if (size := SUM_BYTES * send.groups * math.prod(send.shape)) > MOST_BYTES:
+        raise Invalid(f"{field}.shape: {size} bytes are more than the limit of {MOST_BYTES}; send less")
+    if send.largest is not None:
+        check_number(f"{field}.largest", send.largest, above=True)
     if send.how == "each" and send.groups > 1:
         raise Invalid(f"{field}: groups are for sums, and how is each; leave groups out")
     if send.how == "summed" and send.undefined:
@@ -101,6 +125,16 @@ def _check_joint(where: str, program: Program) -> None:
             )
 
 
+def _check_dtype(field: str, dtype: Any) -> None:
+    """Raise :class:`Invalid` unless ``dtype`` names a type of numbers."""
+    try:
+        fits = np.dtype(dtype).kind in "biuf"
+    except TypeError:
+        fits = False
+    if not fits:
+        raise Invalid(f"{field}: {shown(dtype)} is not a type of numbers; write f8, for example")
+
+
 def _check_shape(field: str, shape: Any) -> None:
     if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
         raise Invalid(f"{field}.shape: {shown(shape)} is not a tuple of lengths")
@@ -120,15 +154,19 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     sends = program.sends  # a program may compute it at each access
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
-    if not 0 <= reply.group < groups:
+    if not isinstance(reply.group, Integral) or not 0 <= int(reply.group) < groups:
         raise Invalid(f"group: {shown(reply.group)} is not the number of a sum; they are 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
-        if send.undefined and np.isinf(array).any():
-            raise Invalid(f"{name}: it is infinite; NaN stands for what is undefined")
-        if send.bound is not None or send.undefined:
+        if send.undefined:
+            if np.isinf(array).any():
+                raise Invalid(f"{name}: it is infinite; NaN stands for what is undefined")
+            array = array[~np.isnan(array)]
+        if send.bound is not None:
             continue
-        bound = np.inf if send.how == "each" else largest(send, terms[name]) if send.largest is None else send.largest
+        bound = send.largest
+        if bound is None:
+            bound = np.inf if send.how == "each" else largest(send, terms[name])
         if array.size and not (most := float(np.abs(array).max())) < bound:
             if not np.isfinite(array).all():
                 raise Invalid(f"{name}: it is not finite")
@@ -145,21 +183,22 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
     """
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
+    check_mapping("sent", reply.sent)
     _check_names("sends", reply.sent, program.sends, complete=True)
-    check_kept(reply.memory, program, rows, finite=finite)
     for name, send in program.sends.items():
-        array = np.asarray(reply.sent[name])
-        _check_array(name, array, (rows, *send.shape) if send.by == "row" else send.shape)
+        array = _checked_array(name, reply.sent[name], (rows, *send.shape) if send.by == "row" else send.shape)
         if finite and not np.isfinite(array).all():
             raise Invalid(f"{name}: it is not finite")
+    check_kept(reply.memory, program, rows, finite=finite)
 
 
 def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:
     """Raise :class:`Invalid` if a hospital with ``rows`` rows stores arrays that differ from the declaration."""
+    check_mapping("memory", memory)
     _check_names("keeps", memory, program.keeps if program.remembers else {}, complete=False)
     for name, value in memory.items():
-        _check_array(name, np.asarray(value), _of_rows(program.keeps[name].shape, rows))
-        if finite and np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
+        array = _checked_array(name, value, _of_rows(program.keeps[name].shape, rows))
+        if finite and array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Invalid(f"{name}: a stored value is not finite")
 
 
@@ -167,10 +206,10 @@ def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str
     """Raise :class:`Invalid` for sums of ``hospitals`` hospitals that are not the declared ones, or too large."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(f"run_added: returns {shown(added)}; return Added sums of {hospitals} hospitals")
+    check_mapping("sums", added.sums)
     _check_names("sends", added.sums, program.sends, complete=True)
     for name, send in program.sends.items():
-        array = np.asarray(added.sums[name])
-        _check_array(name, array, send.shape)
+        array = _checked_array(name, added.sums[name], send.shape)
         most = (largest(send, terms[name]) if send.largest is None else send.largest) * max(added.hospitals, 1)
         if array.size and not float(np.abs(array).max()) < most:
             raise Invalid(f"{name}: the sum of {added.hospitals} hospitals is not below {most:g}")
@@ -183,11 +222,10 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` for a stored array of a hospital with ``rows`` rows whose shape ``program`` does not
-    declare."""
+    """Raise :class:`Invalid` for a stored array, at ``rows`` rows, whose shape ``program`` does not declare."""
     for name, keep in program.keeps.items():
         if name in memory:
-            _check_array(name, memory[name], _of_rows(keep.shape, rows))
+            _checked_array(name, memory[name], _of_rows(keep.shape, rows))
 
 
 def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *, complete: bool) -> None:
@@ -199,8 +237,8 @@ def _check_names(what: str, names: Iterable[str], declared: Mapping[str, Any], *
             raise Invalid(f"{name}: declared but not sent")
 
 
-def _check_array(name: str, array: Array, shape: tuple[int, ...]) -> None:
-    if array.dtype.kind not in "biuf":
-        raise Invalid(f"{name}: holds {array.dtype}; give numbers")
+def _checked_array(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    array = as_array(name, value)
     if array.shape != shape:
         raise Invalid(f"{name}: has shape {list(array.shape)} but {list(shape)} is declared")
+    return array

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import Ids, RowSentinel
@@ -49,6 +51,24 @@ def check_kind(field: str, value: Any, kind: type) -> None:
     """Raise :class:`Invalid` unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
         raise Invalid(f"{field}: {shown(value)} is not of type {kind.__name__}; give one, or leave it out")
+
+
+def check_mapping(field: str, value: Any) -> None:
+    """Raise :class:`Invalid` unless ``value`` is a mapping whose keys are names."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise Invalid(f"{field}: a {type(value).__name__} without names as keys; give a mapping of texts to values")
+
+
+def as_array(field: str, value: Any) -> NDArray[Any]:
+    """Return ``value`` as an array of numbers. Raises :class:`Invalid` for anything else."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # numpy and other libraries raise various errors here
+        kind = type(value).__name__  # the value may be a patient's
+        raise Invalid(f"{field}: a {kind} that is not an array ({type(error).__name__}); give numbers") from None
+    if array.dtype.kind not in "biuf":
+        raise Invalid(f"{field}: holds {array.dtype}; give numbers")
+    return array
 
 
 def check_number(field: str, value: Any, *, above: bool = False) -> None:

@@ -1,5 +1,4 @@
-"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even under the worst nearby
-distribution.
+"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, under the worst nearby distribution.
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 
@@ -22,8 +21,7 @@ With ``clusters: each`` every hospital uses its own model: with ``robust`` this 
 otherwise its local training. ``transfer: plain`` is its non-robust clustering.
 
 Traffic per hospital, once: P up (its model); N P down (all models) and N up (their losses); and P down (the model that
-it uses), which is counted for no strategy. With ``clusters: each`` only P up, although a hospital need not send its
-model.
+it uses), which is counted for no strategy. With ``clusters: each`` only P up, though models may stay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Agnostic federated learning: the model for the worst mixture of hospitals.
 
 M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
-``min over w, max over λ in the simplex of sum λ_i L_i(w)``, by stochastic-AFL's descent and ascent with exact
-gradients.
+``min over w, max over λ in the simplex of sum λ_i L_i(w)``, by stochastic-AFL's steps with exact gradients.
 
 In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
 ``w <- w - gamma_w sum λ_i grad L_i``, and λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result

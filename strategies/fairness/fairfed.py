@@ -79,8 +79,7 @@ class GroupCounts(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """The state of FairFed. ``omega [N]`` are the hospitals' weights, which need not sum to 1; 0 without
-    training rows."""
+    """The state of FairFed; ``omega [N]``: hospitals' weights, whose sum is free; 0 without training rows."""
 
     omega: Floats
 

@@ -1,5 +1,4 @@
-"""Strategies that cluster hospitals by signatures, once or every few rounds: the common part of CHiP-FL and its
-baselines.
+"""Strategies that cluster hospitals by signatures, once or every few rounds: for CHiP-FL and its baselines.
 
 CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature).
 
@@ -48,14 +47,7 @@ from raysim.strategies.shared.clustering import (
     number_of,
     with_enough,
 )
-from raysim.strategies.shared.signatures import (
-    BLOCKS,
-    Block,
-    NearestSignature,
-    Signature,
-    signatures,
-    standardise,
-)
+from raysim.strategies.shared.signatures import BLOCKS, Block, NearestSignature, Signature, signatures, standardise
 from raysim.strategies.trees.by_cluster import ClusterTrees
 
 

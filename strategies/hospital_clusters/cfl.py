@@ -158,16 +158,14 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Return a mask ``[h]`` of the hospitals outside the first hospital's part, from ``deltas [h, P]``; None for no
-        split."""
+        """Return a mask ``[h]`` of hospitals outside the first one's part, by ``deltas [h, P]``; None: no split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Return the models after a round: participants' deltas move each cluster's model; row 0 is the mean by
-        rows."""
+        """Return the models after a round: deltas move each cluster's model; row 0 is the mean by rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):

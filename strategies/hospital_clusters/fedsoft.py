@@ -64,8 +64,7 @@ from raysim.strategies.selections.sampling import weighted_sample
 
 @dataclass(frozen=True)
 class NearestShares(Statistic):
-    """The share of the hospital's rows whose loss is smallest under each received model, ``[M]``; zeros without
-    rows."""
+    """The share of rows whose loss is smallest under each received model, ``[M]``; zeros without rows."""
 
     shape: tuple[int]
     name = "nearest_shares"

@@ -88,8 +88,7 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of the ``models [K, P]``. The hospital sends its delta among zeros, and a 1 among
-    zeros.
+    """Local training from the best of the ``models [K, P]``. The hospital sends its delta and a 1 among zeros.
 
     Under a privacy guarantee (``clip`` is finite) the norm of both together is at most the clip.
     """
@@ -171,9 +170,7 @@ class Ifca(Weighted):
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
-            start=rows,
-            upload=Upload(weight, sum_index=rows - 1, sums=len(state.models) - 1),
-            training=training,
+            start=rows, upload=Upload(weight, sum_index=rows - 1, sums=len(state.models) - 1), training=training
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:

@@ -1,5 +1,4 @@
-"""FedAdagrad, FedYogi and FedAdam: the server treats the averaged delta of a round as a gradient and adapts its step
-size.
+"""FedAdagrad, FedYogi and FedAdam: the server treats the averaged delta of a round as a gradient, with adaptive steps.
 
 S. J. Reddi, Z. Charles, M. Zaheer, Z. Garrett, K. Rush, J. Konečný, S. Kumar, H. B. McMahan: *Adaptive Federated
 Optimization*, ICLR 2021, Algorithm 2.

@@ -16,5 +16,4 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class FedAvg(Weighted):
-    """Federated averaging. ``weights``: by ``samples`` (the paper), ``uniform``, or a ``floor`` of ``minimum_weight``
-    for small sites."""
+    """Federated averaging. ``weights``: ``samples`` (the paper), ``uniform``, or a ``floor`` for small sites."""

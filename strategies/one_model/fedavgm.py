@@ -14,15 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import (
-    FederationView,
-    Floats,
-    State,
-    Update,
-    at_least,
-    below_one,
-    own_state,
-)
+from raysim.strategies.base import FederationView, Floats, State, Update, at_least, below_one, own_state
 from raysim.strategies.shared.weights import Weighted
 
 

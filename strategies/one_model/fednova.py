@@ -57,8 +57,7 @@ class NormalisedTraining(Program):
         return Reply({"delta": (theta - start) / steps if steps else theta - start, "steps": steps})
 
     def _weight(self, taken: int, shrink: float) -> float:
-        """Return the 1-norm of the weights of ``taken`` steps in the update; a proximal step shrinks the
-        previous one."""
+        """Return the 1-norm of the weights of ``taken`` steps in the update; proximal steps shrink earlier ones."""
         if self.momentum:
             rest = 1 - self.momentum
             return (taken - self.momentum * (1 - self.momentum**taken) / rest) / rest

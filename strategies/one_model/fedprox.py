@@ -21,16 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.strategies.base import (
-    FederationView,
-    Ids,
-    LocalProblem,
-    LocalTraining,
-    Objective,
-    State,
-    Upload,
-    at_least,
-)
+from raysim.strategies.base import FederationView, Ids, LocalProblem, LocalTraining, Objective, State, Upload, at_least
 from raysim.strategies.shared.proximal import global_proximal
 from raysim.strategies.shared.weights import Weighted
 

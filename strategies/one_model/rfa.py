@@ -61,8 +61,7 @@ class HeldTraining(Program):
 
 @dataclass(frozen=True)
 class Pull(Program):
-    """A hospital's contribution to the Weiszfeld step at the received point, weighted by its share of the mean
-    weight."""
+    """A hospital's contribution to the Weiszfeld step at the received point, by its share of the mean weight."""
 
     size: int
     nu: float

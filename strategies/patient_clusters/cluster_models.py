@@ -68,8 +68,7 @@ class PatientClusters:
     It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
     :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
     ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the nearest mean). Ties go to the
-    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest of
-    these.
+    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest.
     """
 
     columns: Ids
@@ -86,8 +85,7 @@ class PatientClusters:
 
     @property
     def scalars(self) -> int | Ids:
-        """The number of scalars in the columns and in each cluster's mean; with factors also in its offset and
-        triangle.
+        """The number of scalars in the columns and in each cluster's mean; with factors also in offset and triangle.
 
         A hospital with ``local`` centres knows them and receives their labels instead: ``[N]``.
         """
@@ -189,8 +187,7 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """Return the state before the first round, for which hospitals send their number of training rows in each
-    cluster."""
+    """Return the state before the first round, for which hospitals send their rows in each cluster."""
     rows = group_sizes(view, clusters)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
@@ -227,8 +224,7 @@ def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientSta
 
 
 class PatientClustering(Strategy):
-    """A strategy whose ``setup`` ends with :func:`patient_state`. Its training does not depend on how clusters were
-    found."""
+    """A strategy whose ``setup`` ends with :func:`patient_state`; how clusters were found does not matter."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters

@@ -19,8 +19,7 @@ Features = Literal["continuous", "values"]
 
 @dataclass(frozen=True)
 class MoreThanTwoValues(Statistic):
-    """For each value column, whether it has more than two different recorded values, ``[D]`` ones and
-    zeros."""
+    """For each value column, whether it has over two different recorded values, ``[D]`` ones and zeros."""
 
     shape: tuple[int]
     name = "continuous_features"
@@ -39,8 +38,7 @@ def check_features(features: str) -> None:
 
 
 def clustered_columns(view: FederationView, features: Features) -> Ids:
-    """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all columns of
-    ``values``.
+    """Return the columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all of ``values``.
 
     Raises ``Unfit`` if no column is continuous.
     """

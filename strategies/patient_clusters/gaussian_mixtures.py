@@ -39,8 +39,7 @@ class Mixture:
     """The covariances of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Return a row for each component, ``[k, 1 + d + d (d + 1) / 2]``, with the lower triangle of its
-        covariance."""
+        """Return a row a component, ``[k, 1 + d + d (d + 1) / 2]``, with its covariance's lower triangle."""
         lower = np.tril_indices(self.means.shape[1])
         return np.column_stack([self.weights, self.means, self.covariances[:, *lower]])
 
@@ -80,8 +79,7 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit mixtures of ``rows [n, d]`` with these numbers of components and return the one with the largest mean
-    silhouette.
+    """Fit mixtures of ``rows [n, d]`` with such numbers of components; return that of the largest silhouette.
 
     The silhouette is computed from hard labels; ties go to the fewest components. The number of components is at most
     the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a

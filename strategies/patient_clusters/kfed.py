@@ -63,8 +63,7 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most ``k'`` centres of the hospital's patients over the received ``columns [d]``, ``[k', d]``; missing ones
-    are NaN."""
+    """At most ``k'`` centres of the hospital's patients over received ``columns [d]``, ``[k', d]``, with NaN."""
 
     shape: tuple[int, int]
     name = "local_centres"
@@ -89,8 +88,7 @@ class KFed(PatientClustering):
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     inherit: bool = False
-    """Whether a patient belongs to the cluster of its hospital's nearest own centre, instead of the nearest of
-    the K."""
+    """Whether a patient belongs to the cluster of the hospital's nearest centre, not the nearest of the K."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)
@@ -117,8 +115,7 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     K-means++ chooses seeds in the projection on the first k' right singular vectors. ``S_r`` are the rows that are
     three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
-    ``S_r``, or from the seed itself if ``S_r`` is empty. At most k' rows, or different rows, are the centres
-    themselves.
+    ``S_r``, or from the seed itself if ``S_r`` is empty. At most k' rows, or different rowsare centres themselves.
     """
     if len(rows) <= clusters:
         return rows
@@ -140,8 +137,7 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
 
 def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """Return the labels ``[c]`` of all hospitals' centres ``by_hospital``, and the server's centres ``[K, d]``
-    (Algorithm 2)."""
+    """Return the labels ``[c]`` of all centres ``by_hospital``, and the centres ``[K, d]`` (Algorithm 2)."""
     points = np.concatenate(by_hospital)
     first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))
@@ -159,8 +155,7 @@ def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
 
 
 def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
-    """Run Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``; return labels ``[n]`` and centres
-    ``[k, d]``."""
+    """Run Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``; return labels and centres."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 

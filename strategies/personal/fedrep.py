@@ -51,9 +51,7 @@ class FedRep(SharedBody, Weighted):
         head = head_mask(view, self.head)
         everyone = np.zeros_like(ids)
         body = LocalProblem(
-            start=everyone,
-            upload=Upload(self.weigh(view.sizes[ids])),
-            objective=Objective(frozen=head),
+            start=everyone, upload=Upload(self.weigh(view.sizes[ids])), objective=Objective(frozen=head)
         )
         if self.head_epochs == 0 or not head.any():
             return body

@@ -44,8 +44,7 @@ class Own(NamedTuple):
 
 
 def eliminated(family: Family, X: Floats, y: Floats, intercept: float, slopes: Floats) -> tuple[Eliminated, Own]:
-    """Return a hospital's sums at its ``intercept`` and the common ``slopes [q]``, from rows ``X [n, q]`` and
-    ``y [n]``."""
+    """Return a hospital's sums at its ``intercept`` and common ``slopes [q]``, from ``X [n, q]`` and ``y [n]``."""
     design = np.column_stack([np.ones(len(y)), X])
     sums = family.sums(design, y, np.concatenate([[intercept], slopes]))
     own = Own(intercept, float(sums.gradient[0]), float(sums.hessian[0, 0]), sums.hessian[0, 1:])
@@ -75,8 +74,7 @@ class Laplace(NamedTuple):
 
 
 def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, start: float = 0.0) -> Laplace:
-    """Return a hospital's part at ``beta [p]`` and ``log_sd``, from rows ``X [n, p]`` that include the common
-    intercept."""
+    """Return a hospital's part at ``beta [p]``, ``log_sd``, from ``X [n, p]`` with the common intercept."""
     precision = np.exp(-2.0 * log_sd)
     eta = X @ beta
     mode = _mode(family, eta, y, precision, start)

@@ -87,8 +87,7 @@ class Restricted(NamedTuple):
 
 
 def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
-    """Return a hospital's sums of rows ``X [n, p]``, ``y [n]``; intercepts have ``ratio`` times the residuals'
-    variance."""
+    """Return a hospital's sums of ``X [n, p]``, ``y [n]``; intercepts vary by ``ratio`` times the residuals."""
     n, Z = len(y), np.column_stack([X, y])
     total, share = Z.sum(axis=0), 1.0 + n * ratio
     outer = np.outer(total, total)

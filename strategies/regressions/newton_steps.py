@@ -161,8 +161,7 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
 
 
 def _step(curvature: Floats, gradient: Floats, keep: Mask) -> Floats | None:
-    """Return Newton's step ``[p]`` of the columns in ``keep``, or None if the ``curvature`` is not positive
-    definite."""
+    """Return Newton's step ``[p]`` of columns ``keep``, or None unless ``curvature`` is positive definite."""
     step = np.zeros_like(gradient)
     if not keep.any():
         return step

@@ -35,8 +35,7 @@ BITS = 24
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors ``[p (p + 1) / 2]`` of a Hessian's upper triangle, for rows with norms of at most
-    ``length``."""
+    """Return the factors ``[p (p + 1) / 2]`` of a Hessian's upper triangle, for row norms up to ``length``."""
     row, column = np.triu_indices(p)
     factors: Floats = np.where(row == column, 1.0, 2.0**0.5) * (FREE / length)
     return factors
@@ -51,8 +50,7 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """Every row's contribution to a logistic regression at the coefficients ``beta [p]``: its gradient and its
-    Hessian."""
+    """Every row's contribution to a logistic regression at ``beta [p]``: its gradient and its Hessian."""
 
     p: int
     length: float
@@ -86,8 +84,7 @@ def floor(noise: Noise, p: int) -> float:
 
 
 def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float) -> Floats:
-    """Return the coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums`` there; the intercept has no
-    ridge."""
+    """Return the coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums``, without intercept ridge."""
     p = len(beta)
     penalty = np.full(p, ridge)
     penalty[0] = 0.0

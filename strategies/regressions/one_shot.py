@@ -27,8 +27,7 @@ class Information(NamedTuple):
     total: Floats
 
     def combined(self) -> tuple[Floats, Floats]:
-        """Return the inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN if no hospital can estimate
-        them."""
+        """Return the inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN without estimates."""
         keep = independent(self.total)
         within = np.ix_(keep, keep)
         covariance = np.full_like(self.total, np.nan)

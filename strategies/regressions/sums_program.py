@@ -180,8 +180,7 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip ``sums`` to below the largest value. A step that is far too long has such sums, and is halved for its
-        loss."""
+        """Clip ``sums`` to below the largest value, which far too long steps reach before they are halved."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums

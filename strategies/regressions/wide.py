@@ -56,8 +56,7 @@ class WideState(State):
 
 
 def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge: float) -> Calls:
-    """Run a round: the gradient at the next point. ``rows`` are each hospital's rows, or the total if they are
-    pooled."""
+    """Run a round: the gradient at the next point. ``rows``: each hospital's, or the total if pooled."""
     if own.ended:
         return own
     family, p = family_of(view), len(view.initial)

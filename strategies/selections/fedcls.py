@@ -85,8 +85,7 @@ class FedCls(Selection):
 
 
 def presence_clusters(presence: Floats, tau: float) -> Ids:
-    """Return labels ``[N]`` 0, 1, ... of hospitals with ``presence [N, C]``, with each cluster around its first
-    hospital."""
+    """Return labels ``[N]`` of hospitals with ``presence [N, C]``, clusters around their first hospitals."""
     labels = np.full(len(presence), -1, dtype=np.int64)
     # The small addend undoes rounding of tau C if it should be whole.
     allowed = tau * presence.shape[1] + 1e-9

@@ -64,8 +64,7 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    Its memory is ``clusters [N]`` (-1 without training rows), last known ``losses [N]`` and ``latencies [N]`` in
-    seconds.
+    Its memory is ``clusters [N]`` (-1 without training rows), last ``losses [N]`` and ``latencies [N]`` in seconds.
     """
 
     uses_losses: ClassVar[bool] = True
@@ -140,8 +139,7 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return labels ``[H]`` of hospitals with ``counts [H, C]`` rows of each class, numbered by their smallest
-    member."""
+    """Return labels ``[H]`` of hospitals with ``counts [H, C]`` rows, numbered by their smallest member."""
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
     if len(counts) < 2:
@@ -165,8 +163,7 @@ def latency(rng: np.random.Generator) -> float:
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster ``[K]``, from hospitals' ``cluster [H]`` 0, 1,
-    ..."""
+    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` by cluster ``[K]``, from hospitals' ``cluster [H]``."""
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes
     slowness = np.bincount(cluster, weights=latencies) / sizes

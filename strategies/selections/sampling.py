@@ -1,5 +1,4 @@
-"""Which hospitals take part in a round: all, each with some probability, a sample, or large or small ones more
-often."""
+"""Which hospitals take part in a round: all, by chance, a sample, or large or small ones more often."""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ class Uniform(Selection):
 class ByRows(Selection):
     """A sample without replacement, each step with probability proportional to training rows (FedProx, Algorithm 2).
 
-    With ``weights: uniform`` the average of such a cohort represents all rows; with weights by rows they would count
-    twice.
+    With ``weights: uniform`` the average of such a cohort represents all rows; weights would count them twice.
     """
 
     fraction: float = 0.1
@@ -87,8 +85,7 @@ class ByRows(Selection):
 
 @dataclass(frozen=True)
 class InverseSqrt(Selection):
-    """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more often (CHiP-FL, section
-    4).
+    """A sample without replacement with weights ``n_i^(-1/2)``: small hospitals take part more (CHiP-FL, section 4).
 
     Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct for it.
     """

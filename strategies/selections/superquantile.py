@@ -50,8 +50,7 @@ class Superquantile(Selection):
 
 
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
-    """Return entry ``ceil(level * n) - 1`` (at least 0) of the sorted ``losses [H]``, each repeated ``sizes [H]``
-    times."""
+    """Return entry ``ceil(level * n) - 1`` (at least 0) of sorted ``losses [H]``, repeated ``sizes`` times."""
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])
     # The small subtrahend undoes rounding such as .1 * 30 = 3.0000000000000004.

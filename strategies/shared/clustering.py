@@ -1,8 +1,7 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
 CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``, and
-``N`` the number of all hospitals' rows. Row 0 of the models is the global model, row ``1 + k`` the model of cluster
-``k``.
+``N`` the number of all hospitals' rows. Row 0 is the global model, row ``1 + k`` the model of cluster ``k``.
 """
 
 from __future__ import annotations

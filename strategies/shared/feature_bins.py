@@ -87,8 +87,7 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class FeatureCounts(Counts):
-    """The number of values of each feature between the received ``edges [D, bins - 2]`` and of missing values,
-    ``[D, bins]``."""
+    """The counts of each feature's values between ``edges [D, bins - 2]``, and missing, ``[D, bins]``."""
 
     columns: int
     bins: int
@@ -104,8 +103,7 @@ class FeatureCounts(Counts):
 
 
 def feature_counts(view: FederationView, bins: int) -> Floats:
-    """Return every hospital's histogram of each feature over common quantile bins and "missing",
-    ``[N, D, bins + 1]``."""
+    """Return hospitals' histograms of features over common quantile bins and "missing", ``[N, D, bins + 1]``."""
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
     return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)
 
@@ -122,8 +120,7 @@ def feature_edges(view: FederationView, bins: int) -> Floats:
 def common_edges(stacked: Floats, bins: int) -> Floats:
     """Return the quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
 
-    ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. A feature without recorded values has edges
-    at 0.
+    ``stacked [N, bins + 1, D]`` are hospitals' :class:`FeatureQuantiles`. Unrecorded features have edges at 0.
     """
     quantiles, seen = stacked[:, :bins], stacked[:, bins:]
     columns = stacked.shape[2]

@@ -11,11 +11,9 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 
 @dataclass(frozen=True)
 class LabelCounts(Counts):
-    """The number of rows of each of ``classes``, ``[1, C]``, with Laplace noise of scale ``1 / privacy_epsilon``
-    on each.
+    """The number of rows of each of ``classes``, ``[1, C]``, each with Laplace noise of scale ``1 / privacy_epsilon``.
 
-    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; with None there is no such
-    noise.
+    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; None: no such noise.
     """
 
     classes: int

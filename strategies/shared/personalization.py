@@ -20,8 +20,7 @@ RECALIBRATED = "recalibrated"
 
 @dataclass(frozen=True)
 class Personalization:
-    """Fine-tuning of ``epochs`` over the hospital's rows at ``learning_rate`` (CHiP-FL, section 4.4: one epoch
-    at .03)."""
+    """Fine-tuning of ``epochs`` at ``learning_rate`` (CHiP-FL, section 4.4: one epoch at .03)."""
 
     epochs: int = 1
     """Epochs over a hospital's training rows after the last round."""

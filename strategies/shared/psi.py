@@ -35,8 +35,7 @@ def check_smoothing(epsilon: Smoothing) -> None:
 
 
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:
-    """Return ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital and bin, the shape of ``counts``: ``[H, C]`` or
-    ``[H, D, C]``.
+    """Return ``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital and bin, as ``counts``: ``[H, C]`` or ``[H, D, C]``.
 
     ``P`` are the shares of all hospitals' counts, or of ``reference`` (``counts`` without its first axis), so that test
     rows can be compared with the training rows' shares. Shares are smoothed by ``epsilon``. The terms of bins that are
@@ -53,8 +52,7 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0. The caller leaves out bins that are empty in
-    ``pool [..., C]``."""
+    """Return the shares of ``counts [..., C]``, all above 0, without bins that are empty in ``pool [..., C]``."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)

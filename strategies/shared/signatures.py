@@ -20,6 +20,7 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    Newcomers,
     Rows,
     Send,
     Statistic,
@@ -126,11 +127,7 @@ def label_scalars(classes: int) -> int:
 
 
 def signature_matrix(
-    rows: Floats,
-    classes: int,
-    blocks: Sequence[Block] = BLOCKS,
-    block_scale: bool = False,
-    among: Floats | None = None,
+    rows: Floats, classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False, among: Floats | None = None
 ) -> NDArray[np.float64]:
     """Return the hospitals' signatures ``rows [N, D]`` as comparable rows ``[N, D']``.
 
@@ -173,12 +170,11 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestSignature:
+class NearestSignature(Newcomers):
     """The rule by which a hospital that did not take part gets the cluster whose mean signature is nearest to its own,
     in the standardised space of the participants.
 
-    Values and missing rates are of all its rows. What describes the label is of its labelled rows, and is left out
-    without any.
+    Values and missing rates are of all its rows. What describes the label is of its labelled rows, if any.
     """
 
     participants: Floats
@@ -203,8 +199,7 @@ class NearestSignature:
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the one of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
-    first."""
+    """Return the one of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; first of ties."""
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
     return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

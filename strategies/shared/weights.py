@@ -33,8 +33,7 @@ class Weighted(Strategy):
     """
 
     weights: Weighting = "samples"
-    """The weight of a hospital: by its training rows (``samples``), equal (``uniform``), or by rows with a
-    ``floor``."""
+    """The weight of a hospital: by its training rows (``samples``), equal (``uniform``), or with a ``floor``."""
     minimum_weight: float = 0.01
     """The smallest share of a hospital with ``weights: floor``."""
 

@@ -9,7 +9,7 @@ option for uneven sizes), or by 1.
 server receives whole trees of single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it
 must not.
 
-Traffic of a round and hospital: the model down, K trees up, 8 bytes for each of their entries.
+Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each of their entries.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class TreesBagging(SentWhole):
         return super().setup(view)
 
     def round(self, view: FederationView, state: State) -> Calls:
+        ids = view.trainable
         try:
             own = yield from self.ready(view, state)
+            trees = yield from self.next_of(view, own, ids, min(len(ids), steps_of(view, own)))
         except Lost:
             return state
-        trees, ids = yield from self.next_of(view, own, view.trainable)
         forest, sizes = forest_of(view, own), view.sizes[ids]
         for one, rows in zip(trees, sizes.tolist(), strict=True):
             factor = {"hospitals": 1 / len(ids), "rows": rows / int(sizes.sum()), "none": 1.0}[self.scale]

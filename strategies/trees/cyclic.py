@@ -1,10 +1,11 @@
 """Cyclic training of trees: hospitals take turns, and each adds a tree that it grows on its own rows.
 
 The method follows NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``). The order of the hospitals is
-sampled once. In each round the next hospital receives the model and appends K trees. The server receives whole trees of
-single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it must not.
+sampled once. In each round the next hospital receives the trees since its last turn and appends K trees. The server
+receives whole trees of single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it must not.
 
-Traffic of a round: the model down to one hospital, K trees up, 8 bytes for each of their entries.
+Traffic of a round: for one hospital, up to K trees of every hospital down and K trees up, 8 bytes for each of their
+entries.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from raysim.strategies.base import Calls, FederationView, Needs, State
-from raysim.strategies.trees.base import forest_of, task_of
+from raysim.strategies.trees.base import forest_of, steps_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
 
@@ -26,13 +27,15 @@ class TreesCyclic(SentWhole):
     needs: ClassVar[Needs] = SENDS_TREES
 
     def round(self, view: FederationView, state: State) -> Calls:
+        order = view.rng("turns of trees").permutation(view.trainable)
         try:
             own = yield from self.ready(view, state)
+            steps = steps_of(view, own)
+            turn = steps % len(order)
+            # Since its last turn, every other hospital and itself has added K trees.
+            trees = yield from self.next_of(view, own, order[turn : turn + 1], min(len(order), steps))
         except Lost:
             return state
-        turn = len(forest_of(view, own)) // task_of(view).outputs % len(view.trainable)
-        order = view.rng("turns of trees").permutation(view.trainable)
-        trees, _ = yield from self.next_of(view, own, order[turn : turn + 1])
         forest = forest_of(view, own)
         for one in trees:
             forest = forest.joined(one)

@@ -158,8 +158,7 @@ class RandomTrees(Trees):
 
 
 def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> Floats:
-    """Return the values of leaves with sums ``G`` and ``H``, in margin units; ``noise`` is the standard
-    deviation on G."""
+    """Return the values of leaves with sums ``G`` and ``H``, in margin units; ``noise``: G's deviation."""
     settings = task.settings
     raised = np.maximum(H, 0.0) + settings.l2 + SHRINKING * noise
     found = np.divide(-rate * G, raised, out=np.zeros_like(G), where=(raised > 0) & (settings.min_rows / 4 <= H))

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from raysim.strategies.base import (
     Answers,
@@ -16,6 +20,7 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    Keep,
     Needs,
     Program,
     Reply,
@@ -23,11 +28,23 @@ from raysim.strategies.base import (
     State,
     own_state,
 )
-from raysim.strategies.trees.base import Trees, TreesState, columns_of, forest_of, row_numbers, rows_key, taken, task_of
-from raysim.strategies.trees.federated import prepared
+from raysim.strategies.trees.base import (
+    Trees,
+    TreesState,
+    columns_of,
+    forest_of,
+    row_numbers,
+    rows_key,
+    steps_of,
+    taken,
+    task_of,
+)
+from raysim.strategies.trees.federated import Lost, prepared
 from raysim.trees.binning import Bins
-from raysim.trees.boosting import boosted
+from raysim.trees.boosting import Rows
+from raysim.trees.edges import Ints
 from raysim.trees.forest import Forest
+from raysim.trees.histograms import Binned
 from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
@@ -36,40 +53,48 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 
 @dataclass(frozen=True, eq=False)
 class NextTrees(Program):
-    """K more trees, which a hospital grows on its own rows to extend the received trees, and then sends."""
+    """K more trees, which a hospital grows on its own rows from the margins of the trees so far, and then sends.
+
+    The hospital receives the trees that it has not yet added to its stored margins: those of the last ``lacking`` of
+    the ``tree`` boosting steps so far. Before the first tree a row's margin is ``base [K]``.
+    """
 
     task: TreeTask
     edges: tuple[Floats, ...]
+    base: Ints
+    scale: int
+    tree: int
+    lacking: int
     key: int
     name: str = "next trees"
 
     @property
-    def one(self) -> TreeTask:
-        """The task of growing K trees."""
-        return one_of(self.task)
+    def sends(self) -> Mapping[str, Send]:
+        return {"trees": Send((Shape(sized(self.task, 1)).size,), kind="trees", how="each")}
 
     @property
-    def sends(self) -> Mapping[str, Send]:
-        return {"trees": Send((Shape(self.one).size,), kind="trees", how="each")}
+    def keeps(self) -> Mapping[str, Keep]:
+        return {"margins": Keep(("n", len(self.base)), "i8"), "grown": Keep((), "i8")}
 
     def run(self, at: Context) -> Reply:
-        before, columns = Shape(self.task).forest(at.received["model"]), at.received.get("columns")
-        tree = len(before) // self.task.outputs
-        after = boosted(
-            self.one,
-            at.rows.X,
-            at.rows.y,
-            Bins.between(self.edges, self.task.levels),
-            before,
-            lambda _: columns,
-            lambda _: taken(self.task, self.key, tree, partial(row_numbers, at.rows.X, at.rows.y)),
-        )
-        return Reply({"trees": Shape(self.one).vector(after.last(self.task.outputs))})
+        X, y, K = at.rows.X, at.rows.y, self.task.outputs
+        bins = Bins.between(self.edges, self.task.levels)
+        margins = at.memory.get("margins", np.broadcast_to(self.base, (len(y), K)))
+        if "trees" in at.received:
+            news = Shape(sized(self.task, self.lacking)).forest(at.received["trees"])
+            # If a round is repeated because another hospital was lost, a hospital has already added some of them.
+            margins = margins + news.last((self.tree - int(at.memory.get("grown", 0))) * K).steps(X)
+        here = Rows(Binned(bins, at.cache(f"codes {bins.digest}", lambda: bins.codes(X))), y, margins)
+        chosen = taken(self.task, self.key, self.tree, partial(row_numbers, X, y))
+        trees = here.grown(self.task, self.scale, at.received.get("columns"), chosen)
+        one = sized(self.task, 1)
+        sent = Shape(one).vector(Forest.start(one, self.base, self.scale).grown(trees, bins))
+        return Reply({"trees": sent}, {"margins": margins, "grown": np.array(self.tree)})
 
 
-def one_of(task: TreeTask) -> TreeTask:
-    """Return the task of growing K trees, with the other settings of ``task``."""
-    return replace(task, settings=replace(task.settings, trees=1, own_trees=0))
+def sized(task: TreeTask, steps: int) -> TreeTask:
+    """Return the task of growing K trees ``steps`` times, with the other settings of ``task``."""
+    return replace(task, settings=replace(task.settings, trees=max(steps, 1), own_trees=0))
 
 
 class SentWhole(Trees):
@@ -83,20 +108,33 @@ class SentWhole(Trees):
         return (yield from prepared(view, own, view.trainable))
 
     def next_of(
-        self, view: FederationView, state: TreesState, ids: Ids
-    ) -> Generator[Call, Answers, tuple[list[Forest], Ids]]:
-        """Return the next K trees of each hospital that answers, and the ids of these hospitals."""
+        self, view: FederationView, state: TreesState, ids: Ids, lacking: int
+    ) -> Generator[Call, Answers, list[Forest]]:
+        """Return the next K trees of each hospital, none of which has the trees of the last ``lacking`` steps.
+
+        Raises ``Lost`` if a hospital did not answer.
+        """
         task, forest = task_of(view), forest_of(view, state)
-        columns = columns_of(view, len(forest) // task.outputs)
-        received = {"model": state.models[0]} | ({} if columns is None else {"columns": columns})
-        answers = yield Call(NextTrees(task, state.edges, rows_key(view)), received, ids)
-        shape = Shape(one_of(task))
-        return [shape.forest(vector) for vector in answers.each["trees"]], answers.ids
+        tree = len(forest) // task.outputs
+        columns = columns_of(view, tree)
+        received: dict[str, NDArray[Any]] = {} if columns is None else {"columns": columns}
+        if lacking:
+            received["trees"] = self.vector(task, forest, lacking)
+        if tree < len(view.trainable):  # no hospital has been asked twice
+            received["edges"] = np.concatenate(state.edges)
+        program = NextTrees(task, state.edges, forest.base, forest.scale, tree, lacking, rows_key(view))
+        answers = yield Call(program, received, ids)
+        if len(answers.ids) < len(ids):
+            raise Lost
+        shape = Shape(sized(task, 1))
+        return [shape.forest(vector) for vector in answers.each["trees"]]
+
+    def vector(self, task: TreeTask, forest: Forest, steps: int) -> Floats:
+        """Return the trees of the last ``steps`` boosting steps as they are sent."""
+        return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
         """Return the state with ``forest``, the trees so far and those of this round."""
-        task, before = task_of(view), forest_of(view, state)
-        new = forest.last(len(forest) - len(before))
-        settings = replace(task.settings, trees=len(new) // task.outputs, own_trees=0)
-        last = {"trees": Shape(replace(task, settings=settings)).vector(new)}
-        return replace(state, models=Shape(task).vector(forest)[None], last=last)
+        task = task_of(view)
+        new = len(forest) // task.outputs - steps_of(view, state)
+        return replace(state, models=Shape(task).vector(forest)[None], last={"trees": self.vector(task, forest, new)})

@@ -145,6 +145,20 @@ def test_a_strategy_that_is_taken_from_elsewhere_brings_its_training_selection_a
     assert alone == second.replaced(strategies=alone.strategies)
 
 
+@pytest.mark.parametrize("section", [{"privacy": {"unit": "patient", "epsilon": 1}}, {"secure": {}}])
+def test_no_guarantee_of_a_strategy_from_elsewhere_is_lost_in_silence(section, tmp_path: Path):
+    data = {"hospitals": 6, "rows": 300}
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump({"data": data, **section}))
+    taken = {"from": str(tmp_path / "o.yaml"), "label": "tuned"}
+    (name,) = section
+    with pytest.raises(
+        ConfigError, match=rf"^strategies.0.from: .*o.yaml has its own section {name}, and all strategi"
+    ):
+        compared(resolve({"data": data, "strategies": [taken]}, reads=COMPARISON))
+    (config,) = compared(resolve({"data": data, "strategies": [taken], **section}, reads=COMPARISON))
+    assert getattr(config, name) is not None
+
+
 def test_what_a_comparison_alone_reads_is_not_in_a_run_s_configuration():
     config = resolve({"seeds": [1, 2], "strategies": ["local"], "reference": "local"})
     run = config.of_run(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raysim.core.errors import ConfigError
-from raysim.core.tabular import number, read_rows
+from raysim.virtual_time.hospitals import number, read_rows
 
 ROWS = [(2, {"hospital": "Köln", "uplink": "1.5"}), (3, {"hospital": "Genève, nord", "uplink": "20"})]
 

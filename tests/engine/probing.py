@@ -151,13 +151,26 @@ class Wrong(Program):
     def sends(self) -> Mapping[str, Send]:
         if self.what == "nothing":
             return {}
-        if self.what == "overflow":
-            return {"total": Send(largest=2.0**20), "rows": Send()}
+        if self.what == "sends":
+            return [Send()]  # type: ignore[return-value]
+        wrong = {
+            "overflow": Send(largest=2.0**20),
+            "largest": Send(largest=np.nan),
+            "kind": Send(kind=3),  # type: ignore[arg-type]
+            "huge": Send((2**29,)),
+            "each large": Send((2,), how="each", largest=1.0),
+        }
+        if self.what in wrong:
+            return {"total": wrong[self.what], "rows": Send()}
         return {"total": Send((2,), largest=1e3), "rows": Send()}
 
     @property
     def keeps(self) -> Mapping[str, Keep]:
-        return {} if self.what == "nothing" else {"state": Keep((2,))}
+        return {} if self.what == "nothing" else {"state": Keep((2,), "O" if self.what == "dtype" else "f8")}
+
+    @property
+    def validates(self) -> bool:
+        return self.what == "validates"
 
     def run(self, at: Context) -> Reply:
         total: Any = np.ones(2)
@@ -180,15 +193,45 @@ class Wrong(Program):
                 memory["state"] = np.ones(3)
             case "group":
                 return Reply(sent, memory, group=1)
+            case "group text":
+                return Reply(sent, memory, group="0")  # type: ignore[arg-type]
+            case "ragged":
+                sent["total"] = [[1.0], [2.0, 3.0]]
+            case "unnamed":
+                return Reply([total])  # type: ignore[arg-type]
+            case "unnamed memory":
+                return Reply(sent, [total])  # type: ignore[arg-type]
+            case "complex":
+                sent["total"] = total * 1j
+            case "one hospital":
+                sent["total"] = np.ones(2 + (at.hospital == 2))
+            case "writes memory":
+                at.memory["state"] = total  # type: ignore[index]
+            case "writes received":
+                at.received["more"] = total  # type: ignore[index]
+            case "purpose":
+                at.rng(object())  # type: ignore[arg-type]
             case "text":
                 sent["total"] = np.array(["a", "b"])
             case "raises":
                 at.model.gradient(np.ones(1))
             case "writes":
                 at.rows.X[:] = 0
+            case "peeks":
+                at.validation.y.sum()
             case "returns":
                 return sent  # type: ignore[return-value]
         return Reply(sent, memory)
+
+
+@dataclass(frozen=True)
+class WrongTogether(Wrong):
+    """The same for several hospitals at once."""
+
+    def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
+        if self.what == "raises together":
+            raise ValueError("no")
+        return [self.run(at) for at in contexts[1:]]
 
 
 @dataclass(frozen=True)
@@ -199,12 +242,14 @@ class CallsWrong(Strategy):
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = view.trainable
-        program = Wrong(self.what)
+        program = WrongTogether(self.what) if self.what.endswith("together") else Wrong(self.what)
         match self.what:
             case "strangers":
                 ids = np.array([len(view.sizes)])
             case "received":
                 yield Call(program, {"theta": np.array(["a"])}, ids)
+            case "no names":
+                yield Call(program, [np.ones(1)], ids)  # type: ignore[arg-type]
             case "each_of":
                 yield Call(program, {}, ids, {"theta": np.ones(1)})
             case "answer":

@@ -165,6 +165,12 @@ LINES = {
     "group": "group: 1 is not the number of a sum; they are 0 to 0",
     "text": "total: holds <U1; give numbers",
     "returns": "run: returns a? ?.*; return a Reply",
+    "group text": "group: '0' is not the number of a sum; they are 0 to 0",
+    "ragged": r"total: a list that is not an array \(ValueError\); give numbers",
+    "unnamed": "sent: a list without names as keys; give a mapping of texts to values",
+    "unnamed memory": "memory: a list without names as keys; give a mapping of texts to values",
+    "complex": "total: holds complex128; give numbers",
+    "each large": "total: an entry of 1 is not below 1, the largest value that is declared or fits in a sum",
 }
 
 
@@ -175,9 +181,34 @@ def test_a_wrong_reply_ends_the_run_with_one_line(federation: Federation, what: 
         play(federation, CallsWrong(what))
 
 
+def test_what_is_wrong_at_one_hospital_names_it(federation: Federation):
+    line = r"^strategy 'CallsWrong', round 1, program 'wrong', hospital 'h2': total: has shape \[3\] but \[2\] is decl"
+    with pytest.raises(StrategyError, match=line):
+        play(federation, CallsWrong("one hospital"))
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("few together", "run_many: returns 5 results for 6 hospitals; return one for each"),
+        ("raises together", "run_many: ValueError: no"),
+    ],
+)
+def test_what_is_wrong_for_hospitals_together_names_the_program(federation: Federation, what: str, line: str):
+    with pytest.raises(StrategyError, match=rf"^strategy 'CallsWrong', round 1, program 'wrong': {line}$"):
+        play(federation, CallsWrong(what))
+
+
 CALLS = {
+    "sends": "program 'wrong': sends: a list without names as keys; give a mapping of texts to values",
+    "no names": "program 'wrong': received: a list without names as keys; give a mapping of texts to values",
+    "largest": "program 'wrong': total.largest: nan is not a number above 0",
+    "kind": "program 'wrong': total.kind: 3 is not of type str; give one, or leave it out",
+    "huge": "program 'wrong': total.shape: 4294967296 bytes are more than the limit of 2147483648; send less",
+    "dtype": "program 'wrong': state.dtype: 'O' is not a type of numbers; write f8, for example",
     "nothing": "program 'wrong': it sends nothing and keeps nothing, so its result would be lost; declare what it "
     "sends",
+    "validates": r"program 'wrong': it reads validation rows \(validates\), so that it may send nothing; leave out one",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; there are 0 to 6",
@@ -202,7 +233,14 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
 
 @pytest.mark.parametrize(
     ("what", "line"),
-    [("raises", "ValueError: parameters of shape .1. for a model of 5"), ("writes", "ValueError: assignment destin")],
+    [
+        ("raises", "ValueError: parameters of shape .1. for a model of 5"),
+        ("writes", "ValueError: assignment destin"),
+        ("peeks", "ValueError: validation: a program that reads validation rows has to declare validates"),
+        ("writes memory", "TypeError: 'mappingproxy' object does not support item assignment"),
+        ("writes received", "TypeError: 'mappingproxy' object does not support item assignment"),
+        ("purpose", "TypeError: rng: the purpose is of type object; give a text"),
+    ],
 )
 def test_an_error_of_a_program_names_where_it_ran(federation: Federation, what: str, line: str):
     where = "hospital 'h0' failed while running strategy 'CallsWrong', round 1, program 'wrong': "

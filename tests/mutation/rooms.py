@@ -160,7 +160,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/intervals.py": ("statistics/test_intervals",),
     "raysim/core/levels.py": ("statistics/test_intervals", "statistics/test_spread", "statistics/test_paired"),
     "raysim/data/checks/separation.py": ("data/checks/test_separation",),
-    "raysim/statistics/meta_analysis/shrinkage.py": ("statistics/test_between_hospitals",),
     "raysim/statistics/clinical/by_hospital.py": ("statistics/test_by_hospital",),
     "raysim/statistics/clinical/recalibration*.py": ("statistics/clinical/test_recalibration",),
     "raysim/statistics/clinical/usefulness.py": ("report/test_facts",),

@@ -175,7 +175,7 @@ def test_what_several_runs_cost_together():
     with_events = run(2.0, releases={"outsider": [[("normal", 5.0, 0.5, 40)]], "server": [[("normal", 4.0, 0.5, 40)]]})
     whole = together([with_events, with_events])
     assert whole == (pytest.approx(epsilon([Gaussian(5.0, 0.5, 80)], 1e-5)), 1e-5, "outsider")
-    assert together([with_events, replace(with_events, unit="hospital")]) == (4.0, 2e-5, "outsider")
+    assert together([with_events, replace(with_events, unit="hospital")]) == (float("inf"), 1e-5, "outsider")
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,18 @@ def test_what_several_runs_cost_together():
 def test_words_and_numbers_without_a_meaning_are_refused(tmp_path, changes, line):
     with pytest.raises(ConfigError, match=line):
         raysim.run(SMALL | {"privacy": SMALL["privacy"] | changes}, out=tmp_path / "run", in_process=True)
+
+
+@pytest.mark.parametrize(("strategy", "shown"), [("local", None), ("ditto", {"global"})])
+def test_models_that_stay_at_hospitals_are_in_no_table_under_a_guarantee(tmp_path, strategy, shown):
+    tree = SMALL | {"strategy": strategy, "selection": "all"}
+    result = raysim.run(tree, out=tmp_path / "run", in_process=True)
+    if shown is None:
+        assert not (result.folder / "coefficients.csv").exists()
+    else:
+        assert set(result.coefficients["model"]) == shown
+    without = raysim.run({k: v for k, v in tree.items() if k != "privacy"}, out=tmp_path / "open", in_process=True)
+    assert any(model.startswith("personal/") for model in without.coefficients["model"])
 
 
 def test_a_kind_that_was_never_released_is_said(tmp_path):

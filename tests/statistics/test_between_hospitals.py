@@ -9,9 +9,8 @@ import pytest
 from scipy.integrate import quad
 
 from raysim.statistics.discrimination.common_curve import common_curve
-from raysim.statistics.meta_analysis import shrinkage
-from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
-from raysim.statistics.meta_analysis.shrinkage import posterior
+from raysim.statistics.meta_analysis import between_hospitals as between
+from raysim.statistics.meta_analysis.between_hospitals import between_hospitals, posterior
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 from tests.statistics.federations import sums
 
@@ -132,7 +131,7 @@ def test_hospitals_may_be_taken_a_few_at_a_time(monkeypatch):
     y, v = rng.uniform(0.5, 0.9, 23), rng.uniform(1e-3, 2e-2, 23)
     whole = posterior(y, v)
     for at_once in (1, 7, 22, 23):
-        monkeypatch.setattr(shrinkage, "AT_ONCE", at_once)
+        monkeypatch.setattr(between, "AT_ONCE", at_once)
         for a, b in zip(posterior(y, v), whole, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)
 

@@ -22,7 +22,7 @@ from raysim.statistics.meta_analysis.spread import hartung_knapp
 NUMBERS: dict[str, dict[str, Any]] = {
     "core.levels": {"LEVEL": 0.95, "ALPHA": 0.05, "POWER": 0.8, "Z": 1.959963984540054},
     "statistics.intervals": {"ENOUGH": 2.5, "FEW_ROWS": 10, "OF_RARER": 0.4, "OF_COMMONER": 0.2},
-    "statistics.meta_analysis.between_hospitals": {"FEWEST": 3, "FEWEST_TO_PREDICT": 5},
+    "statistics.meta_analysis.between_hospitals": {"FEWEST": 3, "FEWEST_TO_PREDICT": 5, "WIDEST": 0.5, "GRID": 200},
     "statistics.discrimination.common_curve": {"LEAST": 20, "EDGE": 0.02, "WIDEST": 3.0},
     "statistics.convergence": {"LEAST_POINTS": 5},
     "statistics.chance.dispersion": {"TENTH": 10, "SAME_SIZE": 0.1},
@@ -33,7 +33,6 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "statistics.chance.noise_floor": {"FEWEST": 3, "DRAWS": 1000},
     "statistics.differences.paired": {"FEW_HOSPITALS": 10, "ENOUGH_SEEDS": 5, "SMALLEST_P": 1e-12},
     "statistics.chance.ranks": {"EDGE": 4.0},
-    "statistics.meta_analysis.shrinkage": {"WIDEST": 0.5, "GRID": 200},
     "statistics.differences.harm": {"ENOUGH": 10},
     "statistics.discrimination.sketches": {"SUMS": 100},
     "statistics.meta_analysis.spread": {"PRECISION": 1e-12},

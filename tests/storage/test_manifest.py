@@ -50,6 +50,34 @@ def test_each_file_stands_in_it_with_its_size_and_digest(tmp_path: Path):
     assert "table.csv" not in again
 
 
+def test_files_written_together_appear_once_all_are_listed(tmp_path: Path):
+    manifest = Manifest.begin(tmp_path, "run")
+    with manifest.together():
+        manifest.text("a.txt", "a")
+        with pytest.raises(OSError, match="full"), manifest.writing("b.txt"):
+            raise OSError("full")
+        manifest.text("plots/c.txt", "c")
+        assert read(tmp_path)["files"] == {}
+        assert not (tmp_path / "a.txt").exists()
+    assert list(Manifest.read(tmp_path).files) == ["a.txt", "plots/c.txt"]
+    assert Manifest.read(tmp_path).changed() == []
+    assert not (tmp_path / "b.txt").exists()
+
+    def stopped():
+        with manifest.together():
+            manifest.text("a.txt", "another")
+            manifest.text("d.txt", "d")
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        stopped()
+    assert list(manifest.files) == ["a.txt", "plots/c.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "manifest.json", "plots"]
+    assert (tmp_path / "a.txt").read_text() == "a"
+    manifest.text("d.txt", "d")
+    assert Manifest.read(tmp_path).changed() == []
+
+
 def test_what_a_command_left_is_spared(tmp_path: Path):
     manifest = Manifest.begin(tmp_path / "out", "compare")
     manifest.text("runs/a/report.html", "page")

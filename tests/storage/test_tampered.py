@@ -80,7 +80,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
         (lambda h: h["ledger"][0].__setitem__(2, 10**15), "its ledger is 1000000000000000"),
         (lambda h: h["ledger"][0].__setitem__(1, 7), "kind 7"),
         (lambda h: h["ledger"][0].__setitem__(5, None), "program None"),
-        (lambda h: h.update(columns=[[1, 2]]), "a column of its rounds has no name"),
+        (lambda h: h["rounds"][0].update(metrics=7), "rounds.0.metrics"),
         (lambda h: h.update(models_held=[[1], [2]]), "not in their order"),
         (lambda h: h.update(losses=[]), "argument after"),
         (lambda h: h.pop("clock"), "clock"),
@@ -103,7 +103,7 @@ def test_a_checkpoint_that_was_changed_and_signed_again_is_damaged_in_a_line(cha
 
 def test_the_state_that_a_trial_hands_on_is_no_checkpoint(content, tmp_path):
     def without_history(header: dict[str, Any]) -> None:
-        del header["columns"]
+        del header["rounds"]
 
     other = changed(content, without_history)
     digest = hashlib.blake2b(other, digest_size=16).hexdigest()
@@ -153,7 +153,7 @@ def test_rounds_that_are_taken_out_of_the_ledger_do_not_lower_epsilon(here: Path
 
 
 def test_a_finished_run_that_was_changed_is_not_whole(tmp_path):
-    header = {"columns": [], "figures": {"dict": []}, "pairs": {"dict": []}, "metrics": {"global": {"auroc": "high"}}}
+    header = {"rounds": [], "figures": {"dict": []}, "pairs": {"dict": []}, "metrics": {"global": {"auroc": "high"}}}
     (tmp_path / "finished.safetensors").write_bytes(save({}, {"raysim": json.dumps(header)}))
     assert load_finished(tmp_path) is None
 

@@ -77,7 +77,7 @@ def without(kind: str, rounds: range, instead: str | None = None) -> Change:
     """
 
     def change(header: Header, arrays: Tensors) -> None:
-        rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
+        rows, lists, head = [], arrays["ledger"], {row["round"]: row for row in header["rounds"]}
         rest = [np.empty(0, dtype=np.int64)]
         for row in header["ledger"]:
             t, entry_kind, count, everyone, same, _ = row
@@ -86,12 +86,13 @@ def without(kind: str, rounds: range, instead: str | None = None) -> Change:
             sent = entry_lists[-count:].sum() if same is None else count * same
             if entry_kind == kind and t in rounds:
                 if instead is None:
-                    head[head[:, 0] == t, 3] -= sent
+                    if t:
+                        head[t]["bytes_up"] -= int(sent)
                     continue
                 row = [t, instead, *row[2:]]
             rows.append(row)
             rest.append(entry_lists)
-        header["ledger"], arrays["ledger"], arrays["rounds/head"] = rows, np.concatenate(rest), head
+        header["ledger"], arrays["ledger"] = rows, np.concatenate(rest)
 
     return change
 
@@ -100,7 +101,7 @@ def without_hospital(hospital: int) -> Change:
     """The ledger without a hospital's updates, and rounds that say so."""
 
     def change(header: Header, arrays: Tensors) -> None:
-        rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
+        rows, lists, head = [], arrays["ledger"], {row["round"]: row for row in header["rounds"]}
         rest = [np.empty(0, dtype=np.int64)]
         for t, entry_kind, count, everyone, same, program in header["ledger"]:
             ids, sent = np.arange(count), np.full(count, same or 0)
@@ -109,25 +110,20 @@ def without_hospital(hospital: int) -> Change:
             if same is None:
                 sent, lists = lists[:count], lists[count:]
             if entry_kind == "update" and hospital in ids:
-                head[head[:, 0] == t, 1] -= 1
-                head[head[:, 0] == t, 3] -= sent[ids == hospital].sum()
+                head[t]["cohort_size"] -= 1
+                head[t]["bytes_up"] -= int(sent[ids == hospital].sum())
                 ids, sent = ids[ids != hospital], sent[ids != hospital]
             rows.append([t, entry_kind, len(ids), False, None, program])
             rest += [ids, sent]
-        header["ledger"], arrays["ledger"], arrays["rounds/head"] = rows, np.concatenate(rest), head
+        header["ledger"], arrays["ledger"] = rows, np.concatenate(rest)
 
     return change
 
 
 def last_round(header: Header, arrays: Tensors) -> None:
     """A checkpoint that says it is of the run's last round."""
-    head, rounds = arrays["rounds/head"], header["round"]
-    extra = np.repeat(head[-1:], 6 - rounds, axis=0)
-    extra[:, 0] = np.arange(rounds + 1, 7)
-    arrays["rounds/head"] = np.concatenate([head, extra])
-    for name in ("seconds", "values", "present"):
-        array = arrays[f"rounds/{name}"]
-        arrays[f"rounds/{name}"] = np.concatenate([array, np.repeat(array[-1:], 6 - rounds, axis=0)])
+    rounds = header["round"]
+    header["rounds"] += [header["rounds"][-1] | {"round": t} for t in range(rounds + 1, 7)]
     header["round"] = 6
     header["ledger"] += [[t, *row[1:]] for row in header["ledger"] if row[0] == rounds for t in range(rounds + 1, 7)]
 
@@ -170,7 +166,7 @@ def late(header: Header, arrays: Tensors) -> None:
     ("change", "words"),
     [
         (late, "it is of round 1 and holds"),
-        (lambda header, arrays: arrays.update({"rounds/head": np.empty((10**9, 0), dtype=np.int64)}), "is empty"),
+        (lambda header, arrays: arrays.update(more=np.empty((10**9, 0), dtype=np.int64)), "is empty"),
         (lambda header, arrays: arrays.update(ledger=arrays["ledger"] - 10), "from hospitals that did not take part"),
         (lambda header, arrays: header["ledger"].clear(), "damaged"),
     ],

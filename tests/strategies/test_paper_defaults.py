@@ -140,9 +140,8 @@ NUMBERS: dict[str, dict[str, Any]] = {
         "VIOLATED": 1e-5,
         "ADDED": 50,
     },
-    "coalitions.solver.programs": {"PROVE": {"mip_rel_gap": 0.0}},
     "coalitions.solver.search": {"STARTS": 50, "KICKS": 400, "LEAST": 1e-10},
-    "coalitions.solver.solve": {"ENUMERATED": 20, "PROGRAMMED": 40, "TOLERANCE": 1e-6},
+    "coalitions.solver.solve": {"ENUMERATED": 20, "TOLERANCE": 1e-6},
     "fairness.fairfed": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},
     "patient_clusters.cluster_models": {"FEWEST": 3, "MOST": 8},
     "patient_clusters.gaussian_mixtures": {

@@ -66,8 +66,7 @@ def setting() -> Setting:
 
 
 def page(choice: Choice, tested: dict[str, tuple[float, float]] | None = None) -> str:
-    shares = importances(choice, parse(SPACE))
-    return sweep_page("a sweep", choice, parse(SPACE), setting(), tested, COUNTS, shares).html()
+    return sweep_page("a sweep", choice, parse(SPACE), setting(), tested, COUNTS).html()
 
 
 def test_the_recommendation_and_what_it_gives_up_in_plain_sentences():
@@ -128,7 +127,7 @@ def test_keys_have_the_axis_of_their_values():
 
 def test_every_mark_of_a_trial_has_its_number():
     choice, space = searched(25), parse(SPACE)
-    drawn = {figure.name: str(figure.markup) for figure in figures(choice, space, importances(choice, space))}
+    drawn = {figure.name: str(figure.markup) for figure in figures(choice, space)}
     assert list(drawn) == [
         *("pareto", "slices-auroc", "slices-worst_decile", "slices-size_bias_abs", "parallel"),
         *("importances", "hypervolume"),
@@ -136,9 +135,9 @@ def test_every_mark_of_a_trial_has_its_number():
     for name in ("pareto", "slices-auroc", "parallel"):
         assert {int(n) for n in re.findall(r'data-h="(\d+)"', drawn[name])} == set(range(25)), name
     assert len(re.findall(r'class="chart"', drawn["pareto"])) == 3, "a panel a pair"
-    assert [figure.name for figure in figures(choose({}, choice.sweep), space, None)] == []
+    assert [figure.name for figure in figures(choose({}, choice.sweep), space)] == []
     alone = searched(3, objectives={"auroc": "max"})
-    assert "pareto" not in [figure.name for figure in figures(alone, space, None)]
+    assert "pareto" not in [figure.name for figure in figures(alone, space)]
 
 
 def test_the_hypervolume_grows_to_that_of_all_trials():

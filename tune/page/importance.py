@@ -24,8 +24,7 @@ ENOUGH = 20
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, which sum to 1; the most important
-    first.
+    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, summing to 1; the most important first.
 
     Only keys that all trials have and that vary are used. An objective that is equal in all trials gives NaN. The
     result is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
@@ -92,8 +91,7 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
     """Compute the shares ``[K]`` of ``coordinates``, each one or several columns of ``points [n, D]``; they sum to 1.
 
     ``response [n]`` is the response at each point, and ``box [D, 2]`` has the ends of the columns. Shares are means
-    over the trees that are not constant. They are equal if no coordinate explains anything alone, or if all trees are
-    constant.
+    over the trees that are not constant. They are equal if nothing explains anything, or all trees are constant.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -111,8 +109,7 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
-    """Return the predictions of a scikit-learn tree on its leaves ``[L]``, and the boxes of these leaves, ``[L, D,
-    2]``."""
+    """Return the predictions of a scikit-learn tree on its leaves ``[L]``, and their boxes, ``[L, D, 2]``."""
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box
     splits = np.flatnonzero(tree.feature >= 0)  # nodes come before their children

@@ -16,10 +16,9 @@ from raysim.metrics.equity import pareto_front
 from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
 from raysim.tune import pareto
-from raysim.tune.background_importances import Importances
 from raysim.tune.choice import Choice, title
 from raysim.tune.journal import Finished
-from raysim.tune.page.importance import varied
+from raysim.tune.page.importance import importances, varied
 from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
@@ -37,18 +36,15 @@ STEPS = 300
 Floats = NDArray[np.float64]
 
 
-def figures(choice: Choice, space: Space, shares: Importances | None) -> list[Figure]:
-    """Return all figures of the page, in its order, for which there are enough objectives, keys and trials.
-
-    ``shares`` are from :func:`raysim.tune.page.importance.importances`.
-    """
+def figures(choice: Choice, space: Space) -> list[Figure]:
+    """Return all figures of the page, in its order, for which there are enough objectives, keys and trials."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
     drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys, space)]
     if keys:
         drawn.append(parallel(choice, keys, space))
-    if shares is not None:
+    if (shares := importances(choice, space)) is not None:
         drawn.append(_importances(choice, *shares))
     if len(choice.trials) > 1:
         drawn.append(hypervolume(choice))
@@ -202,8 +198,7 @@ def interval(trial: Finished | None, name: str) -> tuple[float, float]:
 
 
 def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean over seeds from their standard deviation; NaN for fewer than two
-    seeds."""
+    """Return Student's 95 % interval of a mean over seeds from their standard deviation; NaN for one seed."""
     if seeds < 2 or not math.isfinite(spread):
         return math.nan, math.nan
     reach = float(stdtrit(seeds - 1, 0.975)) * spread / math.sqrt(seeds)

@@ -59,8 +59,7 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that are missing in the journal, in their ``places``; return when all are done, or after one
-    Ctrl-C.
+    """Run the trials that are missing in the journalin ``places``; return when all are done, or after one Ctrl-C.
 
     A trial that ends no round for ``silence`` seconds is considered lost. Raises ``OSError`` if the journal cannot be
     written.

@@ -18,8 +18,7 @@ LOOK_SECONDS = 1.0
 """The time between two checks of the driver, in seconds."""
 
 COUNTED_SECONDS = 10.0
-"""The longest silence that counts between two checks, in seconds; a suspended driver has not checked in the
-meantime."""
+"""The longest silence that counts between two checks, in seconds; a suspended driver checks nothing."""
 
 
 class Pulse:

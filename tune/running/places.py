@@ -1,7 +1,6 @@
 """The processes that compute trials: shared hospital actors, or one process for each trial.
 
-For small runs, messages to actors cost more than the rounds, and there are many trials. The placement changes no
-result.
+For small runs, messages to actors cost more than the rounds, and trials are many; no result changes.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""The bytes of memory that a trial requests from Ray, which needs some resource; hospital actors may occupy all
-CPUs."""
+"""The bytes of memory that a trial requests from Ray, which needs some resource; actors may occupy all CPUs."""
 
 
 STATE = "standing-{}.safetensors"
@@ -33,12 +32,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     """
 
     def setup(
-        self,
-        config: dict[str, Any],
-        plan: SweepPlan,
-        hospitals: Hospitals,
-        folders: Sequence[str],
-        alive: Path,
+        self, config: dict[str, Any], plan: SweepPlan, hospitals: Hospitals, folders: Sequence[str], alive: Path
     ) -> None:
         search_only(folders)
         host.limit_threads(1)

@@ -25,8 +25,7 @@ class TrialListener(Protocol):
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
-    """A callback that collects the reports of trials; it journals a trial that has ended and notifies the
-    ``listeners``.
+    """A callback that collects the reports of trials, journals ended ones and notifies the ``listeners``.
 
     ``unwritten`` is the error of writing the journal, which ends the sweep.
     """

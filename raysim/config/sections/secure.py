@@ -45,8 +45,7 @@ class SecureSection(Section):
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return how sum ``group`` of those before the first round is hidden. Raises ``ConfigError`` if masks are
-        impossible."""
+        """Return how sum ``group`` before the first round is hidden. Raises ``ConfigError`` if masks are impossible."""
         # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums

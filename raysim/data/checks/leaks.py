@@ -22,8 +22,7 @@ from raysim.data.raw_columns import RawColumns
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which a warning, a question or a mere entry in the list is printed (the warning by
-its lower 95 % limit)."""
+"""The AUROC of a single column above which a warning (by its lower limit), question or entry is printed."""
 
 FLAG = 0.80
 """The AUROC of a missing-value flag above which its column is warned of."""
@@ -39,8 +38,7 @@ _CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
-    """Return a warning sentence for a model whose ``auroc`` is above :data:`HIGH`; empty for all other values and for
-    NaN."""
+    """Return a warning sentence for a model whose ``auroc`` is above :data:`HIGH`; else empty, as for NaN."""
     if not auroc > HIGH:
         return ""
     return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."
@@ -123,8 +121,7 @@ class _Judge:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return a warning about a column of categories, if any, and how well it ranks rows; a missing value counts as
-        a category."""
+        """Return a warning about a categorical column, if any, and how well it ranks; missing is a category."""
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
@@ -170,8 +167,7 @@ class _Judge:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few whole numbers along which the share of events rises and falls, which suggests
-        codes."""
+        """Report a column of few whole numbers whose share of events rises and falls, which suggests codes."""
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)

@@ -147,8 +147,7 @@ class _Asked:
     def _marked(self, column: _Column) -> Suspect | None:
         """Report an impossible value in many rows of a few hospitals and in hardly any rows of most hospitals.
 
-        The value is further from all other values than their standard deviation, and the column has many different
-        values.
+        The value is further from all other values than their standard deviation, and the values are many.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:

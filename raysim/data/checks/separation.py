@@ -48,8 +48,7 @@ class Separation:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of one column by hospital and value: ``G`` cells in order of hospitals and, within a hospital, of
-    values."""
+    """The rows of one column by hospital and value: ``G`` cells in order of hospitals, then of values."""
 
     hospital: Ints
     """The hospital of each cell, ``[G]``."""
@@ -79,8 +78,7 @@ class Cells:
         return Cells((cells >> (_HOSPITAL - _VALUE)).astype(np.int64), cells & _BITS, counts)
 
     def by_rate_elsewhere(self, event: int) -> Cells:
-        """Return the same rows with each value replaced by the share of ``event`` among that value's rows at other
-        hospitals.
+        """Return the same rows with each value replaced by the share of ``event`` at the value's other hospitals.
 
         A value that no other hospital has gets the share of events over all values of other hospitals. So no label of a
         row's own hospital affects its score. ``C`` of the result is 2: the rest, and the event.

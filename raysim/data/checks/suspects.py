@@ -57,8 +57,7 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the rows to check, in order of their hospitals ``home [n]``: all rows, or evenly spaced rows of a large
-    table."""
+    """Return the rows to check, in order of hospitals ``home [n]``: all, or evenly spaced rows of a large table."""
     order: Ints = np.argsort(home, kind="stable")
     return order[_sample(np.bincount(home))] if len(order) > _MOST else order
 
@@ -74,8 +73,7 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose which rows to check, given in order of hospitals of ``sizes [H]`` rows: evenly spaced rows of evenly
-    spaced hospitals."""
+    """Choose the rows to check, in order of hospitals of ``sizes [H]``: evenly spaced rows and hospitals."""
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)

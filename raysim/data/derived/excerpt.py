@@ -11,8 +11,7 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """Store the ``rows [n]``, ascending, as test rows without features in ``folder``, which is created, and return the
-    result.
+    """Store the ``rows [n]``, ascending, as test rows without features in ``folder``, a new folder.
 
     All hospitals are included, even hospitals without such a row.
     """
@@ -46,8 +45,7 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
 def newcomer(
     federation: Federation, hospital: int, train: NDArray[np.int64], test: NDArray[np.int64], folder: Path
 ) -> Federation:
-    """Store one hospital in ``folder``, which must exist, with its rows ``train`` and ``test`` as those parts; return
-    it.
+    """Store one hospital in ``folder``, with its rows ``train`` and ``test`` as those parts; return it.
 
     Both are positions in ``federation``, whose features stay as they are.
     """

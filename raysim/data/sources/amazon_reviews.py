@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILES = ["train_40k.csv", "val_10k.csv"]
-CATEGORIES = (
-    "baby products",
-    "beauty",
-    "grocery gourmet food",
-    "health personal care",
-    "pet supplies",
-    "toys games",
-)
+CATEGORIES = ("baby products", "beauty", "grocery gourmet food", "health personal care", "pet supplies", "toys games")
 
 
 class AmazonReviews(Texts):

@@ -56,8 +56,7 @@ class Coalitions(BaseModel):
         return iter(())
 
     def reserve(self, by: str | None, column: str | None) -> Coalitions:
-        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``, the sampled
-        sets."""
+        """Return this source. Raises ``DataError`` unless ``data.split`` names no column, or ``PART``."""
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):

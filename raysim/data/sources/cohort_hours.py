@@ -76,8 +76,7 @@ def _of_duration(kind: pa.DataType) -> int | None:
 
 
 def _assumed(times: NDArray[Any]) -> Unit:
-    """Return the shortest unit in which all times are whole hours; ``hours`` where no unit fits, and where all times
-    are 0."""
+    """Return the shortest unit in which all times are whole hours; ``hours`` if none fits, or all are 0."""
     fits = (unit for unit, hour in _HOUR.items() if times.any() and not (times % hour).any())
     return next(fits, "hours")
 
@@ -103,8 +102,7 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """Return notes on the times, for an hour of length ``hour``. Raises ``DataError`` where that length cannot be
-        right."""
+        """Return notes on the times for hours of length ``hour``. Raises ``DataError`` if that cannot be right."""
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(

@@ -36,8 +36,7 @@ def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]
     """Return the ``data`` section of the configuration for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and
     its file.
 
-    Raises ``ConfigError`` where ``keys`` also names a source or file, and ``DataError`` for a frame that cannot be
-    stored.
+    Raises ``ConfigError`` where ``keys`` also names a source or file, and ``DataError`` for an unusable frame.
     """
     if keys.get("path") is not None:
         raise ConfigError(f"data.path: {as_yaml(keys['path'])} cannot be combined with a data frame; keep one of them")

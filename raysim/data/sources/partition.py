@@ -4,8 +4,7 @@ Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Ne
 of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
 *SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
 
-Functions are pure: they take labels and a seed and return the hospital of each row. Every row goes to exactly one
-hospital.
+Functions are pure: they take labels and a seed and return the hospital of each row. Every row goes to one hospital.
 """
 
 from __future__ import annotations
@@ -150,8 +149,7 @@ def _draw(
 
 
 def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row: the rows of each class are shuffled and divided into pieces of ``parts
-    [C, H]``."""
+    """Return the hospital of each row: each class's rows are shuffled and cut into pieces of ``parts [C, H]``."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)
@@ -163,8 +161,7 @@ def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids
 def _quotas(counts: Ids, tested: int) -> Ids:
     """Divide ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
 
-    Of equal remainders the earlier class wins. ``tested`` is less than the sum of ``counts``, so no quota exceeds its
-    class.
+    Of equal remainders the earlier class wins. ``tested`` is less than the sum of ``counts``, so quotas fit.
     """
     exact = tested * counts / counts.sum()
     quota: Ids = np.floor(exact).astype(np.int64)

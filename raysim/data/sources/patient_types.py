@@ -21,8 +21,7 @@ class PatientTypes(BaseModel):
     The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, then
     ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has
     length 1 and mixes weights of the type's own (share ``contrast``) with weights common to all types. A hospital's mix
-    of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type itself is not a
-    feature.
+    of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type is not a feature.
     """
 
     invented: ClassVar[bool] = True
@@ -81,8 +80,7 @@ class PatientTypes(BaseModel):
 
 
 def _sizes(rows: int, hospitals: int) -> list[int]:
-    """Compute the rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., each rounded and at
-    least one.
+    """Compute the rows of hospitals 1, 2, 3, ...: proportional to 1, 1/sqrt(2), 1/sqrt(3), ..., each at least one.
 
     Their sum may therefore differ a little from ``rows``.
     """

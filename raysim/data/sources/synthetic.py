@@ -112,8 +112,7 @@ class Synthetic(BaseModel):
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows, hospital after hospital. Memory: the features as float32, and random numbers for ``CHUNK``
-        rows."""
+        """Generate the rows by hospital. Memory: the features as float32, and random numbers for ``CHUNK`` rows."""
         import pandas as pd
 
         from raysim.data.records import Records
@@ -148,8 +147,7 @@ class Synthetic(BaseModel):
         )
 
     def _check_memory(self) -> None:
-        """Raise ``ResourceError`` where the rows, or the random numbers of each hospital and group, do not fit into
-        memory."""
+        """Raise ``ResourceError`` if the rows, or random numbers by hospital and group, do not fit into memory."""
         rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
         for name, count, size in (
             ("rows", rows, 4 * self.features + 16),
@@ -217,8 +215,7 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute probits ``[H, F]`` of the share missing; the mean share over sites and features is
-        ``config.missing``."""
+        """Compute probits ``[H, F]`` of the share missing; its mean over sites and features: ``config.missing``."""
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
             return np.full(practice.shape, -np.inf, np.float32)
@@ -240,18 +237,12 @@ class _Sites:
         teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
         region = (self._chance[:, 1] * len(REGIONS)).astype(int)
         return [
-            {
-                "practice": f"practice_{g + 1}",
-                "region": REGIONS[r],
-                "beds": BEDS[b],
-                "teaching": "yes" if t else "no",
-            }
+            {"practice": f"practice_{g + 1}", "region": REGIONS[r], "beds": BEDS[b], "teaching": "yes" if t else "no"}
             for g, r, b, t in zip(self.group, region, beds, teaching, strict=True)
         ]
 
     def ethnicity_bounds(self, first: int, last: int) -> Floats:
-        """Compute cumulative shares ``[h, 4]`` of ethnicities (without the last, 1) at hospitals ``first`` to ``last -
-        1``.
+        """Compute cumulative shares ``[h, 4]`` of ethnicities at hospitals ``first`` to ``last - 1``.
 
         The shares are ``SHARES``; all but the first are multiplied by the site's factor, from 0.4 to 2, and all are
         normalised.
@@ -323,8 +314,7 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the rows of each hospital, ``[H]``: a floor for all, and the rest shared by lognormal weights to the
-    exact total."""
+    """Compute the rows of each hospital, ``[H]``: a floor, and lognormal shares of the rest of the exact total."""
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)

@@ -1,5 +1,4 @@
-"""The source ``table``: any table with a column that names the hospital, or a file for each hospital, and a label
-column."""
+"""The source ``table``: any table with hospital and label columns, or a file for each hospital."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ class Table(BaseModel):
     )
     _scores: tuple[str, ...] = PrivateAttr(())
     attributes: list[str] | dict[str, dict[str, str]] = Field(
-        [],
-        description="attributes of hospitals: columns of one value per hospital, or {region: {hospital: text}}",
+        [], description="attributes of hospitals: columns of one value per hospital, or {region: {hospital: text}}"
     )
 
     @field_validator("na_values", mode="before")
@@ -311,8 +309,7 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Return the rows with a label, in the form that :meth:`_keep` returns; all rows unless unlabelled rows are to
-        be dropped."""
+        """Return the labelled rows in the form of :meth:`_keep`; all rows if unlabelled ones are not dropped."""
         import pyarrow.compute as pc
 
         column = table.column(self.label)

@@ -180,8 +180,7 @@ class Yaib(BaseModel):
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
-        """Return the columns of ``sta``: numbers as float32, texts as categories, ``[N]`` each in the order of the
-        cohort."""
+        """Return the columns of ``sta``: numbers as float32, texts as categories, ``[N]`` in the cohort's order."""
         import pandas as pd
 
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")

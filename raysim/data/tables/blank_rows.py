@@ -22,7 +22,7 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
     A cell of blanks counts as empty. ``left_out`` are positions of blank rows that the table no longer contains.
     """
     blank = np.ones(table.num_rows, np.bool_)
-    for column in table.columns:
+    for column in sorted(table.columns, key=lambda column: is_texts(column.type)):  # numbers are read faster
         if not blank.any():
             break
         blank &= _empty(column)
@@ -33,8 +33,7 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return the rows of a frame that have a value, with their index, and a remark on other rows that begins with
-    ``name``."""
+    """Return a frame's rows that have a value, their index, and a remark on other rows, with ``name`` first."""
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
         if not blank.any():

@@ -86,8 +86,7 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts that are all whole numbers in their canonical form: programs that read them as numbers add '.0', or
-    an exponent."""
+    """Return whole numbers in texts in canonical form: programs that read them as numbers add '.0' or exponents."""
     import pyarrow.compute as pc
 
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():

@@ -40,8 +40,7 @@ _NAMED = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns wanted as features of each kind: a list that is None, or contains ``...``, includes all further
-    columns."""
+    """The columns wanted as features by kind: None, or a list with ``...``, includes all further columns."""
 
     numeric: Sequence[str] | None
     categorical: Sequence[str] | None
@@ -239,8 +238,7 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
 
 
 def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
-    """Return warnings about a column that is read as categories without being listed; ``found`` is None for an explicit
-    category."""
+    """Return warnings about a column read as categories but not listed; ``found`` is None if it is explicit."""
     found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:

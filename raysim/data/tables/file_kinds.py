@@ -1,5 +1,4 @@
-"""Recognise the kind of a file by its content rather than its name; a file that is not a table is refused with a
-remedy."""
+"""Recognise a file's kind by its content, not its name; one that is not a table is refused with a remedy."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ _NO_TABLES = (
 
 
 def kind_of(path: Path, field: str) -> Kind:
-    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field``, with a remedy, where it is not a
-    table."""
+    """Return the kind of the file at ``path``. Raises ``DataError`` naming ``field`` unless it is a table."""
     head = head_of(path)
     if head.startswith(b"PAR1"):
         return "parquet"

@@ -17,18 +17,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The values of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
-(``MIXED``)."""
+"""An attribute's values if it is not given for a hospital (``UNKNOWN``) or differs by row (``MIXED``)."""
 
 
 def hospital_attributes(
     given: Sequence[str] | Mapping[str, Mapping[str, str]], table: pa.Table, silo: NDArray[Any]
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Return the attributes of each hospital by name, and a warning for each attribute that differs within hospitals.
+    """Return the attributes of each hospital by name, and a warning for each attribute that differs within hospitals;
+    nothing if none is ``given``.
 
     ``given`` are columns, or by attribute the hospitals' values; ``silo [N]`` is the hospital of each row of ``table``.
     Raises ``DataError`` for a hospital without rows.
     """
+    if not given:
+        return {}, []
     names, of_row = np.unique(silo.astype(str), return_inverse=True)
     described: dict[str, dict[str, str]] = {name: {} for name in names.tolist()}
     warnings: list[str] = []

@@ -228,10 +228,10 @@ def dates_of(name: str, values: NDArray[np.float64]) -> str | None:
     Such numbers are whole numbers of year, month and day (``20200131``). In a column whose name suggests dates, they
     are also days as spreadsheets count them (``43861``).
     """
-    recorded = np.unique(values[~np.isnan(values)])
+    recorded = values[~np.isnan(values)]
     if not len(recorded):
         return None
-    low, high = recorded[0], recorded[-1]
+    low, high = recorded.min(), recorded.max()
     if low >= 19_000_101 and high <= 20_991_231 and (recorded == np.floor(recorded)).all():
         months, days = recorded // 100 % 100, recorded % 100
         if min(months.min(), days.min()) < 1 or months.max() > 12 or days.max() > 31:

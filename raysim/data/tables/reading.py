@@ -46,8 +46,7 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return the texts that mean a missing value in a column, both as configured and with a decimal point for a
-        comma."""
+        """Return a column's texts that mean a missing value, as configured and with a decimal point for a comma."""
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 
@@ -120,8 +119,7 @@ def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """Replace texts that mean a missing value by nulls in all text columns; in the columns ``names`` only empty
-    texts."""
+    """Replace texts that mean a missing value by nulls in text columns; in the columns ``names`` only empty ones."""
     import pyarrow as pa
 
     return pa.table(
@@ -236,8 +234,7 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert a column of texts to numbers or truth values where all values are such; otherwise also return the
-    finding."""
+    """Convert texts to numbers or truth values where all are such; otherwise also return the finding."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The name that pandas gives an unnamed index in a Parquet file; it contains row labels and is not a column of the
-data."""
+"""The name that pandas gives an unnamed index in a Parquet file: row labels, not a column of the data."""
 
 
 MOST_COLUMNS = 30_000
@@ -208,8 +207,7 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file; also return the positions of the blank rows that have another number of fields and are left
-    out."""
+    """Read a text file; also return the positions of blank rows with another number of fields, left out."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 

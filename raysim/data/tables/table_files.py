@@ -220,8 +220,7 @@ def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
 
 
 def _differences(files: Sequence[Path], tables: Sequence[pa.Table], dropped: Collection[str], field: str) -> list[str]:
-    """Return a remark on columns that some files do not have. Raises ``DataError`` for names that are nearly
-    the same."""
+    """Return a remark on columns that some files lack. Raises ``DataError`` for nearly equal names."""
     have = [[name for name in table.column_names if name not in dropped] for table in tables]
     partial = [name for name in dict.fromkeys(chain(*have)) if not all(name in names for names in have)]
     written: dict[str, str] = {}

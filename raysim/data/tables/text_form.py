@@ -190,8 +190,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the remedy ``key`` where a configuration names the file, and ``other`` elsewhere, as the end of an
-    error."""
+    """Return the remedy ``key`` if a configuration names the file, else ``other``, as the end of an error."""
     return f", or {key}" if field.startswith("data.") else other
 
 
@@ -245,15 +244,13 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether lines are fields separated by spaces: all have the same number of fields, and several spaces
-    somewhere."""
+    """Whether fields are separated by spaces: equally many in all lines, and several spaces somewhere."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 
 
 def _titles(rows: Sequence[tuple[int, list[str]]]) -> int:
-    """Count the rows above the column names: titles, which have far fewer fields than the rows below; 0 without
-    titles."""
+    """Count the rows above the column names: titles, with far fewer fields than the rows below, or 0."""
     width = _usual(rows)[0]
     for at, (_, row) in enumerate(rows):
         filled = [cell for cell in row if cell.strip()]

@@ -154,8 +154,7 @@ class Byzantine(Step):
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """Return the server's aggregate of the ``updates [m, P]`` of sum ``g``: the rule's aggregate or, without one,
-        the mean."""
+        """Return the aggregate of the ``updates [m, P]`` of sum ``g``: the rule's or, without one, the mean."""
         return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:

@@ -28,14 +28,12 @@ class Canaries(Tampering):
     parameters: Ids
     """The parameters of each canary's own feature, ``[M, k]``."""
     length: float | None
-    """The 2-norm of the update that a canary hospital sends; None: canaries are patients, whose rows are in the
-    data."""
+    """The 2-norm of a canary hospital's update; None: canaries are patients, whose rows are in the data."""
     single: bool
     """Whether the server receives each hospital's update separately; else it receives sums."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends in place of ``delta [P]``, before clipping: zeros for a canary that is left
-        out.
+        """Return what ``hospital`` sends in place of ``delta [P]``, before clipping: zeros if left out.
 
         All entries are below ``limit``, the largest value that sums can store.
         """

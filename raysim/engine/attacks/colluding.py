@@ -45,13 +45,7 @@ class Colluders:
                 deltas[theirs] = within(sent, limit)
 
     def _together(
-        self,
-        ids: Ids,
-        honest: Floats,
-        members: Ids,
-        theirs: Ids,
-        observed: Ids,
-        server: Callable[[Floats], Floats],
+        self, ids: Ids, honest: Floats, members: Ids, theirs: Ids, observed: Ids, server: Callable[[Floats], Floats]
     ) -> Floats:
         section = self._section
         updates, m, f = honest[observed], len(members), len(theirs)

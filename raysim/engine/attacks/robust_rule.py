@@ -75,15 +75,7 @@ class RobustRule:
         centre = self._centres.get(g)
         return self._rule.aggregate(travelling, centre=centre, root=root, order=order, weights=weights)
 
-    def sums(
-        self,
-        round: int,
-        ids: Ids,
-        deltas: Floats,
-        bad: Mask,
-        groups: Sequence[Ids],
-        weight: Floats,
-    ) -> Floats:
+    def sums(self, round: int, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], weight: Floats) -> Floats:
         """Return the sums ``[G, P]``: each is its total weight times the rule's aggregate of its updates."""
         sums = np.zeros((weight.shape[1], deltas.shape[1]))
         travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels

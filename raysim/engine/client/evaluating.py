@@ -1,5 +1,4 @@
-"""Evaluation of models at the hospitals of one process: outputs for their rows, and figures and losses of these
-outputs."""
+"""Evaluation of models at the hospitals of one process: outputs for their rows, and figures and losses."""
 
 from __future__ import annotations
 
@@ -131,8 +130,7 @@ class Evaluating:
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
-        """Return the outputs of the models in use for a part's rows of all hospitals here, one hospital after the
-        other."""
+        """Return the outputs of the models in use for a part's rows of all hospitals here, hospital by hospital."""
         together = self._scored_together(plan, part, rows_of, kept)
         if together is not None:
             return together

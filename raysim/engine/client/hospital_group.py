@@ -36,8 +36,7 @@ Open = Callable[[str, bool], Federation]
 
 
 def mapped(folder: str, pooled: bool) -> Federation:
-    """Open the federation in a folder that this process can read. It is mapped: rows that are not accessed use no
-    memory."""
+    """Open the federation in a folder that this process can read; mapped rows use memory only when accessed."""
     return Federation.open(folder)
 
 

@@ -1,5 +1,4 @@
-"""The parameters behind a model row at a hospital: a row of the server's models, the hospital's own model, or a
-mixture."""
+"""The parameters behind a model row at a hospital: the server's, the hospital's own model, or a mixture."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ class Models(Protocol):
 
 
 def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
-    """Return the parameters that a model row, ``OWN`` or ``MIXTURE`` means at a hospital, including its private
-    ones."""
+    """Return the parameters that a model row, ``OWN`` or ``MIXTURE`` means at a hospital, private ones included."""
     model = kept.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
         return model
@@ -40,6 +38,5 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
 
 
 def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
-    """Return ``theta [P]`` with the ``private [P]`` parameters replaced by those of the hospital's own model ``kept``,
-    if any."""
+    """Return ``theta [P]`` with the ``private [P]`` parameters of the hospital's own model ``kept``, if any."""
     return theta if private is None or kept is None else np.where(private, kept, theta)

@@ -163,8 +163,7 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the kernel's results for ``tasks``, the entries ``some``; an error names the hospital that it comes
-        from.
+        """Return the kernel's results for ``tasks``, the entries ``some``; an error names its hospital.
 
         If gradients are pooled, hospitals do not train: the results are the start models.
         """
@@ -229,8 +228,7 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what entry ``j`` sends in place of an update: clipped gradients at its start, and its share of
-        noise."""
+        """Return what entry ``j`` sends in place of an update: clipped gradients at its start, and noise."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

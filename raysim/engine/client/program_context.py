@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class ProgramRun:
         made: MadeOfRows,
     ) -> None:
         self.plan, self.call, self.model, self.made = plan, call, model, made
-        self.received = {name: _read_only(value) for name, value in call.received.items()}
+        # A program that wrote to it would change what other hospitals of the process receive.
+        self.received = MappingProxyType({name: _read_only(value) for name, value in call.received.items()})
         self.open = lru_cache(maxsize=2)(open)
         releases = (step for step in plan.steps if isinstance(step, ProgramRelease | StatisticRelease))
         self.release = next(releases, None)
@@ -71,7 +73,8 @@ class HospitalContext:
         self._run, self._j, self.hospital, self._kept = run, j, hospital, kept
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
-            self.received = run.received | {name: _read_only(each[j]) for name, each in run.call.each_of.items()}
+            own = {name: _read_only(each[j]) for name, each in run.call.each_of.items()}
+            self.received = MappingProxyType(run.received | own)
 
     @cached_property
     def memory(self) -> Mapping[str, NDArray[Any]]:
@@ -81,7 +84,7 @@ class HospitalContext:
         own = {name: kept[what] for name, what in self._run.kept_names if what in kept}
         if own:
             said(self._run, self.hospital, partial(check_memory, own, program, self.count))
-        return own
+        return MappingProxyType(own)
 
     @property
     def round(self) -> int:
@@ -108,8 +111,7 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """The rows that count for the hospital's units under a guarantee for patients; else None, and all rows
-        count."""
+        """The rows that count for the hospital's units under a guarantee for patients; else None (all rows)."""
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None
@@ -144,12 +146,25 @@ class HospitalContext:
         )
 
     @cached_property
+    def validation(self) -> Rows:
+        """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` for a program that does not declare
+        it."""
+        if not self._run.call.program.validates or self.hospital == POOLED:
+            raise ValueError("validation: a program that reads validation rows has to declare validates")
+        federation, rows = self._federation, self._federation.rows(self.hospital, "validation")
+        X, y, observed = (_read_only(part[rows]) for part in (federation.X, federation.y, federation.observed))
+        weights = row_weights(self._run.plan.work.class_weights, y)
+        return Rows(X=X, y=y, observed=observed, weights=weights, patients=partial(_patients, federation, rows))
+
+    @cached_property
     def model(self) -> HospitalModel:
         """The run's model on these rows."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
         """See :class:`raysim.strategies.programs.Context`."""
+        if not isinstance(purpose, str):
+            raise TypeError(f"rng: the purpose is of type {type(purpose).__name__}; give a text")
         seed, program = self._run.plan.work.seed, self._run.call.program.name
         if not purpose:
             turn = [self.turn] if self.turn else []

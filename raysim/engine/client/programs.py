@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import RaysimError, StrategyError
 from raysim.data.federation import Federation
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.program_context import HospitalContext, MadeOfRows, ProgramRun, contexts_of, kept_name, said
@@ -16,9 +17,11 @@ from raysim.engine.messages.memory import MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import Adding, LeavingSums
-from raysim.strategies.base import POOLED, Program, Reply
+from raysim.strategies.base import POOLED, Added, Context, Program, Reply
 from raysim.strategies.checks.calls import check_added, check_kept, check_reply
 from raysim.training.base import Model
+
+T = TypeVar("T")
 
 TOGETHER = 64
 """Number of hospitals in one call of a program that computes for many at once."""
@@ -57,7 +60,7 @@ def run(
         some = mine[first : first + TOGETHER]
         contexts = contexts_of(here, some, kept)
         federations = [here.open(context.hospital == POOLED) for context in contexts]
-        together = program.run_many(contexts) if fused else [None] * len(some)
+        together = _run_many(here, contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
             hospital = context.hospital
             with named(federation, hospital, f"running {call.name}"):
@@ -91,25 +94,54 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a program that adds up hospitals' sums itself; add its totals to ``sums``, and hospitals' memory to
-    ``later``."""
+    """Run a program that adds up hospitals' sums; add its totals to ``sums`` and memory to ``later``."""
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
-    try:
-        added, memories = program.run_added(contexts)
-    except Exception:
-        for context in contexts:  # one of these calls raises the error with its hospital's name
-            with named(here.open(context.hospital == POOLED), context.hospital, f"running {call.name}"):
-                program.run(context)
-        raise
+    added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:
         said(here, contexts[0].hospital, partial(check_added, part, program, len(contexts), call.terms))
         units = layout.units(Reply(part.sums, group=part.group))
         units[layout.size - layout.groups + part.group] = part.hospitals
         sums += units
+    _check_count(here, "run_added", memories, contexts)
     for context, memory in zip(contexts, memories, strict=True):
         if memory:
             said(here, context.hospital, partial(check_kept, memory, program, context.count))
             later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
+
+
+def _added(program: Program, contexts: Sequence[Context]) -> tuple[list[Added], list[Mapping[str, Any]]]:
+    added, memories = program.run_added(contexts)
+    return list(added), list(memories)
+
+
+def _run_many(here: ProgramRun, contexts: Sequence[HospitalContext]) -> list[Reply]:
+    """Return the replies of several hospitals that a program computes at once."""
+    program = here.call.program
+    replies = _together(here, contexts, "run_many", lambda: list(program.run_many(contexts)))
+    _check_count(here, "run_many", replies, contexts)
+    return replies
+
+
+def _check_count(here: ProgramRun, method: str, results: Sequence[Any], contexts: Sequence[Context]) -> None:
+    if len(results) != len(contexts):
+        raise StrategyError(
+            f"{here.call.name}: {method}: returns {len(results)} results for {len(contexts)} hospitals; return one for "
+            "each"
+        )
+
+
+def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str, compute: Callable[[], T]) -> T:
+    """Return what ``compute`` returns for all hospitals at once; an error of one hospital names it."""
+    try:
+        return compute()
+    except Exception as error:
+        for context in contexts:  # one of these calls raises the error with its hospital's name
+            with named(here.open(context.hospital == POOLED), context.hospital, f"running {here.call.name}"):
+                here.call.program.run(context)
+        if isinstance(error, RaysimError):
+            raise
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise StrategyError(f"{here.call.name}: {method}: {text}") from error
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:

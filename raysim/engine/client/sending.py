@@ -154,8 +154,7 @@ class Sending:
             self._add(leaving, leaving.sum_index, float(upload.weight[j]), vector)
 
     def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
-        """Raise :class:`TrainingDiverged` unless all entries are below ``limit``; an infinite limit requires finite
-        entries."""
+        """Raise :class:`TrainingDiverged` unless all entries are finite and below ``limit``, which may be infinite."""
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return
         hospital = int(self._plan.ids[j])
@@ -196,8 +195,7 @@ def add_deltas(
     """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``.
 
     The result has the same bits as adding one delta after the other. ``check()`` is called once if a delta's entries
-    may not be below ``limit``, and raises if they are not. Raises ``ValueError`` for vectors of other lengths than the
-    sums.
+    may not be below ``limit``, and raises if they are not. Raises ``ValueError`` for vectors of other lengths.
     """
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):

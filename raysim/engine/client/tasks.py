@@ -40,8 +40,7 @@ class Tasks:
         self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        """Return entry ``j``'s task in ``phase``, problem number ``step`` of the chain; ``last [P]``: the previous
-        problem's result."""
+        """Return entry ``j``'s task in ``phase``, problem ``step`` of the chain, after the result ``last [P]``."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower

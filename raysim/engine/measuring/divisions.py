@@ -24,8 +24,7 @@ class Groups:
         self._last: tuple[Division | None, str] = None, ""
 
     def of(self, federation: Federation, division: Division | None, hospital: int) -> NDArray[np.int64]:
-        """Return the group of each row of a hospital ``[n]``: training, validation and test rows, in the federation's
-        order.
+        """Return the group of each row of a hospital ``[n]``: training, validation and test rows, in order.
 
         Raises ``ValueError`` if there is no division, or if the division returns a group that does not exist.
         """

@@ -73,8 +73,7 @@ class Evaluation:
 
         - ``rounds``: the number of rounds run for certain, which decides how often training losses are measured.
         - ``noise``: if given, only figures of the headline model are computed, from noisy sums, and nothing else.
-        - ``sizes [N]``: the numbers of training rows that hospitals have released with noise; None: exact numbers are
-          public.
+        - ``sizes [N]``: the numbers of training rows released with noise; None: exact numbers are public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.
         - ``all_rows [N]``: the hospitals' numbers of rows, if the federation has only some of these rows.
         """
@@ -231,8 +230,7 @@ class Evaluation:
         return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before
-        training."""
+        """Return the model in ``serve`` whose training loss is measured; empty if none was before training."""
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}

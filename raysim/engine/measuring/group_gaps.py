@@ -73,8 +73,7 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return the number of arrangements of ``counts [N, G, outcomes]``, and each hospital's stride; None if too
-    many."""
+    """Return the number of arrangements of ``counts [N, G, outcomes]`` and hospitals' strides; None: too many."""
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
         strides[h] = total
@@ -125,8 +124,7 @@ class _Patients:
     labels: NDArray[np.int8]
     """The group of each row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
-    """Whether each row has the event, ``[n]``. None: the label is a number, and all rows of a hospital are permuted
-    together."""
+    """Whether each row has the event, ``[n]``. None: the label is a number; all rows are permuted together."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -249,8 +247,7 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return a cache of each hospital's random permutations, for the next model on the same rows: half a test's
-    time."""
+    """Return a cache of each hospital's random permutations, for the next model on the same rows."""
     return {}
 
 
@@ -260,8 +257,7 @@ def _drawn(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """Return all arrangements of a hospital: for each arrangement of the first outcome, all arrangements of the last
-    one."""
+    """Return all arrangements of a hospital: for each one of the first outcome, all of the last one."""
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()
     for order in reversed(orders):

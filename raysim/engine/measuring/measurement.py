@@ -115,8 +115,7 @@ class Measured:
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """The counts of absolute errors at the hospitals, for a real label."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of scores of validation rows, on which thresholds are chosen, if figures are measured on other
-    rows."""
+    """The counts of scores of validation rows, where thresholds are chosen for figures on other rows."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """The figures of groups of patients, by attribute."""
     gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
@@ -146,16 +145,14 @@ class Gathered:
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses that are not stored in the rounds."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """For each model used, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two
-    classes."""
+    """For each model used, each hospital's sums over pairs of test rows, ``[N]`` each; only for two classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
     """For each model used, sketches for the covariance of a hospital's AUROC with other models' AUROC, ``[N, SUMS]``;
     see :mod:`raysim.statistics.discrimination.sketches`."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """For each model used, the histogram of all hospitals' errors on test rows; only for a real label."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """For each model used, the hospitals ``[N]`` whose model nobody has trained: all its figures are
-    undefined there."""
+    """For each model used, the hospitals ``[N]`` whose model nobody has trained: their figures are undefined."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """For each model used, each hospital's counts of scores ``[N]``; empty if not requested."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)

@@ -33,8 +33,7 @@ class ServedModel:
     outputs: NDArray[Any]
     """The model's outputs for these rows, ``[n]`` or ``[n, C]``."""
     ranked: NDArray[Any]
-    """The outputs that rank the rows of a hospital: the outputs before recalibration, in which shifts create no
-    ties."""
+    """The outputs that rank a hospital's rows: those before recalibration, in which shifts create no ties."""
     untrained: Mask
     """The hospitals at which nobody has trained the model, ``[h]``."""
 
@@ -44,8 +43,7 @@ class ServedModel:
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Enter the requested measurements (``asked``) of these rows into the ``result``; ``seed`` is the run's
-        seed."""
+        """Enter the measurements ``asked`` of these rows into the ``result``; ``seed`` is the run's seed."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:

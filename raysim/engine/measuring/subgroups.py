@@ -168,8 +168,7 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     unknown are excluded from all gaps, and reported separately.
 
     - ``<attribute>_gap``: the largest minus the smallest headline figure of groups, each over all hospitals.
-      ``<attribute>_<figure>_gap`` is the same for accuracy and recall. Undefined if fewer than two groups have the
-      figure.
+      ``<attribute>_<figure>_gap`` is the same for accuracy and recall. Undefined for fewer than two groups.
     - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
     - ``<attribute>_undefined``: number of groups of a hospital with test patients but without the headline figure.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``:
@@ -198,8 +197,7 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """Return ``patients.csv``: one row per model, attribute, group and hospital with such patients, and one for all
-    hospitals.
+    """Return ``patients.csv``: one row per model, attribute, group and hospital with such patients, and one for all.
 
     ``groups``: the results of :func:`merged`, by model and attribute.
     """
@@ -225,8 +223,7 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """Return the mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN if a hospital with rows has no
-    value."""
+    """Return the row-weighted mean ``[G]`` of ``values [N, G]``; NaN if a hospital with rows has no value."""
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)
     summed = np.where(counted, values * weights, 0.0).sum(axis=0)

@@ -37,8 +37,7 @@ class ModelSpec:
         return ModelSpec(section.name, section.class_path, section.options(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
-        """Build the model for this federation's features and classes. Raises ``ConfigError`` for options that it
-        rejects."""
+        """Build the model for this federation's features and classes. Raises ``ConfigError`` for rejected options."""
         return build_model(
             self.class_path or self.name or "",
             federation.X.shape[1],
@@ -158,8 +157,7 @@ class PartialResult:
     ids: Ids | None = None
     """The hospitals of the ``h`` entries that trained here or answered a call, ``[h]``."""
     sums: NDArray[np.int64] | None = None
-    """The sums of a client program one after the other, followed by the number of hospitals that answered in each
-    group."""
+    """The sums of a client program, concatenated, then the number of hospitals that answered by group."""
     each: dict[str, NDArray[Any]] = field(default_factory=dict)
     """The arrays that each hospital sent separately to a client program's call, by name, ``[h, ...]``."""
     deltas: Floats | None = None
@@ -175,8 +173,7 @@ class PartialResult:
 
 
 def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-    """Return the ids ``[H]`` of the hospitals that answered a call, ascending, and what each sent by itself,
-    ``[H, ...]``."""
+    """Return the ascending ids ``[H]`` of hospitals that answered a call, and what each sent, ``[H, ...]``."""
     answered = [partial for partial in partials if partial.ids is not None]
     ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])
     order, each = np.argsort(ids, kind="stable"), {}

@@ -52,8 +52,7 @@ class Leaving:
     bit: float | None = None
     """The bit that says whether the vectors were within the clip, for the last sum; None: no bit."""
     grid: tuple[float, float] | None = None
-    """The step of the common grid on which the update lies, and the weight of one step in the sum; None without
-    a grid."""
+    """The step of the update's common grid, and the weight of one step in the sum; None without a grid."""
     bits: int | None = None
     """The bits of the compressed update; None without compression."""
 
@@ -115,8 +114,7 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """The hospital's sums in steps of their grids, ``[layout.size]``; once computed, these are sent instead of
-        ``reply``."""
+        """The hospital's sums in steps of their grids, ``[layout.size]``; if computed, they replace ``reply``."""
         return self.layout.units(self.reply)
 
 

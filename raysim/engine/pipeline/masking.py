@@ -26,8 +26,7 @@ class Masking(Adding):
     """Sum of one scalar per hospital, stored in the first entry of the last sum. None if too few hospitals remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add the message of ``hospital`` to sum ``group``, unless the hospital is lost or the sum will not be
-        opened."""
+        """Add the message of ``hospital`` to sum ``group``, unless it is lost or the sum will not be opened."""
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return
@@ -49,8 +48,7 @@ class Masking(Adding):
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Return whether a message of ``hospital`` enters sum ``group``: the hospital is not lost, and the sum is
-        opened."""
+        """Return whether a message of ``hospital`` enters sum ``group``: it is not lost, and the sum is opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 

@@ -36,8 +36,7 @@ FIRST_OF_CALLS = 2**20
 
 
 class SecureSums(Step):
-    """The server's half: the secure sums of one job; errors call its strategy ``name``. ``size`` scalars of a model are
-    sent."""
+    """The server's half: one job's secure sums; errors name its strategy; a model sends ``size`` scalars."""
 
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
@@ -115,8 +114,7 @@ class SecureSums(Step):
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
-        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None if no updates are
-        sent.
+        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None without updates.
 
         ``number``: the number of the pass, if a round has several.
         """
@@ -282,8 +280,7 @@ class SecureSums(Step):
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
-    """Return the bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all bytes sent down in
-    addition to models."""
+    """Return the bytes that hospitals ``ids [h]`` each send for a sum of ``p`` numbers, and bytes sent down."""
     if not secure.lost.anybody:
         return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
     shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))

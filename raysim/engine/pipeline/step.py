@@ -22,8 +22,7 @@ class Step:
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as sent to hospitals. Raises ``ConfigError`` for one that cannot
-        be sent."""
+        """Return the cohort with the problem as sent. Raises ``ConfigError`` for one that cannot be sent."""
         return cohort
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
@@ -39,8 +38,7 @@ class Step:
         return None
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call ``[n]`` in steps of their grids; ``units`` come from the next step of the
-        pipeline."""
+        """Return the sums of the last call ``[n]`` in steps of their grids; ``units``: of the next step."""
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:

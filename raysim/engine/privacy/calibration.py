@@ -34,8 +34,7 @@ _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` if its data do not identify
-    patients.
+    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` without known patients.
 
     ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet released, or exact.
     """
@@ -66,8 +65,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the guarantee of ``job`` on a federation; None without ``privacy``.
 
-    A guarantee that the job already has is reused if it was computed from the same parts. ``sizes`` as in
-    :func:`terms_of`.
+    A guarantee that the job already has is reused for the same parts. ``sizes`` as in :func:`terms_of`.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -296,6 +294,5 @@ def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """Return the largest clip for which sums with noise of ``multiplier`` clips fit into the integers that
-    store sums."""
+    """Return the largest clip for which sums with noise of ``multiplier`` clips fit into the sums' integers."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

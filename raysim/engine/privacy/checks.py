@@ -80,8 +80,7 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
 
 
 def _check_attacks(job: Job) -> None:
-    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes
-    clipping."""
+    """Raise ``ConfigError`` for rules and attacks that need single updates, and compression that undoes clipping."""
     section, adversary = job.privacy, job.adversary
     assert section is not None
     if job.aggregation is not None and job.aggregation.of_single:

@@ -1,5 +1,4 @@
-"""A guarantee for hospitals: updates are clipped, have fixed weights, and their sums get noise before anybody reads
-them.
+"""A guarantee for hospitals: updates are clipped, have fixed weights, and their sums get noise before they are read.
 
 Noise is added even in rounds in which no hospital takes part. Either the server or the hospitals add it.
 """
@@ -88,8 +87,7 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """The divisor of each hospital's share of its sum's noise, ``[N]``, so that every opened sum has the full
-        noise."""
+        """The divisor of each hospital's share of its sum's noise, ``[N]``, so that opened sums have full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")

@@ -86,8 +86,7 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """The noisy answers that hospitals send before the first round; a resumed run reuses them and does not ask
-    again."""
+    """The noisy answers that hospitals send before the first round; a resumed run reuses them."""
 
     sizes: Ids | None = None
     """The number of units that each hospital trains on, ``[N]``; None: the exact number, which is public.

@@ -95,8 +95,7 @@ class PatientNoise(Guard):
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return the standard deviation of each hospital's noise, in clips, ``[N]``; the shares add up to their sum's
-        noise."""
+        """Return the standard deviation of each hospital's noise, in clips, ``[N]``; shares of the sum's noise."""
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
@@ -120,8 +119,7 @@ class PatientNoise(Guard):
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
-        """Return the step of the proximal terms, ``[G, P]``, which needs no data; terms are weighted by hospitals'
-        patients.
+        """Return the step of the proximal terms, ``[G, P]``, which needs no data; weighted by patients.
 
         None if all proximal terms are towards the model that training starts from.
         """

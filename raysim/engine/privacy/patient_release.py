@@ -47,8 +47,7 @@ class PatientRelease:
 def pooled_gradient(
     model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
-    """Return a hospital's message in a pooled ``round``, ``[P]`` in float64: its units' gradients and its share of
-    noise."""
+    """Return a hospital's message in a pooled ``round``, ``[P]`` in float64: units' gradients and noise."""
     coins, patients = (
         stream(seed, "dp_batch", round, hospital, 0),
         None if contribution.single else contribution.patient,

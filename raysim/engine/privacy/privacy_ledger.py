@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the privacy statement of a finished ``job`` with its ``guarantee`` and ``ledger``; None without a
-    guarantee."""
+    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without one."""
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms
@@ -127,8 +126,7 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the guarantee of ``job`` for what every run releases, as if all hospitals had taken part in all its
-    rounds.
+    """Return the guarantee of ``job`` for what every run releases, as if all took part in all rounds.
 
     Every run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
     result replaces the statement of a run without a ledger, such as a diverged run or a trial of a sweep.

@@ -54,8 +54,7 @@ class ProgramRelease(HospitalStep):
         leaving.units += self.units(leaving.program, leaving.layout, leaving.hospital)
 
     def units(self, program: Program, layout: SumLayout, hospital: int) -> NDArray[np.int64]:
-        """Return the noise of one ``hospital`` on the sums of ``program``, in steps of their grids,
-        ``[layout.size]``."""
+        """Return a ``hospital``'s noise on the sums of ``program``, in steps of their grids, ``[layout.size]``."""
         units = np.zeros(layout.size, np.int64)
         if not self.multiplier:
             return units

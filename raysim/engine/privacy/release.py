@@ -38,8 +38,7 @@ class Release(HospitalStep):
     noise: Origin = "seeded"
     """The source of the noise."""
     bit: bool = False
-    """Whether hospitals also send a bit, for whether their update was within the clip; it goes into a separate last
-    sum."""
+    """Whether hospitals also send a bit, whether their update was within the clip, in a separate last sum."""
     own_bit: float = 0.0
     """The standard deviation of the noise on a hospital's bit."""
     patients: PatientRelease | None = None
@@ -65,16 +64,14 @@ class Release(HospitalStep):
         leaving.keep_private()
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
-        """Return a ``hospital``'s bit, with its noise: 1/2 if the joint norm of ``vectors`` is at most the clip, else
-        -1/2."""
+        """Return a ``hospital``'s noisy bit: 1/2 if the joint norm of ``vectors`` is at most the clip, else -1/2."""
         bit = 0.5 if norm(vectors) <= self.clip else -0.5
         if not self.own_bit:
             return bit
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """Return a ``hospital``'s ``vectors`` as sent: clipped and with noise. Vectors that are not finite become
-        zeros."""
+        """Return a ``hospital``'s ``vectors`` clipped and with noise; those that are not finite become zeros."""
         short = clipped(vectors, self.clip)
         if not self.own_noise:
             return short

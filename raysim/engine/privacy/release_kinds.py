@@ -48,8 +48,7 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """Return the names of statistics in these modules, and of a user's own programs. What they send has the same
-    kind."""
+    """Return the names of statistics in these modules and of users' programs; what they send has that kind."""
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     programs = [each for each in classes if issubclass(each, Program)]

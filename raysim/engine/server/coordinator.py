@@ -105,8 +105,7 @@ class JobRun:
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
     def _play_round(self, t: int) -> Iterator[Round]:
-        """Run round ``t``; yield round ``t - 1``, whose models hospitals evaluate before the sampled hospitals train
-        from them."""
+        """Run round ``t``; yield round ``t - 1``, which hospitals evaluate before the sampled ones train."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
         server.begin(t)
@@ -185,8 +184,7 @@ class JobRun:
     ) -> Update | None:
         """Return the update that the strategy learns from, after the selection has observed it; None without an update.
 
-        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's
-        problem.
+        ``sent`` is the ``cohort`` with the problem that hospitals received, perhaps not the strategy's problem.
         """
         if cohort.problem is None or sent.problem is None:
             return None

@@ -65,8 +65,7 @@ class Ending:
         yield self._outcome(figures, row.metrics, serve, measured, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the models of the last round, then return to the state after the ``best`` check, whose models are
-        used."""
+        """Evaluate the last round's models, then return to the state after the ``best`` check, which is used."""
         server, last = self._server, self._last
         if server.rounds:
             if server.evaluation.due(last):
@@ -156,8 +155,7 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None without client
-        programs."""
+        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None if there are none."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
@@ -172,8 +170,7 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return for each model used its outputs for all rows, if requested; the ledger books them after the last
-        round."""
+        """Return each used model's outputs for all rows, if requested; the ledger books them after the last round."""
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():
@@ -183,8 +180,7 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """Return the ``row`` of the round of ``cohort`` with its virtual time, if the job simulates unreliable
-    hospitals."""
+    """Return the ``row`` of the round of ``cohort``, with virtual time if the job simulates hospitals."""
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

@@ -37,6 +37,7 @@ from raysim.strategies.base import (
     Newcomers,
     State,
     Statistic,
+    Stop,
     Strategy,
 )
 from raysim.strategies.shared.label_counts import LabelCounts
@@ -104,6 +105,7 @@ class JobServer:
             noise=noise_of(self.guarantee),
             trees=getattr(model, "trees", None),
             ranges=self.federation.limits,
+            stop=None if job.stop is None else Stop(job.stop.patience, job.stop.tolerance),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.private = self.strategy.private(view)
@@ -144,8 +146,7 @@ class JobServer:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` sum uses secure aggregation, if
-        configured."""
+        """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` one is secure, if configured."""
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)
@@ -233,8 +234,7 @@ class JobServer:
         )
 
     def measurements(self, round: int, measured: Measurement) -> list[Measured]:
-        """Send a separate message in which hospitals measure the models of a ``round``, and return their
-        measurements."""
+        """Send a message in which hospitals measure the models of a ``round``, and return their measurements."""
         return [partial.measured for partial in self.hospitals.play(self.plan(round, self.state, measured=measured))]
 
 
@@ -250,8 +250,7 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """Return ``work`` with ``balanced`` class weights replaced by numbers, computed from all hospitals'
-    training rows."""
+    """Return ``work`` with ``balanced`` class weights as numbers, computed from all training rows."""
     if work.class_weights != "balanced":
         return work
     counts: NDArray[Any] | None = first.labels

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_programs(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that apply only to updates, if the job's strategy calls client programs
-    instead."""
+    """Raise ``ConfigError`` for sections that apply only to updates, if the strategy calls client programs."""
     if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
@@ -36,9 +35,15 @@ def check_programs(job: Job) -> None:
             job.adversary is not None and job.adversary.attack not in ON_ROWS,
             f"attacks other than {', '.join(ON_ROWS)} change what local training sends",
         ),
-        "aggregation": (job.aggregation is not None, "robust rules are for what local training sends"),
-        "compression": (compressed, "compression is for what local training sends"),
-        "system": (job.system is not None, "the virtual clock times local training"),
+        "aggregation": (
+            job.aggregation is not None,
+            "robust rules compare single updates of one model, not sums",
+        ),
+        "compression": (compressed, "what it leaves out of an update is sent later, but sums are used at once"),
+        "system": (
+            job.system is not None,
+            "the virtual clock knows the time of a pass of local training alone",
+        ),
     }
     for section, (present, why) in sections.items():
         if present:
@@ -159,8 +164,7 @@ class ProgramCalls:
         return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Count the bytes that each hospital received, and that the hospitals ``answered`` sent. Pooled rows exchange
-        nothing."""
+        """Count bytes received by each hospital and sent by those ``answered``; pooled rows exchange nothing."""
         program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return

@@ -90,8 +90,7 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in ``kept``; models have ``size`` scalars, of which ``travels`` are
-    sent."""
+    """Raise ``ValueError`` for impossible vectors in ``kept``; of ``size`` scalars ``travels`` are sent."""
     for hospital, vectors in kept.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it has stored state of hospital {hospital}, but there are {hospitals} hospitals")

@@ -175,21 +175,18 @@ class UpdatePipeline:
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as sent to hospitals. Raises ``ConfigError`` for one that cannot
-        be sent."""
+        """Return the cohort with the problem as sent. Raises ``ConfigError`` for one that cannot be sent."""
         for step in self._back:
             cohort = step.fitted(cohort)
         return cohort
 
     def halves(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' halves of the steps, for hospitals ``ids`` that minimise the fitted ``problem`` in a
-        round."""
+        """Return the hospitals' halves of the steps for ``ids`` that minimise the fitted ``problem`` in a round."""
         halves = (step.half(round, problem, ids) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def called(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' halves of the steps for a client program's ``call``; arguments as in
-        :meth:`Step.called`."""
+        """Return the hospitals' halves of the steps for a program's ``call``; arguments of :meth:`Step.called`."""
         halves = (step.called(round, call, number, name) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
@@ -202,8 +199,7 @@ class UpdatePipeline:
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """Return the bits of each entry's update ``[H]`` (None: uncompressed), and the bytes sent down in addition to
-        models."""
+        """Return the bits of each update's entry ``[H]`` (None: uncompressed), and further bytes sent down."""
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
@@ -218,14 +214,12 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort of the round's next pass, given the ``update`` of the last pass; None after the
-        last pass."""
+        """Return the cohort of the round's next pass after the ``update`` of the last pass; None after the last."""
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the received update as the strategy learns from it (None: nothing); ``problem`` is the
-        strategy's own."""
+        """Return the update as the strategy learns from it (None: nothing); ``problem``: the strategy's own."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
@@ -253,8 +247,7 @@ class UpdatePipeline:
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """The state of attacks, rules and secure sums carried from round to round, in plain values; None
-        without any."""
+        """The state of attacks, rules and secure sums between rounds, in plain values; None without any."""
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -263,8 +256,7 @@ class UpdatePipeline:
         }
 
     def resume(self, memory: dict[str, Any] | None, guaranteed: Any) -> None:
-        """Resume from a checkpoint's ``memory`` and ``guaranteed``. Raises ``ValueError`` if parts are missing or
-        impossible."""
+        """Resume from a checkpoint's ``memory`` and ``guaranteed``. Raises ``ValueError`` for impossible parts."""
         if self._guard is not None:
             self._guard.resume(None if guaranteed is None else guaranteed["guard"])
         if self._byzantine is None and self.secure is None:
@@ -277,8 +269,7 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals want to enter: the one with most honest
-        hospitals."""
+        """Return the honest hospitals of the cluster that lying hospitals want to enter: that with most of them."""
         if honest.cluster is None:
             raise ConfigError(
                 f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so none can be "

@@ -53,8 +53,7 @@ def audit(
     say: Callable[[str], None] = print,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
-    """Run the attacks on ``config``, write ``audit.json``, ``membership.csv`` and ``inversion.csv``, and return the
-    folder.
+    """Run the attacks on ``config``, write ``audit.json``, ``membership.csv`` and ``inversion.csv``; return the folder.
 
     ``say`` prints warnings; ``progress`` reports progress. Raises ``ConfigError`` for settings that cannot be audited.
     """

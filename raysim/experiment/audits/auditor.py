@@ -49,8 +49,7 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature: the patient's value and the value read from the update. None if the model's layers are not
-    all dense."""
+    """One row per feature: the patient's value and the value read. None if not all layers are dense."""
     summary: dict[str, Any]
     """The figures of the whole federation."""
 
@@ -71,7 +70,7 @@ class Auditor:
         """Run all attacks."""
         federation, none = self._federation, Added.none(self._federation)
         members = trained_on(federation)
-        margins, labels = self._margins(members, none, "target", self._job.work.seed)
+        margins, labels, _ = self._played(members, none, "target", self._job.work.seed)
         tables = [self._table("loss_threshold", confidence(margins, labels), members, self._tested(members))]
         summary: dict[str, Any] = {"rows": int(members.sum()), "shadows": shadows}
         if shadows:
@@ -88,18 +87,11 @@ class Auditor:
             summary["sums"] = of_sums
         return Audit(membership, self._inverted(), summary)
 
-    def _margins(
-        self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Train on the rows ``trained``. Returns the headline model's outputs for all rows ``[N + k]``, and the
-        labels."""
-        margins, labels, _ = self._played(trained, added, name, seed)
-        return margins, labels
-
     def _played(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """Do the same as :meth:`_margins`, and also return the outcome of the run."""
+        """Train on the rows ``trained``. Returns the headline model's outputs for all rows ``[N + k]``, labels, and the
+        outcome."""
         folder = self._folder / name
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)
@@ -114,13 +106,12 @@ class Auditor:
         return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Compute LiRA's score of every row under every shadow model, and whether each row was trained on, both
-        ``[count, N]``."""
+        """Compute LiRA's score of every row under every shadow model, and membership, both ``[count, N]``."""
         federation, seed = self._federation, self._job.work.seed
         members = np.stack([halves(federation, stream(seed, "shadow", j)) for j in range(count)])
         confidences = []
         for j, trained in enumerate(members):
-            confidences.append(confidence(*self._margins(trained, Added.none(federation), f"shadow {j}", seed)))
+            confidences.append(confidence(*self._played(trained, Added.none(federation), f"shadow {j}", seed)[:2]))
             self._say(f"shadow {j + 1} of {count}")
         scores = np.stack([lira(np.stack(confidences), members, j) for j in range(count)])
         scores[:, ~self._tested(trained_on(self._federation))] = np.nan
@@ -146,7 +137,7 @@ class Auditor:
         coins = rng.random(count) < 0.5
         members = trained_on(federation)
         # The reference uses another seed: with the same seed, the noise of a private run would cancel.
-        reference, labels = self._margins(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
+        reference, labels, _ = self._played(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
         margins, _, outcome = self._played(np.append(members, coins), added, "canaries", seed)
         scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
         guesses = one_run.guessed(scores, coins)

@@ -190,12 +190,7 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
 
 
 def write_curve(
-    out: Manifest,
-    hospitals: pd.DataFrame,
-    curve: Curve,
-    lines: Lines,
-    part: str,
-    titles: Mapping[str, str],
+    out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str, titles: Mapping[str, str]
 ) -> tuple[Figure, Found]:
     """Write ``curve.csv``, its plot and its answer; return the figure and the findings.
 
@@ -223,8 +218,7 @@ def _titles(config: Config) -> dict[str, str]:
 
 
 def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
-    """Read the hospitals of a finished comparison. Raises ``ConfigError`` if the comparison does not match the
-    curve."""
+    """Read the hospitals of a finished comparison. Raises ``ConfigError`` if it does not match the curve."""
     from raysim.report.tables import read_csv
 
     try:

@@ -79,8 +79,7 @@ class Found:
         return " ".join(self._sentence(line) for line in varied) or f"{self.field} took one value: nothing to compare."
 
     def rows(self) -> list[list[str]]:
-        """Return table rows: all values if only one strategy has several, otherwise each strategy's best; then other
-        strategies."""
+        """Return table rows: all values if only one strategy has several, else each one's best; then the others."""
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
         end = "lowest" if self.figure in SMALLER else "highest"

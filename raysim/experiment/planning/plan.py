@@ -155,8 +155,7 @@ def _planned_configs(config: Config) -> tuple[Config, ...]:
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:
-    """Return the nodes of ``--nodes``, otherwise the nodes of the cluster at ``RAY_ADDRESS``, otherwise this
-    machine."""
+    """Return the nodes of ``--nodes``, else those of the cluster at ``RAY_ADDRESS``, else this machine."""
     if nodes is not None:
         try:
             return parse_nodes(nodes)
@@ -201,8 +200,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
 
 
 def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
-    """Estimate the bytes that an actor needs: for its hospitals (plus all training rows if ``pooled``), and for a
-    round."""
+    """Estimate an actor's bytes: for its hospitals (plus all training rows if ``pooled``), and a round."""
     row = sum(array.itemsize * array[:1].size for array in (federation.X, federation.y, federation.observed))
     rows = int(federation.totals[served].sum())
     if pooled:
@@ -276,8 +274,7 @@ class _DryRunPool:
 
 
 def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, int]:
-    """Return the bytes of replies to the coordinator, which is on the first node, and the bytes of sums between
-    nodes."""
+    """Return the bytes of replies to the coordinator on the first node, and of sums between nodes."""
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
     size, arriving, between = node_sums.sums_bytes(plan), set(apart), 0

@@ -16,11 +16,7 @@ from raysim.report.sections.common import plain, set_by
 from raysim.report.sections.section import Section
 from raysim.report.terminal.block import Block, Warning
 
-COLUMNS = {
-    "auroc": ("AUROC", 3),
-    "observed_over_expected": ("observed/expected", 2),
-    "calibration_slope": ("slope", 2),
-}
+COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected", 2), "calibration_slope": ("slope", 2)}
 """Figures of a hospital, with their headings and digits."""
 
 IN_BLOCK = 2
@@ -86,13 +82,7 @@ def page(
 
 
 def block(
-    name: str,
-    predicts: str,
-    headline: str,
-    notes: Sequence[str],
-    hospitals: pd.DataFrame,
-    seconds: str,
-    report: str,
+    name: str, predicts: str, headline: str, notes: Sequence[str], hospitals: pd.DataFrame, seconds: str, report: str
 ) -> Block:
     """Return the terminal output: the hospitals with the most rows, and the number of others."""
     shown = [column for column in COLUMNS if column in hospitals][:IN_BLOCK]

@@ -66,8 +66,7 @@ def curve_figure(
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
-    """Return ``mean``, ``low`` and ``high`` by value, ascending; a horizontal line has one row, with NaN as its
-    value."""
+    """Return ``mean``, ``low`` and ``high`` by value, ascending; a horizontal line has one row, of value NaN."""
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])
 

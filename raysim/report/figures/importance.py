@@ -25,8 +25,7 @@ LOOK: Final = Style(0, "circle")
 
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of one run that has them; runs whose label is in ``first`` are preferred. Empty without such
-    runs."""
+    """Return the figures of one run that has them, runs with a label in ``first`` before others; may be empty."""
     for result, called in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{called}: " if called else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

@@ -109,8 +109,7 @@ def left(
 
 
 def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """By kind, the lowest and the highest bytes of several runs, ``[H]`` each; a run without a kind sent 0
-    bytes of it."""
+    """By kind, the lowest and highest bytes of several runs, ``[H]`` each; 0 bytes for a run without the kind."""
     kinds = dict.fromkeys(kind for totals in runs for kind in totals)
     ends = {}
     for kind in kinds:

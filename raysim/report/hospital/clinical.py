@@ -64,8 +64,7 @@ def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Those figures of :func:`drawn` that are not folded away, without parts based on fewer than :data:`LEAST`
-    patients."""
+    """Those figures of :func:`drawn` that are not folded away, without parts of under :data:`LEAST` patients."""
     kept = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in kept if each is not None and (each.label in first or not first)]
     if not chosen:

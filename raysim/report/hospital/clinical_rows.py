@@ -188,8 +188,7 @@ def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.
 def _clinical_rows(
     label: str, name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style
 ) -> ClinicalRows:
-    """Select the rows of this model from ``tables``, which :func:`_about` returns and which may contain other
-    models."""
+    """Select the rows of this model from ``tables`` of :func:`_about`, which may contain other models."""
     figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
     if figures.empty:
         return ClinicalRows(label, name, style, seeds, "", figures, calibration, benefit)

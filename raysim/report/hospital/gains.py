@@ -254,11 +254,7 @@ def figure(gains: Gains) -> list[svg.Figure]:
             [chart],
             f"A dot is a hospital, {of}, each by itself.",
             svg.legend(
-                [
-                    ("gains beyond chance", GAIN),
-                    ("loses beyond chance", LOSS),
-                    ("no difference shown", svg.PLAIN),
-                ]
+                [("gains beyond chance", GAIN), ("loses beyond chance", LOSS), ("no difference shown", svg.PLAIN)]
             ),
         )
     ]

@@ -152,11 +152,7 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
 
 
 def recommended_gains(
-    results: Sequence[Result],
-    names: Mapping[Key, str],
-    reference: str,
-    recommended: Key,
-    by_itself: Key | None = None,
+    results: Sequence[Result], names: Mapping[Key, str], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Gains | None:
     """Return the recommended model's gains at each hospital over training alone (``by_itself``), or else over the
     reference; None if there is no model to compare with."""

@@ -51,7 +51,8 @@ class Line:
     forbids: bool = False
     """Whether the finding forbids a use of the model. The headline then repeats it."""
     short: str = ""
-    """The finding as a clause for the headline and the terminal; empty unless the line warns."""
+    """The finding as a clause for the headline and the terminal; empty unless the line warns, or concerns hospitals
+    that were left out."""
     setting: str = ""
     """The remedy as an argument of ``--set``; empty if a person has to choose the setting."""
 
@@ -65,8 +66,7 @@ class Way:
     key: tuple[str, str]
     """The label of its strategy and the model used."""
     role: Role
-    """``taken``: the method that the card is about; ``reference``: training alone or on pooled rows; else
-    ``method``."""
+    """``taken``: the card's method; ``reference``: training alone or on pooled rows; else ``method``."""
     mean: float
     """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")

@@ -1,5 +1,4 @@
-"""Compose the decision card of a comparison or a run from its results: the recommended method and the lines in
-order."""
+"""Compose the decision card of a comparison or a run from its results: the recommendation and the lines."""
 
 from __future__ import annotations
 
@@ -207,8 +206,7 @@ def _composed(
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
-    """Compose the lines in order, and the headline last; ``runs`` are all results and the key of the
-    recommended model."""
+    """Compose the lines in order, then the headline; ``runs``: all results and the recommended model's key."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)

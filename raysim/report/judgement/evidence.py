@@ -41,8 +41,7 @@ class Entry:
     """A federated method: one model, or several models with the same headline figure at every hospital."""
 
     name: str
-    """The label of the reference if it is a member, else of the first member, unless another sends clearly
-    fewer bytes."""
+    """The label of the reference if a member, else of the first member, unless another sends clearly less."""
     key: Key
     """The key of the member that gives the entry its name."""
     bytes: float
@@ -90,8 +89,7 @@ class Evidence:
     over_alone: tuple[Paired, ...]
     """The difference of each entry from training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
-    """The intervals of ``over_alone``. They hold jointly over the entries and over all models that hospitals train
-    alone."""
+    """The intervals of ``over_alone``, joint over the entries and all models that hospitals train alone."""
     over_alone_small: AtSome | None
     """The difference of the recommended entry from training alone at small hospitals.
 
@@ -142,8 +140,7 @@ class Evidence:
 
     @property
     def difference_shown(self) -> bool:
-        """Whether any entry demonstrably differs from the reference strategy. Without a reference: whether any two
-        differ."""
+        """Whether any entry demonstrably differs from the reference strategy; without one, any two differ."""
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
@@ -170,8 +167,7 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """Return the printed interval of ``of_references[r]``; for training alone the interval of
-        :meth:`alone_less`."""
+        """Return the printed interval of ``of_references[r]``; for training alone that of :meth:`alone_less`."""
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
@@ -358,8 +354,12 @@ def _called(keys: Sequence[Key]) -> tuple[str, ...]:
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none."""
-    columns = [name for name in ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up") if name in rows]
+    """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none.
+
+    Of judged predictions only the sum of both directions can be known, ``bytes``.
+    """
+    known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
+    columns = [name for name in known if name in rows]
     if not columns:
         return dict.fromkeys(keys, 0.0)
     means = rows.assign(moved=rows[columns].astype(float).sum(axis=1)).groupby(KEYS, sort=False)["moved"].mean()

@@ -160,8 +160,7 @@ def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
 
 
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
-    """Find the hospitals that the model harms; None without another model, or for labels that do not have two
-    classes."""
+    """Find the hospitals that the model harms; None without another model, or unless there are two classes."""
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
     sides = []

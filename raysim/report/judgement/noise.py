@@ -42,8 +42,7 @@ NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The differences of one model between hospitals and between patients, compared with chance, for one
-    training seed."""
+    """One model's differences between hospitals and patients, compared with chance, for one training seed."""
 
     seed: int
     """The training seed."""
@@ -76,8 +75,7 @@ def size_sentence(slope: SizeSlope) -> str:
 
 
 def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
-    """Estimate the slope of AUROC on hospital size from each hospital's sums; undefined if no hospital has both
-    classes."""
+    """Estimate the slope of AUROC on hospital size from hospitals' sums; undefined if none has both classes."""
     curve = common_curve(sums)
     judged = curve.judged
     if not judged.any():
@@ -87,8 +85,7 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def draws_for(hospitals: int) -> int:
-    """Return the number of simulated federations for each spread; it falls with ``hospitals``, so a million take a
-    minute."""
+    """Return the number of simulated federations for each spread; a million hospitals take a minute."""
     return max(FEWEST_DRAWS, min(DRAWS, MOST_HOSPITALS // max(hospitals, 1)))
 
 

@@ -30,8 +30,7 @@ class Proposal:
     """Whether to recalibrate by empirical Bayes, and why."""
 
     worth: bool
-    """Whether recalibration is recommended: hospitals demonstrably differ, have enough rows, and log loss would
-    fall."""
+    """Whether recalibration is recommended: hospitals differ, have enough rows, and log loss would fall."""
     text: str
     """The reason, with the estimated effect and cost, in one or two sentences."""
     log_loss: float

@@ -99,8 +99,7 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
 
 
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
-    """Plot each hospital's AUROC of membership inference with its interval, by its training rows; one panel per
-    attack."""
+    """Plot each hospital's AUROC of membership with its interval, by training rows; one panel per attack."""
     attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
     shown = membership[(membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)]
     x = svg.log("training rows of the hospital", shown["n_train"], count=5)

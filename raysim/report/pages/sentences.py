@@ -91,8 +91,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
 
 
 def _limits(hospitals: pd.DataFrame, model: str, figure: str, named: pd.Series) -> dict[str, tuple[float, float]]:
-    """Return the interval over patients of each hospital ``named``; empty for several seeds, or if the table has no
-    intervals."""
+    """Return the interval over patients of each hospital ``named``; empty for several seeds or no intervals."""
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}
@@ -139,8 +138,7 @@ def run_lead(
 
 
 def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
-    """Return the interval of a model's mean figure; NaN unless there is one seed with intervals of hospitals'
-    figures."""
+    """Return the interval of a model's mean figure; NaN unless one seed has intervals of hospitals' figures."""
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))

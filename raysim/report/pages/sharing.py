@@ -193,8 +193,7 @@ def _without_lists(text: str, names: Iterable[str]) -> str:
 
 
 def _provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the configuration and the notes, which may name hospitals and the location of data, and small row
-    counts."""
+    """Remove configuration and notes, which may name hospitals or data locations, and small row counts."""
     rows = {part: count for part, count in provenance["rows"].items() if count >= LEAST}
     return {**provenance, "config": WITHHELD, "notes": [], "rows": rows}
 

@@ -96,11 +96,7 @@ def _facts(outcome: Outcome) -> str:
     return ", ".join(f"{words[name]}: {value:.2f}" for name, value in facts.items() if math.isfinite(value))
 
 
-KNOWLEDGE = {
-    "own": "their own data alone",
-    "colluders": "each other's updates",
-    "all": "the updates of all",
-}
+KNOWLEDGE = {"own": "their own data alone", "colluders": "each other's updates", "all": "the updates of all"}
 """The knowledge of Byzantine hospitals, in words."""
 
 

@@ -22,8 +22,7 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 
 
 def setting(title: str, *, facts: bool = True) -> Section:
-    """The section on reproducing the numbers. With ``facts``, it lists the page's own facts instead of facts on its
-    data."""
+    """The section on reproducing the numbers, with the page's own ``facts`` instead of those on its data."""
     return Section("setting", title, "{{ parts.setting(provenance, links, facts) }}" if facts else SETTING)
 
 

@@ -15,11 +15,7 @@ from raysim.report.naming import Key, number, of_strategy, short, size
 from raysim.report.sections.section import Material, Section, Values
 from raysim.report.tables import KEYS
 
-COSTS = {
-    "bytes_down": "Download, all rounds",
-    "bytes_up": "Upload, all rounds",
-    "setup": "Set-up, both ways",
-}
+COSTS = {"bytes_down": "Download, all rounds", "bytes_up": "Upload, all rounds", "setup": "Set-up, both ways"}
 """The heading of each cost's column."""
 
 MEGABYTE = 1e6
@@ -67,8 +63,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return ``strategy, model, seed, megabytes`` and the headline figure: the bytes exchanged by each
-    evaluated round."""
+    """Return ``strategy, model, seed, megabytes`` and the headline figure by each evaluated round."""
     rows = []
     for result in results:
         moved = result.outcome.setup.both
@@ -137,9 +132,5 @@ def values(material: Material) -> Values:
 
 
 SECTION = Section(
-    "cost",
-    "Cost",
-    {"comparison": "{{ parts.gallery(costs) }}\n"},
-    values,
-    shown=lambda values: values.get("costs"),
+    "cost", "Cost", {"comparison": "{{ parts.gallery(costs) }}\n"}, values, shown=lambda values: values.get("costs")
 )

@@ -60,11 +60,7 @@ def values(material: Material) -> Values:
     if material.one_by_one and not material.compared:
         (label, model), kind = list(material.called)[-1], reporting(material.table)
         drawn = gains.standing(gains.served(results, (label, model)), kind, model)
-    return {
-        "cards": cards,
-        "gain_figures": drawn,
-        "gains": [] if gained is None else gained.sentences(),
-    }
+    return {"cards": cards, "gain_figures": drawn, "gains": [] if gained is None else gained.sentences()}
 
 
 SECTION = Section(

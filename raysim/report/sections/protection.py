@@ -39,10 +39,7 @@ def protections(config: Config, results: Sequence[Result] = ()) -> Rows:
         here = f"{none}; but for {listed(hiding)}" if len(hiding) < len(titles) else "on"
         none = f"{here}: only sums can be read, as the regression's are by default"
     return [
-        [
-            "Differential privacy",
-            "none: no noise was added" if privacy is None else f"on, for one {privacy.unit}",
-        ],
+        ["Differential privacy", "none: no noise was added" if privacy is None else f"on, for one {privacy.unit}"],
         [
             "Secure aggregation",
             none if secure is None else f"on: only sums over at least {secure.minimum} hospitals can be read",

@@ -191,8 +191,7 @@ class Chart(Frame):
         self._marks.append(element("text", last, x=self._right, y=at, class_="value", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """Write a text at a point, moved by ``dx`` and ``dy``; a centred text is moved further until it fits
-        the chart."""
+        """Write a text at a point, moved by ``dx`` and ``dy``; a centred text is moved until it fits the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
             half = self._letter * len(text) / 2

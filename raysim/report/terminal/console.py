@@ -8,8 +8,7 @@ from raysim.core import pipes
 
 
 class Lasting(Console):
-    """A console whose reader may disconnect, such as a pipe to ``head``; later output is dropped, and the command
-    continues."""
+    """A console whose reader may disconnect, such as a pipe to ``head``; later output is dropped."""
 
     def on_broken_pipe(self) -> None:
         """Continue silently."""

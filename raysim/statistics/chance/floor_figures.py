@@ -1,5 +1,4 @@
-"""Compare figures of dispersion over hospitals with their noise floor: p-values and intervals from simulated
-federations."""
+"""Compare figures of dispersion over hospitals with their noise floor by simulation: p-values, intervals."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def beside_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureBesideFloor:
-    """Compare one figure with its floor, given its simulated values at each tau, ``observed [T, B]``, and the
-    noise-free one."""
+    """Compare a figure with its floor, given simulated values by tau, ``observed [T, B]``, and noise-free."""
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":

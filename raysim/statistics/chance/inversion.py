@@ -50,8 +50,7 @@ def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
 
 
 def visible(drawn: Floats, taus: Sequence[float]) -> float:
-    """Return the smallest spread at which 80 % of simulations ``[T, B]`` at ``taus [T]`` exclude 0; infinite if there
-    is none."""
+    """Return the least spread at which 80 % of simulations ``[T, B]`` at ``taus [T]`` exclude 0, or infinity."""
     critical = np.quantile(drawn[0], (1 + LEVEL) / 2, method="higher")
     return _crossing(np.maximum.accumulate((drawn > critical).mean(axis=1)), taus, POWER)
 

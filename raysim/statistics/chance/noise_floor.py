@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.ahead import ahead
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
 from raysim.statistics.chance.dispersion import Dispersion
@@ -189,8 +190,7 @@ def _against(
     draw: Callable[[Sequence[float]], Iterable[DrawnFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """Compute the floor of ``values [M]`` with variances ``variance [M]``; ``draw`` simulates federations at given
-    ``taus``."""
+    """Compute the floor of ``values [M]`` with ``variance [M]``; ``draw`` simulates federations at ``taus``."""
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
     if len(values) < FEWEST:
@@ -258,7 +258,7 @@ def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Disp
             dispersion.figures(block.observed),
             dispersion.figures(block.true),
         )
-        for block in blocks
+        for block in ahead(blocks)
     ]
     if len(each) == 1:
         return each[0]
@@ -276,8 +276,7 @@ def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
 
 
 def true_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of the true AUROC at 95 % of hospitals, for the mean ``common`` and the spread ``tau`` of
-    logits."""
+    """Return the range of 95 % of hospitals' true AUROC, by the mean ``common`` and spread ``tau`` of logits."""
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     (mu,) = centres(common, [tau])

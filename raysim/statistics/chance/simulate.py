@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri
 
+from raysim.core.ahead import ahead
 from raysim.statistics.chance.ranks import Ranks
 
 Floats = NDArray[np.float64]
@@ -36,8 +37,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class DrawnFederations(NamedTuple):
-    """Figures of ``b`` simulated federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and
-    ``true``."""
+    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` on rows, ``true``."""
 
     observed: Floats
     true: Floats
@@ -86,7 +86,7 @@ def federations(
     size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * max(len(spreads), MOST_SPREADS))))
     sd = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd)
     home = GAP * of_rarer
-    for pool, sought, z in chance.scores(of_commoner, of_rarer, len(m), draws, size):
+    for pool, sought, z in ahead(chance.scores(of_commoner, of_rarer, len(m), draws, size)):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
         # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
@@ -160,11 +160,7 @@ class Chance:
         yield from self._blocks((rows, hospitals, draws), block, draws, size)
 
     def _blocks(
-        self,
-        counts: tuple[bytes | int, ...],
-        block: Callable[[np.random.Generator, int], T],
-        draws: int,
-        size: int,
+        self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
         """Yield ``draws`` federations, ``size`` at a time; a block that holds all is stored under its ``counts``."""
         if counts == self._counts:
@@ -179,12 +175,7 @@ class Chance:
 
 
 def errors(
-    rows: ArrayLike,
-    pooled: ArrayLike,
-    within: float,
-    taus: ArrayLike,
-    draws: int,
-    rng: np.random.Generator | Chance,
+    rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[DrawnFederations]:
     """Simulate the mean absolute error over each hospital's ``rows [H]`` as :func:`federations` does, from all errors.
 

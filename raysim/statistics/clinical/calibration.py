@@ -116,8 +116,7 @@ def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return the bins of a histogram of margins, each with its middle as prediction: a probability is off by less than
-    .002."""
+    """Return a histogram's bins of margins, with their middles as predictions: probabilities within .002."""
     low, high = edges(histogram.bins)
     # The bin of an infinite margin holds nothing else; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))

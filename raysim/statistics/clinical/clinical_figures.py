@@ -196,13 +196,7 @@ def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generat
 
 
 def _share(
-    name: str,
-    at: float,
-    threshold: float,
-    right: NDArray[Any],
-    of: NDArray[Any],
-    missing: str,
-    counts: ScoreCounts,
+    name: str, at: float, threshold: float, right: NDArray[Any], of: NDArray[Any], missing: str, counts: ScoreCounts
 ) -> ClinicalFigure:
     reason = _reasons(counts, {missing: np.asarray(of) == 0})
     defined = np.where(reason == "", of, 0)
@@ -213,8 +207,7 @@ def _share(
 
 
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
-    """Return the reason why a figure is undefined at each hospital, ``[H]``: the last of ``why`` that holds; empty if
-    defined."""
+    """Return why a figure is undefined at each hospital, ``[H]``: the last of ``why`` that holds, or empty."""
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:
         reason[holds] = words

@@ -63,8 +63,7 @@ class NetBenefits(NamedTuple):
 
 
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
-    """Compute the decision curve of each hospital at ``thresholds [T]``, each moved to the nearest edge of a bin of
-    scores."""
+    """Compute each hospital's decision curve at ``thresholds [T]``, moved to the nearest edges of bins."""
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
     hits, alarms = (
         np.stack([counts.sums(part * (counts.bins >= first)) for first in _first_bins(thresholds)], axis=1)

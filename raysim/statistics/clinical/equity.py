@@ -39,14 +39,7 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
 }
 """The judged distance of each figure of calibration from its best value: less is better."""
 
-SHARES = (
-    "sensitivity",
-    "specificity",
-    "ppv",
-    "npv",
-    "sensitivity_at_specificity",
-    "specificity_at_sensitivity",
-)
+SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
 """Figures for which more is better and chance is binomial."""
 
 
@@ -73,8 +66,7 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each
-    hospital."""
+    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]``: all their rows."""
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)

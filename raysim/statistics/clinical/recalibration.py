@@ -204,8 +204,7 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
 def _ascended(
     value: Callable[[Floats, Floats], Floats], a: Floats, b: Floats, step_a: Floats, step_b: Floats
 ) -> tuple[Floats, Floats]:
-    """Return ``a`` and ``b`` after a step that is halved, separately by hospital, until the ``value`` does not
-    decrease."""
+    """Return ``a`` and ``b`` after a step, halved separately by hospital until ``value`` does not decrease."""
     before, size = value(a, b), np.ones_like(a)
     before -= ROUNDING * np.abs(before)
     for _ in range(HALVINGS):
@@ -246,8 +245,7 @@ def estimated_prior(of: Rows) -> Prior:
 
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
-    """Return the log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at the modes ``a
-    [H]``."""
+    """Return the log marginal likelihood of all rows under a ``prior``, by Laplace at the modes ``a [H]``."""
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
         p = expit(a[of.hospital] + of.margin)

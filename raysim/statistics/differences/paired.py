@@ -202,6 +202,5 @@ def paired(
 
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
-    """Return whether a difference of ``within`` or more is excluded, a stronger claim than that none is
-    demonstrated."""
+    """Return whether a difference of ``within`` or more is excluded: more than that none is demonstrated."""
     return -within < interval.low and interval.high < within

@@ -157,8 +157,7 @@ def delong(placed: Placements) -> DeLong:
 
 
 def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
-    """Compute the exact sums over pairs of rows of each hospital for one model's ``scores [n]``; see
-    :func:`placements`."""
+    """Compute the exact sums over pairs of rows by hospital for one model's ``scores``; see :func:`placements`."""
     z, event, segments = _checked(scores, y, offsets)
     if len(z) != 1:
         raise ValueError(f"scores: shape {z.shape} is not that of one model, [n]")

@@ -21,8 +21,7 @@ from raysim.statistics.discrimination.auroc import PairSums, u_statistics, varia
 Floats = NDArray[np.float64]
 
 LEAST = 20
-"""Smallest total number of rows of the rarer class, not counting the first of each hospital, for averaged
-components."""
+"""Least total rows of the rarer class, without the first of each hospital, for averaged components."""
 
 EDGE = 0.02
 """Smallest distance of the common AUROC from 0 and 1; closer to them simulation is impossible."""
@@ -92,8 +91,7 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
-    """Return the components' weighted means over the hospitals that have them; None with too few, or if no pair
-    varies."""
+    """Return the components' weighted means over hospitals that have them; None for too few or no variation."""
     defined = np.isfinite(pair) & (weight > 0)
     if weight[defined].sum() < LEAST:
         return None
@@ -111,6 +109,5 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """Return the probability that two standard normal variables with this correlation are both below ``h``
-    (Owen 1956)."""
+    """Return the probability that two such correlated standard normal variables are below ``h`` (Owen 1956)."""
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

@@ -1,2 +1,1 @@
-"""Differences between groups of patients within hospitals, and the part that comes from the groups' different
-hospitals."""
+"""Differences between patient groups within hospitals, and the part from the groups' different hospitals."""

@@ -122,7 +122,8 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
     """Return the sums ``[R]`` of the products of ``a`` and ``b [m, R]``."""
-    return np.einsum("ij,ij->j", a, b).astype(np.float64)
+    sums: Floats = np.einsum("ij,ij->j", a, b).astype(np.float64)
+    return sums
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:

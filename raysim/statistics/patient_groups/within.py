@@ -192,15 +192,7 @@ def within_gap(
     # No narrower than a normal one: where all arrangements look alike the test says nothing of how sure one can be.
     beyond, for_all = (max(Z, _critical(largest, alpha)) for alpha in (ALPHA, ALPHA / attributes))
     found = tuple(
-        _pair(
-            (groups[a], groups[b]),
-            weight[:, k],
-            differences[:, k],
-            variances[:, k],
-            beyond,
-            for_all,
-            larger,
-        )
+        _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)
         for k, (a, b) in enumerate(pairs(len(groups)))
     )
     strongest = found[int(np.argmax(drawn[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
@@ -214,8 +206,7 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """Return ``values [H, G]`` of the first group of each pair plus ``sign`` times those of the second, ``[H,
-    pairs]``."""
+    """Return ``values [H, G]`` of each pair's first group plus ``sign`` times the second's, ``[H, pairs]``."""
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 

@@ -48,8 +48,7 @@ def steps_of(task: Task, batch_size: int) -> int:
 
 
 def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
-    """Return the batches of ``tasks``, which are :func:`padded` to one width and sorted by descending number of
-    steps."""
+    """Return the batches of ``tasks``, :func:`padded` to one width and sorted by descending steps."""
     sizes = [len(task.y) for task in tasks]
     widths = [rows_per_batch(batch_size, n) for n in sizes]
     steps = [steps_of(task, batch_size) for task in tasks]

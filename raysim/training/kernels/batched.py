@@ -91,8 +91,7 @@ class Dense:
 
 
 class Cohort:
-    """The model ``host``, trained on ``device`` for all hospitals at once; initial parameters and outputs are
-    ``host``'s."""
+    """The model ``host``, trained on ``device`` for all hospitals at once, with ``host``'s start and outputs."""
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout
@@ -241,8 +240,7 @@ class _Step:
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
         """Make a step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``.
 
-        A row's weight is the task's weight of the row, divided by the number of rows in the batch; padding has weight
-        0.
+        A row's weight is the task's weight of the row, over the batch's rows; padding has weight 0.
         """
         self._move(active, X, y, weight)
         if self._frozen is not None:

@@ -32,8 +32,7 @@ Patients = NDArray[np.int64] | None
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A model of dense layers, whose parameters are weights ``[out, in]`` and biases ``[out]`` of each layer in
-    turn."""
+    """A model of dense layers: weights ``[out, in]`` and biases ``[out]`` of each layer in turn."""
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
@@ -51,8 +50,7 @@ class Clippable(Protocol):
 
     @property
     def unclippable(self) -> str | None:
-        """Why gradients cannot be clipped, such as a layer that makes them depend on other rows or on chance; None:
-        they can."""
+        """Why gradients cannot be clipped, such as a layer that mixes rows or uses chance; None: they can."""
         ...
 
     def clipped_sum(
@@ -64,8 +62,7 @@ class Clippable(Protocol):
         patient: Patients,
         clip: float,
     ) -> NDArray[Any]:
-        """Return the sum over patients of their rows' gradients at ``theta [P]``, each clipped to norm ``clip``,
-        ``[P]``.
+        """Return the sum over patients of their rows' gradients at ``theta [P]``, clipped to ``clip``, ``[P]``.
 
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1). A patient's gradient that is not finite
         counts as zero.
@@ -137,8 +134,7 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
 
 
 class DenseLayers:
-    """An implementation of :class:`Clippable` for :class:`Traceable` models: dense layers that treat each row
-    separately."""
+    """A :class:`Clippable` for :class:`Traceable` models: dense layers that treat each row separately."""
 
     unclippable: str | None = None
 

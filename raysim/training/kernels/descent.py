@@ -38,8 +38,7 @@ BLAS = {
 
 
 def rows_per_batch(batch_size: int, n: int) -> int:
-    """Return the number of rows in a batch of a hospital with ``n`` rows: all if ``batch_size`` is 0 or at
-    least ``n``."""
+    """Return the rows in a batch of a hospital with ``n``: all if ``batch_size`` is 0 or at least ``n``."""
     return min(batch_size, n) if batch_size else n
 
 
@@ -99,13 +98,7 @@ class Sgd:
     """Plain SGD: ``theta <- (1 - lr w) theta - lr gradient + lr anchor``, where weight decay adds to ``w``."""
 
     def __init__(
-        self,
-        theta: Vector,
-        rate: float,
-        weight: float,
-        anchor: Vector | None,
-        decay: Decay | None,
-        moments: Moments,
+        self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
     ) -> None:
         self.target = theta
         self.keep = 1.0 - rate * (weight if decay is None else weight + decay.rate)
@@ -149,13 +142,7 @@ class Momentum:
     lift = 0.0
 
     def __init__(
-        self,
-        theta: Vector,
-        rate: float,
-        weight: float,
-        anchor: Vector | None,
-        decay: Decay | None,
-        moments: Moments,
+        self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
     ) -> None:
         self.target = _resumed(moments.first, theta)
         self.keep = MOMENTUM
@@ -175,19 +162,12 @@ class Momentum:
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015, Algorithm 1) with bias correction; the gradient includes proximal terms and weight
-    decay."""
+    """Adam (Kingma and Ba 2015, Algorithm 1), bias-corrected, with proximal terms and weight decay."""
 
     lift = 0.0
 
     def __init__(
-        self,
-        theta: Vector,
-        rate: float,
-        weight: float,
-        anchor: Vector | None,
-        decay: Decay | None,
-        moments: Moments,
+        self, theta: Vector, rate: float, weight: float, anchor: Vector | None, decay: Decay | None, moments: Moments
     ) -> None:
         self.target = np.zeros_like(theta)
         self.keep = 0.0
@@ -251,10 +231,7 @@ OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None, Decay | Non
 
 
 def one_by_one(
-    tasks: Sequence[Task],
-    size: int,
-    dtype: DTypeLike,
-    descend: Callable[[Task, Vector], None],
+    tasks: Sequence[Task], size: int, dtype: DTypeLike, descend: Callable[[Task, Vector], None]
 ) -> NDArray[Any]:
     """Run ``descend(task, theta)`` in place for each task that has rows and steps; ``[len(tasks), size]``.
 

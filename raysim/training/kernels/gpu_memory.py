@@ -141,8 +141,7 @@ def room(free: int, total: int, reserved: int, held: int, share: float) -> int:
 
 
 def fitting(needs: Sequence[int], free: float) -> int:
-    """Return how many hospitals go into a call: the first whose ``needs`` together fit into ``free`` bytes, at least
-    one."""
+    """Return how many hospitals go into a call: the first whose ``needs`` fit into ``free`` bytes; at least 1."""
     return max(1, int(np.searchsorted(np.cumsum(needs), free, side="right")))
 
 

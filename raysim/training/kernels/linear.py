@@ -51,8 +51,7 @@ class LinearRegression:
 
 
 class LinearModel(DenseLayers):
-    """A linear model: ``weight [outputs, F]`` and ``bias [outputs]`` as in ``torch.nn.Linear``, trained with
-    ``loss``."""
+    """A linear model: ``weight [outputs, F]``, ``bias [outputs]`` as in ``nn.Linear``, trained with ``loss``."""
 
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
         self.outputs = outputs
@@ -182,12 +181,7 @@ class _Buffers:
             self._batches[cut] = batch
         return batch
 
-    def _fill(
-        self,
-        gathered: Gathered,
-        columns: Sequence[tuple[NDArray[Any], NDArray[Any]]],
-        unit: float,
-    ) -> None:
+    def _fill(self, gathered: Gathered, columns: Sequence[tuple[NDArray[Any], NDArray[Any]]], unit: float) -> None:
         """Gather the rows of some steps, multiplied by ``unit``, and the labels, weights and bounds of these rows.
 
         ``columns`` are pairs ``(values, into)``, ``[n]`` each: for the labels and, if there are any, for the rows'
@@ -210,8 +204,7 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Return memory ``[n]`` for the weights of gathered rows (None without weights), and the ``columns`` of
-        :meth:`_fill`."""
+        """Return memory ``[n]`` for gathered rows' weights (None without), and the ``columns`` of :meth:`_fill`."""
         labels = self._labels[: len(targets)]
         if task.weights is None:
             return None, [(targets, labels)]

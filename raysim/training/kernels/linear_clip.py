@@ -81,8 +81,7 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of rows that are not finite to 0, and the residuals of planted rows to their given
-        values."""
+        """Set the residuals of rows that are not finite to 0, and those of planted rows to their given values."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

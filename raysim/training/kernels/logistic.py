@@ -28,8 +28,7 @@ class LogisticRegression:
 
 
 class LogisticModel(LinearModel):
-    """Logistic regression: ``weight [C, F]`` and ``bias [C]``, or ``[1, F]`` and ``[1]`` for two classes (logit of
-    class 1)."""
+    """Logistic regression: ``weight [C, F]``, ``bias [C]``; for two classes ``[1, F]``, ``[1]`` (of class 1)."""
 
     def __init__(self, n_features: int, n_classes: int, precision: str) -> None:
         super().__init__(n_features, 1 if n_classes == 2 else n_classes, precision, LOG_LOSS)

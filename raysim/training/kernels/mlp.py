@@ -56,8 +56,7 @@ class MLP:
         object.__setattr__(self, "hidden", tuple(widths))
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes (``C`` outputs, two for two) or a real label (one
-        output)."""
+        """Return the model for ``F`` features and ``C`` classes (``C`` outputs) or a real label (one output)."""
         loss = choose(self.loss, n_classes)
         widths = (n_features, *self.hidden, n_classes or 1)
         host = MlpModel(widths, init, precision, loss)
@@ -86,8 +85,7 @@ class MlpModel(DenseLayers):
         self._init, self._dtype, self._loss = init, np.dtype(precision), loss
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw weights and biases uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or return zeros;
-        ``[P]``.
+        """Draw weights and biases uniformly on ``+-1/sqrt(in)`` (torch's default for ``Linear``), or zeros; ``[P]``.
 
         From zeros only the last bias can change, which is useful for tests only.
         """
@@ -98,8 +96,7 @@ class MlpModel(DenseLayers):
         return np.concatenate(draws)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]``
-        logits."""
+        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or real predictions, else ``[n, C]`` logits."""
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             a = self._below(layers, X)

@@ -121,8 +121,7 @@ class Passes:
             np.multiply(below.T, layer.received.T > 0, below.T)
 
     def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
-        """Compute ``target <- keep * target + scale * gradient`` of the summed loss; ``keep``: for weights, and for
-        biases."""
+        """Compute ``target <- keep * target + scale * gradient``; ``keep``: for weights, and for biases."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         for k in range(len(targets) - 1, -1, -1):
             (weight, bias), (received, _, residuals, _) = targets[k], memory[k]

@@ -53,8 +53,7 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` for a radius that is used in training but too large for robust training to learn
-        anything.
+        """Raise ``ValueError`` for a radius that is used in training but too large to learn anything.
 
         ``trains``: whether hospitals train robustly. The choice from a grid always trains robustly.
         """

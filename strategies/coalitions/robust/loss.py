@@ -2,8 +2,7 @@
 
 X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical law of its
 rows, and the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over that ball. The support is all
-of R^d (times the labels), the norm l2. The intercept is not transported: norms leave it out, margins and residuals use
-it.
+of R^d (times the labels), the norm l2. The intercept is not transported: only margins and residuals use it.
 
 Deviation: equation (13) prints θ_i in the residual, which is a slip, because (12) has θ_j. The paper does not give the
 cost κ of a label change; it is an argument here.
@@ -74,8 +73,7 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
     """Return the minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
 
     The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``. It stops falling where no more
-    than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)`` with margins in decreasing
-    order.
+    than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)`` with decreasing margins.
     """
     n = len(margins)
     # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.

@@ -184,8 +184,7 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Run Newton's method over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and a smoothed
-    ``max(0, m - a κ)``."""
+    """Run Newton's method over ``(θ, a)``, barrier ``-δ log(a^2 - |θ|^2)``, smoothed ``max(0, m - a κ)``."""
     n, P = Z.shape
     signed = Z * y[:, None]
     weights = (np.arange(P) < X.shape[1]).astype(np.float64)
@@ -270,8 +269,7 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps; the last, full steps continue while they shorten the
-    gradient.
+    """Minimise a convex objective by damped Newton steps; the last, full steps shorten the gradient.
 
     Near kinks, a gradient may be too large for the certificate although float64 cannot resolve a decrease of the value.
     """
@@ -318,8 +316,7 @@ def _balanced(u: Floats) -> Floats:
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return ``s`` and ``v`` with ``sum y (s/n - v) = 0``. No entry grows: one class's s shrinks, or the other class's
-    v."""
+    """Return ``s`` and ``v`` with ``sum y (s/n - v) = 0``, from shrinking one class's s or the other's v."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):

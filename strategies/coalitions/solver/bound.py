@@ -76,8 +76,7 @@ def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: flo
 
 
 class _Relaxation:
-    """The iterate: ``Z [N, N]`` in the spectral set, the multipliers of ``Z >= 0``, and clique inequalities with
-    multipliers."""
+    """The iterate: ``Z [N, N]`` in the spectral set, multipliers of ``Z >= 0``, and clique inequalities."""
 
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
@@ -96,8 +95,7 @@ class _Relaxation:
         self.term = np.zeros((n, n))
 
     def step(self) -> None:
-        """Project onto the spectral set (``Z``), then onto ``Z >= 0`` with its multiplier, then update the cliques'
-        multipliers."""
+        """Project onto the spectral set (``Z``), then onto ``Z >= 0``, then update the cliques' multipliers."""
         target = self.positive - self.negative - (self.cost + self.term) / self.penalty
         values, vectors = np.linalg.eigh(self.across.T @ target @ self.across)
         shares = _capped_simplex(values, self.rank)
@@ -128,8 +126,7 @@ class _Relaxation:
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:
-    """Return the nearest point to ``values [m]`` with entries in [0, 1] and sum ``total``:
-    ``clip(values - shift, 0, 1)``."""
+    """Return the nearest point to ``values [m]`` in [0, 1] with sum ``total``: a shift, then a clip."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
     # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
     # ``low`` it is at least the total, at ``high`` below it.

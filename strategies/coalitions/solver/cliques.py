@@ -50,13 +50,11 @@ class Cliques:
         return self._spread(self.multipliers, self.coefficients)
 
     def busy(self) -> Floats:
-        """Count the inequalities that contain each entry, symmetric ``[N, N]``; each of a pair's two entries counts
-        half."""
+        """Count the inequalities of each entry, symmetric ``[N, N]``; a pair's two entries count half each."""
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return the inequalities with a positive multiplier, and the ``most`` of ``new [m, size]`` with the largest
-        ``amounts [m]``."""
+        """Return inequalities with a positive multiplier, and the ``most`` of ``new [m, size]`` by ``amounts``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         kept = self.multipliers > 0
         old = self.at[kept]
@@ -73,8 +71,7 @@ class Cliques:
 
 
 def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
-    """Set step sizes with which the primal-dual method converges: the entry with the most inequalities limits each
-    step."""
+    """Set step sizes with which the primal-dual method converges: the fullest entry limits each step."""
     busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
     for cliques in all_cliques:
         cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))

@@ -95,8 +95,7 @@ def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool
 
 @cache
 def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
-    """Return all subsets S of each mask M below ``size``, their complements in M, and where the pairs of each M
-    start."""
+    """Return all subsets S of each mask M below ``size``, their complements in M, and each M's first pair."""
     masks = np.arange(size)
     whole, part = np.nonzero((masks[None, :] & ~masks[:, None]) == 0)
     return part, whole - part, np.flatnonzero(np.r_[True, np.diff(whole) > 0])
@@ -114,8 +113,7 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """Return the part of ``mask`` with its last hospital (for ``a`` coalitions) and the other part (for ``b``
-    coalitions)."""
+    """Return the part of ``mask`` with its last hospital (for ``a`` coalitions) and the other (for ``b``)."""
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
     return mask - rest, rest

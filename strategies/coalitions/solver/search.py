@@ -36,8 +36,7 @@ def search_coalitions(
 ) -> Ids:
     """Return the best labels ``[N]`` of ``starts`` searches, half of them from k-medoids, and of ``kicks`` restarts.
 
-    A restart begins at the best labels so far. Coalitions 0, 1, ... are numbered by their smallest member, and none is
-    empty.
+    A restart begins at the best labels so far. Coalitions 0, 1, ... by smallest member, none empty.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf
@@ -113,8 +112,7 @@ def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) ->
 
 
 def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Return labels by k-medoids: assign hospitals to the nearest medoid, then make the most central member the
-    medoid."""
+    """Return labels by k-medoids: assign to the nearest medoid, then take the most central members."""
     medoids = rng.permutation(len(symmetric))[:coalitions]
     while True:
         labels: Ids = symmetric[:, medoids].argmin(axis=1)

@@ -86,8 +86,7 @@ def find_coalitions(
 
 
 def coalition_models(models: Floats, labels: Ids) -> Floats:
-    """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, from ``models [N, P]`` and
-    ``labels [N]``."""
+    """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, for ``models``, ``labels [N]``."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
     means: Floats = sums / np.bincount(labels)[:, None]

@@ -13,7 +13,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.plugins import build_strategy
 from raysim.config.sections.plugin_sections import ModelSection, StrategySection
-from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.secure import DropSection, SecureSection
 from raysim.config.sections.training import StopSection
 from raysim.core.errors import ConfigError
 from raysim.data.build import build
@@ -329,15 +329,80 @@ def test_bytes_of_early_stopping(tmp_path, strategy, label):
     assert not setup  # before the first round there is no tree
 
 
+@pytest.mark.parametrize("label", ["died", "stay", "z"])
+def test_local_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
+    """As a loop that grows one tree more each time and scores the validation rows with all of them."""
+    made = federation_of(tmp_path, rows_of(400), np.arange(400) % 3, label, train=0.5, validation=0.25, test=0.25)
+    options, patience, tolerance = {"trees": 30, "rate": 1.0}, 4, 0.01
+    job = job_of(made, Local().with_trees(), rounds=1, model=model(**options))
+    outcome = run(made, replace(job, stop=StopSection(patience=patience, tolerance=tolerance)), 2)
+    task = TreeTask(TreeSettings(**OPTIONS | options), made.levels, len(made.classes))
+    served, bound = Shape(task), model(**options).bind(made, "cpu", "float64")
+    counts = []
+    for hospital in range(3):
+        train, held = (made.rows(hospital, part) for part in ("train", "validation"))
+        X, y = made.X[train], made.y[train]
+        whole = boosted(task, X, y, bins_of(task, X), starting(task, y))
+        losses, fallen = [], 0
+        for count in range(31):
+            vector = served.vector(whole.first(count * task.outputs)) if count else np.zeros(served.size)
+            losses.append(bound.row_losses(bound.logits(vector, made.X[held]), made.y[held]).mean())
+            if losses[count] < losses[fallen] - tolerance * losses[0]:
+                fallen = count
+            if count - fallen == patience:
+                break
+        best = 1 + int(np.argmin(losses[1:]))
+        counts.append(best)
+        mine = served.forest(outcome.kept[hospital])
+        assert len(mine) == best * task.outputs
+        np.testing.assert_array_equal(mine.value, whole.first(len(mine)).value)
+    assert max(counts) < 30
+
+
+def bytes_of(trees: int) -> int:
+    """The bytes of whole trees."""
+    return 8 * Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": trees, "own_trees": 0}), (0, 0, 3), 2)).size
+
+
 @pytest.mark.parametrize(("strategy", "trees"), [(TreesCyclic(), 1), (TreesBagging(), 3)])
 def test_bytes_of_early_stopping_for_whole_trees(tmp_path, strategy, trees):
     """After each round hospitals receive the trees of this round, and not the model."""
     (down, up), (plain_down, plain_up), setup = traffic_of(tmp_path, strategy)
-    size = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": trees, "own_trees": 0}), (0, 0, 3), 2)).size
     rounds = 6 // trees
-    assert down - plain_down == rounds * 3 * 8 * size
+    # The next call sends the trees of only the last round: of bagging always, of cyclic training in the second round.
+    not_again = (rounds - 1) * 3 if isinstance(strategy, TreesBagging) else 1
+    assert down - plain_down == (rounds * 3 - not_again) * bytes_of(trees)
     assert up - plain_up == rounds * 3 * 16
     assert not setup
+
+
+@pytest.mark.parametrize("strategy", [TreesCyclic(), TreesBagging()])
+def test_hospitals_receive_only_the_trees_that_they_lack(three, strategy):
+    outcome = run(three, job_of(three, strategy, rounds=9, model=model(trees=9)), 2)
+    down = [row.bytes_down for row in outcome.rounds]
+    if isinstance(strategy, TreesBagging):
+        assert down[1:] == [3 * bytes_of(3)] * 2
+    else:
+        edges = down[2] - bytes_of(2)
+        assert 0 < edges <= 8 * 2 * (OPTIONS["bins"] - 1)
+        assert down[1:] == [bytes_of(1) + edges, bytes_of(2) + edges, *[bytes_of(3)] * 6]
+    whole = run(three, job_of(three, strategy, rounds=9, model=model(trees=9)), 1)
+    same_models(outcome, whole)
+
+
+def test_bytes_of_early_stopping_when_rounds_are_repeated(tmp_path):
+    """If a round is repeated because a hospital was lost, hospitals do not receive the last tree again."""
+    made = federation_of(tmp_path, rows_of(400), np.arange(400) % 5, train=0.5, validation=0.25, test=0.25)
+    secure = SecureSection(drop=DropSection(mask=0.03))
+    job = replace(job_of(made, FederatedTrees(), rounds=8, model=model(trees=8)), secure=secure)
+    stopping, plain = run(made, replace(job, stop=StopSection(patience=8)), 2), run(made, job, 2)
+    splits, bins = 2**3 - 1, OPTIONS["bins"] + 1
+    tree = 5 * (splits * (2 + math.ceil(bins / 8)) + 8 * (2 * splits + 1))
+    # A call sends the last tree once more in a repeated round, but not where a check has sent it.
+    again = len([t for t, row in enumerate(plain.rounds) if t and row.bytes_down < plain.rounds[2].bytes_down])
+    assert again == 1
+    down = [sum(row.bytes_down for row in each.rounds) for each in (stopping, plain)]
+    assert down[0] - down[1] == (1 - again) * tree
 
 
 def test_all_trees_are_grown_though_fewer_are_best(tmp_path):

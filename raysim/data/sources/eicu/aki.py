@@ -28,8 +28,7 @@ AHEAD = 48
 """Number of hours after the prediction time in which an injury counts as the event."""
 
 LEAST_FILTRATION = 15
-"""The least estimated glomerular filtration rate at admission, in ml/min/1.73 m²; below it, kidneys have already
-failed."""
+"""The least glomerular filtration rate at admission, in ml/min/1.73 m²; below it, kidneys have failed."""
 
 _BOTH = ("lab", "intakeOutput")
 
@@ -44,8 +43,7 @@ def check_tables(tables: Collection[str], folder: Path) -> None:
 
 
 def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
-    """Label the table ``stays`` and mark stays that cannot be predicted; return notes, and warnings about missing
-    tables.
+    """Label the table ``stays`` and mark stays that cannot be predicted; return notes and warnings.
 
     A stay's label is whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
     ``minutes``), before the stay ends.
@@ -98,8 +96,7 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
-    """Return features with measurements as numbers, and sex and flags as categories, since clustering treats these
-    differently."""
+    """Return measured features as numbers, sex and flags as categories, which clustering treats differently."""
     import pandas as pd
 
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}

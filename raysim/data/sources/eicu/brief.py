@@ -50,8 +50,7 @@ class EicuBrief(BaseModel):
     hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the tables that are used. Raises ``DataError`` where the folder or a needed table is
-        missing."""
+        """Return the files of the used tables. Raises ``DataError`` if the folder or a needed table is missing."""
         tables = find_tables(self.path, KNOWN)
         for name in KNOWN:
             if name not in tables and name != "hospital":

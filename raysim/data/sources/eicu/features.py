@@ -164,8 +164,7 @@ def available(domain: str, present: Collection[str]) -> list[str]:
 
 
 def missing_tables(present: Collection[str], unused: Collection[str]) -> str | None:
-    """Describe missing tables and the features lost with them, as "lacks one table ..."; None where no table is
-    missing."""
+    """Describe missing tables and the features lost with them ("lacks one table ..."); None if none is missing."""
     parts = []
     for table in TABLES:
         if table in present or table in unused:

@@ -1,7 +1,6 @@
 """APACHE's own predictions of death in hospital, as existing scores: they are references, and never features.
 
-A prediction of -1 means that APACHE made none. The table also contains the outcome, so none of its other columns are
-read.
+A prediction of -1 means that APACHE made none. The table also contains the outcome, so no other columns are read.
 """
 
 from __future__ import annotations

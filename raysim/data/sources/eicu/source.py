@@ -121,8 +121,7 @@ class Eicu(BaseModel):
         return _PREDICTS[self.task]
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the tables that are used. Raises ``DataError`` where the folder or a needed table is
-        missing."""
+        """Return the files of the used tables. Raises ``DataError`` if the folder or a needed table is missing."""
         yield from self._tables().values()
         if self._scores:
             yield eicu_scores.table_of(self.path)
@@ -224,8 +223,7 @@ class Eicu(BaseModel):
 def _aggregate(
     connection: duckdb.DuckDBPyConnection, domain: str, features: list[str]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
-    """Aggregate ``features`` of one domain, ``[N]`` each in the order of the cohort, with a note on each of its
-    tables."""
+    """Aggregate ``features`` of one domain, ``[N]`` each in the cohort's order, with a note on each table."""
     result = fetch(
         connection,
         f"WITH aggregated AS ({sql(domain)}) SELECT aggregated.* EXCLUDE (stay) FROM cohort LEFT JOIN aggregated "

@@ -1,5 +1,4 @@
-"""The card's line on fairness: whether the model ranks one group of patients better than another at the same
-hospital."""
+"""The card's line on fairness: whether the model ranks one group of patients better within hospitals."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ CELLS = 2**24
 class RowGradients:
     """The gradients of a module's loss, row by row.
 
-    ``layout`` splits a vector ``[P]`` into its parameters; ``constant`` are its buffers, which training does not
-    change.
+    ``layout`` splits a vector ``[P]`` into its parameters; ``constant`` are its buffers, which stay.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:
@@ -59,8 +58,7 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Return where to cut rows of ``patient [n]``, ascending: into parts of at most ``most`` rows, or of one
-    patient."""
+    """Return where to cut ascending ``patient [n]``: into parts of at most ``most`` rows, or of one patient."""
     starts = np.flatnonzero(np.diff(patient, prepend=-1))
     cuts = [0] if len(patient) else []
     for start, stop in zip(starts, [*starts[1:], len(patient)], strict=False):

@@ -14,8 +14,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
-    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them; a single output has shape
-    ``[n]``."""
+    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between; one output has shape ``[n]``."""
     parts: list[nn.Module] = []
     for weight, bias in layers:
         linear = nn.Linear(weight.shape[1], weight.shape[0])

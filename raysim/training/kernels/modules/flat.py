@@ -115,8 +115,7 @@ class FlatModule:
         return torch.from_numpy(np.array(array, self.dtype)).to(self.device)
 
     def constant_rows(self, array: NDArray[Any], kind: DTypeLike) -> Tensor:
-        """Return rows of the data on the device with number type ``kind``; a GPU caches them, so that they are sent
-        once."""
+        """Return rows on the device with number type ``kind``; a GPU caches them, so that they are sent once."""
         dtype = np.dtype(kind)
         if self._resident is not None:
             return self._resident(array, dtype)

@@ -59,8 +59,7 @@ def bind_module(
     device: str,
     precision: str,
 ) -> Model:
-    """Return ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs (two for two classes) and the log
-    loss.
+    """Return ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs and the log loss.
 
     For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
     (see :class:`ModuleModel`) belong to the engine, not to ``cls``. Raises ``ConfigError`` if the module cannot be
@@ -115,8 +114,7 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]``
-        logits."""
+        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or real predictions, else ``[n, C]`` logits."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
@@ -143,10 +141,7 @@ class ModuleModel:
         flat = self._flat
         gpus = [] if flat.device.type == "cpu" else [flat.device]
         kind = gpus[0].type if gpus else "cuda"
-        with (
-            np.errstate(all="ignore"),
-            torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind),
-        ):
+        with np.errstate(all="ignore"), torch.random.fork_rng(devices=gpus, enabled=flat.draws, device_type=kind):
             for task, theta in zip(tasks, thetas, strict=True):
                 theta[:] = task.start
                 if task.works and task.private is not None:
