@@ -92,15 +92,7 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     return clopper_pearson(a * rows, rows)
 
 
-class AurocInterval(NamedTuple):
-    """Return the printed interval of each AUROC, and whether it is the logit interval (``by_logit``)."""
-
-    low: Floats
-    high: Floats
-    by_logit: NDArray[np.bool_]
-
-
-def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> AurocInterval:
+def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
     """Return the printed interval of each AUROC.
 
     With at least :data:`FEW_ROWS` rows of the rarer class it is DeLong's on the logit scale if these are enough
@@ -116,7 +108,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     low[by_logit], high[by_logit] = logit_interval(a[by_logit], v[by_logit])
     low[few], high[few] = few_rows_interval(a[few], m[few], n[few])
     low[left], high[left] = score_interval(a[left], m[left], n[left])
-    return AurocInterval(low, high, np.asarray(by_logit))
+    return Interval(low, high)
 
 
 def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
