@@ -82,8 +82,7 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
 
     A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
-    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or without both
-    classes.
+    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or one class.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -143,8 +142,7 @@ def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's of the share,
-    rescaled.
+    """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's share, rescaled.
 
     It lies within 0 and ``rows / expected``, the possible values, and never has width 0. NaN if none is expected.
     """

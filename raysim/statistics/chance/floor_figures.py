@@ -18,8 +18,7 @@ Floats = NDArray[np.float64]
 class FigureBesideFloor:
     """A figure of dispersion compared with its distribution under equal service.
 
-    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high`` its central
-      95 %.
+    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high``: 95 %.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
     - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds, as squares, the

@@ -154,8 +154,7 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with its interval and
-    floor.
+    """Compute the mean distance of predictions from events over ``bins``, by rows, with interval and floor.
 
     The floor samples each bin's events with the predicted probability. The interval extends by the 95th percentile of
     the total deviation of all bins' events from their expectation (:func:`_missed`), and by at least the floor. By the

@@ -59,8 +59,7 @@ class Paired:
     - ``hospital_variance`` (V_h): of hospitals, including their patients and their share of training noise; NaN for one
       hospital. ``patient_variance`` (V_p): of patients alone; NaN if it was not given. ``seed_variance`` (V_s): of
       training seeds; 0 for one seed, which is then no part of the interval.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than the number of
-      seeds.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than seeds.
     """
 
     difference: float
