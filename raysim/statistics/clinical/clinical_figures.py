@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import (
     BINNED_ROWS,
     ENOUGH,
     Bins,
+    Groups,
     calibration,
     calibration_error,
     from_histogram,
@@ -75,15 +77,17 @@ def figures(
     points: Sequence[OperatingPoint],
     bins: int,
     rng: np.random.Generator,
+    scored: Sequence[Groups] | None = None,
 ) -> list[ClinicalFigure]:
     """Compute every figure of each hospital of ``counts``: calibration, decisions at ``thresholds``, and at ``points``.
 
     ``counts`` must contain the number of called rows at each of ``thresholds``; ``bins`` is the number of bins of the
-    calibration error. Coefficients and expected events are off by the width of a bin of scores.
+    calibration error. ``scored [H]``, if given, are the scores of each hospital's rows: coefficients and expected
+    events are then exact, and otherwise off by the width of a bin.
     """
     return [
-        *_coefficients(counts),
-        _observed_over_expected(counts),
+        *_coefficients(counts, scored),
+        _observed_over_expected(counts, scored),
         *_calibration_errors(counts, bins, rng),
         *(figure for t, threshold in enumerate(thresholds) for figure in _decisions(counts, t, threshold)),
         *(_at_point(counts, point, rng) for point in points),
@@ -104,7 +108,7 @@ def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
     }
 
 
-def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
+def _coefficients(counts: ScoreCounts, scored: Sequence[Groups] | None = None) -> list[ClinicalFigure]:
     """Compute intercept in the large, intercept and slope of the hospitals with enough rows of either class."""
     events, rows = counts.events, counts.rows
     reason = _reasons(
@@ -112,7 +116,7 @@ def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
     )
     values = np.full((3, 3, len(rows)), np.nan)
     for h in np.flatnonzero(reason == "").tolist():
-        fit = calibration(from_histogram(counts.hospital(h)))
+        fit = calibration(from_histogram(counts.hospital(h)) if scored is None else scored[h])
         for i, coefficient in enumerate((fit.in_the_large, fit.intercept, fit.slope)):
             values[i, :, h] = coefficient.estimate, coefficient.low, coefficient.high
     coefficients = []
@@ -122,9 +126,12 @@ def _coefficients(counts: ScoreCounts) -> list[ClinicalFigure]:
     return coefficients
 
 
-def _observed_over_expected(counts: ScoreCounts) -> ClinicalFigure:
+def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None) -> ClinicalFigure:
     events, rows = counts.events, unless_broken(counts, counts.rows)
     expected = expected_events(counts)
+    if scored is not None:
+        sums = np.array([each.rows @ expit(each.logit) for each in scored])
+        expected = np.where(np.isnan(expected), np.nan, sums)
     expected = np.where(expected > 0, expected, np.nan)
     reason = _reasons(counts, {NONE_EXPECTED: np.isnan(expected)})
     limits = observed_over_expected(events, expected, rows)
