@@ -40,9 +40,12 @@ class Division(Protocol):
         ...
 
 
-class Newcomers(Protocol):
-    """A rule that gives a hospital that did not take part in training a model, by its rows. Its fields are plain values
-    and arrays."""
+class Newcomers:
+    """A rule that gives a hospital that did not take part in training a model, by its rows.
+
+    Derive from it, and make it a dataclass. It is stored like a strategy's state, so its fields are plain values,
+    arrays, and dataclasses of these.
+    """
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the model row for a hospital with features ``X [n, F]`` and ``observed [n, D]``, as in
@@ -50,7 +53,7 @@ class Newcomers(Protocol):
 
         None: without more labels no model can be chosen.
         """
-        ...
+        raise NotImplementedError
 
 
 class Statistic(Program):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 from scipy.special import stdtrit
 
 import raysim
@@ -161,10 +162,12 @@ def published(claim: Published) -> str:
 
 def of_impact(table: Path) -> list[str]:
     """What IMPACT's fifteen studies show of federating against training alone."""
-    config = HERE.parents[2] / "experiments" / "small_hospitals.yaml"
+    config = yaml.safe_load((HERE.parents[2] / "experiments" / "small_hospitals.yaml").read_text())
+    names = {"silo": "name", "label": "mort", "drop": ["type"]}
+    config["data"] = {"source": "table", "path": str(table.absolute()), "split": config["data"]["split"]} | names
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        found = raysim.compare(config, overrides={"data.path": str(table.absolute())}, out=out, in_process=True)
+        found = raysim.compare(config, out=out, in_process=True)
         way = next(way for way in found.answer["ways"] if way["role"] == "reference")
         rows = pd.read_csv(out / "hospitals.csv")
         wide = [

@@ -12,16 +12,18 @@ import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import takewhile
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.strategies.base import State, Strategy
+from raysim.strategies.base import Newcomers, State, Strategy
 
 Arrays = dict[str, NDArray[Any]]
+
+T = TypeVar("T")
 
 KINDS = "biuf"
 """Kinds of numpy types that can be stored: Booleans, signed and unsigned integers, floats."""
@@ -103,7 +105,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
     """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class not of ``strategy``."""
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
-        classes = [cls for (module, qualified), cls in _states().items() if f"{module}.{qualified}" == name]
+        classes = [cls for (module, qualified), cls in _all_of(State).items() if f"{module}.{qualified}" == name]
     elif registered == registry.name_of("strategies", type(strategy)):
         classes = _nearest(name, strategy)
     else:
@@ -114,26 +116,46 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
     return state
 
 
+def pack_newcomers(rule: Newcomers | None, arrays: Arrays) -> Any:
+    """Return the packed rule for newcomers. Raises ``ConfigError`` if it cannot be stored."""
+    if rule is None:
+        return None
+    with _blaming_its_author("the rule for newcomers"):
+        value = pack(rule, "newcomers", arrays, typed=True)
+    return {"class": f"{type(rule).__module__}.{type(rule).__qualname__}", "value": value}
+
+
+def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Newcomers | None:
+    """Return the rule that :func:`pack_newcomers` packed. Raises ``ValueError`` for a class that is not a rule."""
+    if packed is None:
+        return None
+    for (module, qualified), cls in _all_of(Newcomers).items():
+        if f"{module}.{qualified}" == packed["class"]:
+            rule: Newcomers = unpack(packed["value"], arrays, cls)
+            return rule
+    raise ValueError(f"its rule for newcomers is a {packed['class']}, which no strategy has")
+
+
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
     """Return the state classes called ``name`` whose module paths share the most parts with the strategy's module."""
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
-    for (module, qualified), cls in _states().items():
+    for (module, qualified), cls in _all_of(State).items():
         if qualified == name:
             common = takewhile(lambda pair: pair[0] == pair[1], zip(home, module.split("."), strict=False))
             by_depth.setdefault(len(list(common)), []).append(cls)
     return by_depth[max(by_depth)] if by_depth else []
 
 
-def _states() -> dict[tuple[str, str], type[State]]:
-    """Return ``State`` and all its subclasses by module and name; of a class defined twice, the later one."""
+def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
+    """Return ``root`` and all its subclasses by module and name; of a class defined twice, the later one."""
 
-    def all_of(cls: type[State]) -> Iterator[type[State]]:
+    def each(cls: type[T]) -> Iterator[type[T]]:
         yield cls
         for child in cls.__subclasses__():
-            yield from all_of(child)
+            yield from each(child)
 
-    return {(cls.__module__, cls.__qualname__): cls for cls in all_of(State)}
+    return {(cls.__module__, cls.__qualname__): cls for cls in each(root)}
 
 
 def _dataclass_of(hint: Any) -> Any:

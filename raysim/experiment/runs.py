@@ -39,6 +39,7 @@ from raysim.experiment.scores import check as check_scores
 from raysim.experiment.services import RunServices
 from raysim.experiment.unseen.folds import check as check_folds
 from raysim.experiment.unseen.folds import cost, folds_of
+from raysim.experiment.unseen.keeping import JUDGED
 from raysim.experiment.unseen.playing import FoldRuns, hosts
 from raysim.experiment.unseen.rows import Judged
 from raysim.report.terminal.progress import data_warnings
@@ -273,7 +274,8 @@ class Experiment:
             whole.finish()
             folders = (*(each.folder for each in results), *(each.folder for each in self.left_out))
             for folder in (*trials, *folders):
-                (folder / FINISHED).unlink(missing_ok=True)
+                for name in (FINISHED, JUDGED):
+                    (folder / name).unlink(missing_ok=True)
         return results
 
     def _play_trials(

@@ -18,7 +18,7 @@ from raysim.engine.job import Outcome, Round
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopped
 from raysim.engine.measuring.subgroups import Grouping
-from raysim.engine.packing import Arrays, pack, unpack
+from raysim.engine.packing import Arrays, pack, pack_newcomers, unpack, unpack_newcomers
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
@@ -56,6 +56,7 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
         "metrics": outcome.metrics,
         "cluster": pack(outcome.cluster, "cluster", arrays),
         "serve": pack(outcome.serve if models else {}, "serve", arrays),
+        "newcomers": pack_newcomers(outcome.newcomers if models else None, arrays),
         "private": pack(outcome.private if models else None, "private", arrays),
         "models": pack(outcome.models if models else np.empty((0, 0)), "models", arrays),
         "seconds": outcome.seconds,
@@ -116,6 +117,7 @@ def load_finished(folder: Path) -> Outcome | None:
             metrics=metrics,
             serve=unpack(header["serve"], arrays),
             models=unpack(header["models"], arrays),
+            newcomers=unpack_newcomers(header["newcomers"], arrays),
             private=unpack(header["private"], arrays),
             cluster=unpack(header["cluster"], arrays),
             kept={},

@@ -15,7 +15,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Context, FederationView, Floats, Ids, Rows, Send, Statistic, row_sums, statistics_of
+from raysim.strategies.base import (
+    Context,
+    FederationView,
+    Floats,
+    Ids,
+    Newcomers,
+    Rows,
+    Send,
+    Statistic,
+    row_sums,
+    statistics_of,
+)
 
 CLIP = 5.0
 """The number of standard deviations from the mean to which noisy signatures clip values."""
@@ -159,7 +170,7 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestSignature:
+class NearestSignature(Newcomers):
     """The rule by which a hospital that did not take part gets the cluster whose mean signature is nearest to its own,
     in the standardised space of the participants.
 

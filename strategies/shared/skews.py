@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Floats, Ids
+from raysim.strategies.base import Floats, Ids, Newcomers
 from raysim.strategies.shared.psi import (
     Smoothing,
     bin_counts,
@@ -58,7 +58,7 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestSkew:
+class NearestSkew(Newcomers):
     """The rule by which a hospital that did not take part gets the cluster with the nearest mean of these values.
 
     Labels are compared by its labelled rows, and left out without any; features and size by all its rows.

@@ -190,7 +190,7 @@ def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> 
     if "bytes" in rows:
         moved = rows.groupby(["model", "seed"])["bytes"].first()
         keys = pd.MultiIndex.from_frame(frame[["strategy", "seed"]])
-        frame["bytes_up"] = moved.reindex(keys).to_numpy(float)
+        frame["bytes"] = moved.reindex(keys).to_numpy(float)
     hospitals = hospitals.drop(columns=["n_train", "participated", "rounds", "cluster"], errors="ignore")
     if "train_rows" in rows:
         trained = rows.groupby("hospital")["train_rows"].first()

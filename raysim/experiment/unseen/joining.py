@@ -236,7 +236,7 @@ def _row(run: LeftOut, served: str, h: int) -> int | None:
     serve = outcome.serve.get(served)
     if served == RECALIBRATED or serve is None or serve.ndim != 1:
         return None
-    if serve[h] == OWN and outcome.cluster is not None and outcome.mixture is None:
+    if serve[h] == OWN and outcome.cluster is not None:
         return 0
     return int(serve[h]) if serve[h] >= 0 else None
 

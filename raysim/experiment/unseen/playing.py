@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +13,20 @@ import numpy as np
 
 from raysim.config import plugins
 from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.package import cache_folder
 from raysim.data import cache
 from raysim.engine.job import Result
 from raysim.experiment.entries import Entry, folder_of
 from raysim.experiment.one_run import Run
 from raysim.experiment.unseen.folds import Fold, LeftOut
+from raysim.experiment.unseen.keeping import keep, kept
 from raysim.experiment.unseen.rows import Judged, judge
+from raysim.storage import resume
 from raysim.storage.manifest import Manifest
+
+SHELF, LOCK = "folds-", ".lock"
+"""The names of a comparison's folder in the cache, before its id, and of the folder that it locks, after that."""
 
 COLUMNS = ("prepared", "raw")
 """The columns that models use of a fold: those of the configuration's own model, or other ones."""
@@ -66,15 +74,22 @@ class FoldRuns:
 
         The ``ticket`` is the id of its ``resume.json``; ``served`` are the models used of each strategy.
         """
-        self._config, self._folder, self._shelf, self._served = config, folder, f"folds-{ticket}", served
+        self._config, self._folder, self._ticket, self._served = config, folder, ticket, served
+        self._shelf = f"{SHELF}{ticket}"
         self._guests: dict[str, list[Entry]] = {}
         for entry in entries:
             self._guests.setdefault(host_of(entry, entries).label, []).append(entry)
         self._order = [(fold, seed, e.label) for fold, seed, e in itertools.product(folds, seeds, entries)]
         each = list(itertools.product(folds, seeds))
         groups = [each[i : i + together] for i in range(0, len(each), together)]
-        self._asked = [(fold, seed, entry) for group in groups for entry in hosts(entries) for fold, seed in group]
-        self.runs = [self._run(*asked) for asked in self._asked]
+        asked = [(fold, seed, entry) for group in groups for entry in hosts(entries) for fold, seed in group]
+        self._kept: dict[Path, list[Judged]] = {}
+        for fold, seed, entry in asked:
+            folder_of_run = self._folder_of(fold, seed, entry)
+            if (found := kept(folder_of_run, fold, seed, ticket)) is not None:
+                self._kept[folder_of_run] = found
+        self._asked = [each for each in asked if self._folder_of(*each) not in self._kept]
+        self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
         """Judge the hospitals that were left out as soon as a run has ended; ``played`` executes the runs in order.
@@ -83,19 +98,21 @@ class FoldRuns:
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
         found = {}
-        cache.remove(self._shelf)  # of an earlier start
-        try:
+        for folder, before in self._kept.items():
+            out.add(Manifest.read(folder))
+            found |= {(each.fold, each.seed, each.strategy): each for each in before}
+        with _own_shelf(self._shelf):
             for (fold, seed, entry), (run, result) in zip(self._asked, played, strict=True):
                 if isinstance(result, Result):
                     out.add(Manifest.read(run.folder))
-                    for guest in self._guests[entry.label]:
-                        found[fold, seed, guest.label] = self._judged(fold, guest, entry, result)
+                    judged = [self._judged(fold, guest, entry, result) for guest in self._guests[entry.label]]
+                    with resume.writing(run.folder):
+                        keep(run.folder, judged, self._ticket)
+                    found |= {(fold, seed, each.strategy): each for each in judged}
                 waiting[fold, seed] -= 1
                 if not waiting[fold, seed]:
                     for columns in COLUMNS:
                         cache.remove(self._shelf, _key(fold, seed, columns))
-        finally:
-            cache.remove(self._shelf)
         return [found[at] for at in self._order if at in found]
 
     def _judged(self, fold: Fold, entry: Entry, host: Entry, result: Result) -> Judged:
@@ -112,12 +129,32 @@ class FoldRuns:
         return judge(LeftOut(fold, fold.of(entry.config), result), section)
 
     def _run(self, fold: Fold, seed: int, entry: Entry) -> Run:
-        folder = self._folder / "unseen" / folder_of(entry.label) / f"seed-{seed}" / f"fold-{fold.number}"
+        folder = self._folder_of(fold, seed, entry)
         columns = COLUMNS[0] if plugins.prepared_alike(entry.config, self._config) else COLUMNS[1]
         data = cache.entry(self._shelf, _key(fold, seed, columns))
         name = f"{entry.label}, seed {seed}, fold {fold.number}"
         without = replace(entry, config=fold.of(entry.config))
         return Run(without, seed, data, folder, name, True, first=False, held=fold.held)
+
+    def _folder_of(self, fold: Fold, seed: int, entry: Entry) -> Path:
+        return self._folder / "unseen" / folder_of(entry.label) / f"seed-{seed}" / f"fold-{fold.number}"
+
+
+@contextlib.contextmanager
+def _own_shelf(shelf: str) -> Iterator[None]:
+    """Lock the ``shelf`` of the cache for this comparison, and remove its entries before and afterwards.
+
+    Shelves of comparisons that were killed are removed, too: their locks are free.
+    """
+    for lock in cache_folder().glob(f"{SHELF}*{LOCK}"):
+        with contextlib.suppress(ConfigError, ResourceError, OSError), resume.held(lock):
+            cache.remove(lock.name.removesuffix(LOCK))
+            lock.rmdir()
+    try:
+        with resume.held(cache_folder() / f"{shelf}{LOCK}"):
+            yield
+    finally:
+        cache.remove(shelf)
 
 
 def _key(fold: Fold, seed: int, columns: str) -> str:

@@ -56,13 +56,15 @@ def next_one(pooled: Mapping[Any, Any], digits: int) -> str:
 
 def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part: str, act_at: float) -> Line:
     if AUROC not in figures or not np.isfinite(figures[AUROC]["estimate"]):
-        text = f"It cannot serve a hospital that takes no part without labelled rows ({counted(unserved, 'hospital')})."
+        text = f"It cannot serve a hospital that takes no part without labelled rows ({counted(unserved, 'hospital')})"
         if not unserved:
-            text = "Too few hospitals that took no part can be judged."
-        return Line("unseen", "open", text, {"unserved": unserved}, "more hospitals, or a method with one model")
+            text = "Too few hospitals that took no part can be judged"
+        remedy = "more hospitals, or a method with one model"
+        return Line("unseen", "open", f"{text}.", {"unserved": unserved}, remedy, short=text)
     auroc = figures[AUROC]
     where = f"At {counted(int(auroc['hospitals']), 'hospital')} left out in turn AUROC is "
-    text = f"{where}{mean(auroc, 3)}{next_one(auroc, 2)}.{taking_part}"
+    short = f"{where}{mean(auroc, 3)}{next_one(auroc, 2)}"
+    text = f"{short}.{taking_part}"
     numbers: dict[str, float | int | None] = {
         name: json_number(auroc[name]) for name in ("estimate", "low", "high", "next_low", "next_high")
     }
@@ -80,7 +82,8 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
             "acting on everyone and on nobody."
         )
         numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
-    return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, "recalibrate at a new hospital")
+    state = "ok" if auroc["low"] > 0.5 else "warn"
+    return Line("unseen", state, text, numbers, "recalibrate at a new hospital", short=short)
 
 
 def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:

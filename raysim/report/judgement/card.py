@@ -50,7 +50,8 @@ class Line:
     forbids: bool = False
     """Whether the finding forbids a use of the model. The headline then repeats it."""
     short: str = ""
-    """The finding as a clause for the headline and the terminal; empty unless the line warns."""
+    """The finding as a clause for the headline and the terminal; empty unless the line warns, or concerns hospitals
+    that were left out."""
     setting: str = ""
     """The remedy as an argument of ``--set``; empty if a person has to choose the setting."""
 

@@ -352,8 +352,12 @@ def _called(keys: Sequence[Key]) -> tuple[str, ...]:
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none."""
-    columns = [name for name in ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up") if name in rows]
+    """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none.
+
+    Of judged predictions only the sum of both directions can be known, ``bytes``.
+    """
+    known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
+    columns = [name for name in known if name in rows]
     if not columns:
         return dict.fromkeys(keys, 0.0)
     means = rows.assign(moved=rows[columns].astype(float).sum(axis=1)).groupby(KEYS, sort=False)["moved"].mean()

@@ -133,8 +133,12 @@ def _difference(way: Way, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """Return findings outside warnings: a single run's performance, and equal treatment of groups."""
-    lines = [card.line("quality") if len(card.ways) == 1 else None, card.line("fairness")]
+    """Return findings outside warnings: a single run's performance, hospitals left out, and equal treatment of
+    groups."""
+    unseen = card.line("unseen")
+    if unseen is not None:
+        unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None
+    lines = [card.line("quality") if len(card.ways) == 1 else None, unseen, card.line("fairness")]
     return [line.text for line in lines if line is not None and line.state != "warn"]
 
 

@@ -78,8 +78,8 @@ class Draws:
 
     @property
     def half_width(self) -> float:
-        """Return the mean of half the width of an interval."""
-        return float(self.reaches.mean())
+        """Return the median of half the width of an interval."""
+        return float(np.median(self.reaches))
 
 
 def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:

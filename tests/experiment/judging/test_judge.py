@@ -105,6 +105,14 @@ def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path
     assert saved["search"]["models"][0]["low"] == many.search.found.limits[0].low
 
 
+def test_bytes_are_what_the_predictions_say_and_of_no_direction(tmp_path: Path) -> None:
+    moved = others().assign(bytes=lambda rows: rows["model"].map({"fedavg": 1000, "flower": 4000}))
+    raysim.judge(moved, "fedavg", out=tmp_path / "out")
+    table = pd.read_csv(tmp_path / "out" / "comparison.csv")
+    assert table.set_index("strategy")["bytes"].to_dict() == {"fedavg": 1000, "flower": 4000}
+    assert not [name for name in table if "bytes_" in name and name != "bytes_std"]
+
+
 def test_what_is_worse_than_a_coin_everywhere_is_said(tmp_path: Path) -> None:
     frame = others()
     backwards = frame["model"] == "flower"

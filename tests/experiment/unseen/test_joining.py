@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import raysim
 from raysim.config import plugins, reading
 from raysim.engine.job import Outcome, Result
 from raysim.engine.messages.plan import ModelSpec
+from raysim.engine.packing import Arrays, pack_newcomers, unpack_newcomers
 from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import fine_tuned, in_cluster, joined
+from raysim.strategies.base import Rows
+from raysim.strategies.shared.signatures import BLOCKS, NearestSignature, exact_signature
+from raysim.strategies.shared.skews import NearestSkew, Skews
 from tests.experiment.unseen.test_unseen import config, table
 
 CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies": ["fedavg", "local", "clustered"]}
@@ -69,7 +74,7 @@ def left_out(tmp_path: Path, models: np.ndarray, cluster: list[int], *, alone: b
     federation = plugins.build_federation(asked, plugins.build_source(asked.data), 0)
     served = np.array(cluster)
     outcome = object.__new__(Outcome)
-    outcome.models, outcome.cluster, outcome.newcomers, outcome.mixture = models, served, None, None
+    outcome.models, outcome.cluster, outcome.newcomers = models, served, None
     outcome.serve = {"cluster": served, "global": np.zeros(5, np.int64)}
     result = Result("made", False, 0, federation, outcome, tmp_path, alone=alone)
     return LeftOut(Fold(1, ("h0",)), asked, result)
@@ -151,6 +156,31 @@ def test_hospitals_without_training_rows_get_their_cluster_in_any_run(tmp_path: 
     raysim.run(tree, data=two_kinds(), out=tmp_path / "out", in_process=True)
     cluster = pd.read_csv(tmp_path / "out" / "hospitals.csv").set_index("hospital")["cluster"]
     assert cluster["b5"] == cluster["b1"] != cluster["a0"] == cluster["a2"]
+
+
+@pytest.mark.parametrize("labels", [0, 20])
+def test_a_rule_is_stored_with_a_finished_run(labels: int) -> None:
+    """On Ray, what joins is computed by another process than the one that trained."""
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(kind, 1, (40, 3)) for kind in (0, 1, 0, 1)]
+    seen = np.ones((40, 3), np.bool_)
+    y = (rng.random(40) < 0.4).astype(np.int64)
+    sent = np.stack([exact_signature(Rows(X, y, seen), 2) for X in parts])
+    counts = np.array([[30.0, 10], [10, 30], [32, 8], [12, 28]])
+    cluster = np.array([1, 2, 1, 2])
+    rules = [
+        NearestSignature(sent, cluster, 2, BLOCKS, True),
+        NearestSkew(Skews(counts, np.zeros((4, 0)), counts.sum(axis=1)), cluster, ("labels", "sizes"), 0.05, 2, None),
+    ]
+    for rule in rules:
+        arrays: Arrays = {}
+        again = unpack_newcomers(json.loads(json.dumps(pack_newcomers(rule, arrays))), arrays)
+        assert type(again) is type(rule)
+        given = parts[3] + 0.2, seen, y[:labels]
+        assert again.row(*given) == rule.row(*given)
+    assert rules[0].row(parts[3] + 0.2, seen, y[:labels]) == 2
+    with pytest.raises(ValueError, match="which no strategy has"):
+        unpack_newcomers({"class": "os.system", "value": None}, {})
 
 
 def test_fine_tuning_is_a_step_from_the_model_that_serves(tmp_path: Path) -> None:

@@ -15,10 +15,14 @@ from safetensors.numpy import load_file
 
 import raysim
 from raysim.config import reading
+from raysim.experiment.one_run import Run
 from raysim.experiment.planning.plan import make_plan
 from raysim.experiment.planning.tables import render
 from raysim.experiment.unseen import playing, rows
 from raysim.statistics.meta_analysis.between_hospitals import pooled
+from raysim.storage import resume
+
+prepare = Run.prepare
 
 KEYS = ["strategy", "model", "seed", "hospital"]
 
@@ -121,6 +125,40 @@ def test_the_rows_of_a_fold_are_kept_for_its_runs_alone(tmp_path: Path, monkeypa
     written = {path.name for path in (tmp_path / "out" / "unseen" / "fedavg" / "seed-0" / "fold-1").iterdir()}
     assert {"predictions.csv", "models.safetensors", "hospitals.csv", "summary.json"} <= written
     assert not {"clinical.csv", "net_benefit.csv", "egress.csv"} & written
+
+
+def test_a_comparison_that_was_killed_goes_on_without_its_finished_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    table().to_csv(tmp_path / "table.csv", index=False)
+    asked = config(onboarding=[0, 10]) | {"strategies": ["clustered", "local"], "seeds": [0], "reference": "clustered"}
+    asked["data"] |= {"path": str(tmp_path / "table.csv")}
+    raysim.compare(asked, out=tmp_path / "whole", in_process=True)
+    made = []
+
+    def dying(*given: Any) -> Any:
+        made.append(given)
+        if len(made) == 7:  # two strategies are judged with each run: the fourth fold's first
+            raise KeyboardInterrupt
+        return rows.judge(*given)
+
+    monkeypatch.setattr(playing, "judge", dying)
+    with pytest.raises(KeyboardInterrupt):
+        raysim.compare(asked, out=tmp_path / "out", in_process=True)
+    # What a killed comparison of another folder has left is removed, and what a living one uses is not.
+    cache = tmp_path / "cache"
+    for name in ("folds-dead/rows", "folds-dead.lock", "folds-alive/rows", "folds-alive.lock"):
+        (cache / name).mkdir(parents=True)
+    prepared = []
+    monkeypatch.setattr(Run, "prepare", lambda run: prepared.append(run.held) or prepare(run))
+    with resume.held(cache / "folds-alive.lock"):
+        raysim.resume(tmp_path / "out", in_process=True)
+        assert sorted(path.name for path in cache.glob("folds-*")) == ["folds-alive", "folds-alive.lock"]
+    assert [held for held in prepared if held] == [("h3",), ("h4",)]
+    for name in ("unseen.csv", "unseen_summary.csv", "unseen_difference.csv"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not list((tmp_path / "out").rglob("judged.safetensors"))
 
 
 def test_rows_that_join_are_nested_and_all_are_judged_on_the_same(folder: Path) -> None:

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
 
+from raysim.design.settings import read_design
 from raysim.statistics.design.power import Sites, differences, slope_power, spread_power
 
 
-def sites(hospitals: int, median: float, sigma: float = 0.8, **others: float) -> Sites:
-    """Log-normal sizes at evenly spaced quantiles, with 12 % of events."""
-    rows = np.round(median * np.exp(sigma * ndtri((np.arange(hospitals) + 0.5) / hospitals)))
-    events = np.round(0.12 * rows)
-    kept = events > 0
-    assumed = {"auroc": 0.8, "correlation": 0.9, "hospital_sd": 0.01, "seed_sd": 0.005} | others
-    return Sites(events[kept], (rows - events)[kept], **assumed)
+def sites(hospitals: int, median: float, sigma: float = 0.8) -> Sites:
+    """The sites of a design of which only the number of hospitals is known."""
+    many = {"hospitals": hospitals, "median_rows": median, "prevalence": 0.12, "sigma": sigma}
+    return read_design({"sites": many}).judged()
 
 
 GOLDEN = [
+    (4, 100, 3, (0.0, 0.01, 0.18), 0.061),
+    (4, 100, 5, (0.0, 0.01, 0.21), 0.060),
+    (4, 500, 3, (0.01, 0.10, 0.83), 0.033),
+    (4, 500, 5, (0.02, 0.11, 0.85), 0.030),
+    (8, 200, 3, (0.07, 0.32, 0.99), 0.024),
+    (8, 200, 5, (0.09, 0.39, 1.0), 0.021),
     (20, 60, 3, (0.08, 0.34, 0.99), 0.024),
+    (20, 60, 5, (0.12, 0.41, 1.0), 0.021),
+    (20, 200, 3, (0.18, 0.65, 1.0), 0.016),
     (20, 200, 5, (0.27, 0.82, 1.0), 0.014),
     (50, 60, 3, (0.19, 0.66, 1.0), 0.016),
+    (50, 60, 5, (0.27, 0.82, 1.0), 0.014),
+    (50, 200, 3, (0.30, 0.84, 1.0), 0.013),
     (50, 200, 5, (0.54, 0.99, 1.0), 0.009),
     (208, 17, 3, (0.22, 0.75, 1.0), 0.015),
+    (208, 17, 5, (0.37, 0.92, 1.0), 0.012),
+    (208, 60, 3, (0.34, 0.87, 1.0), 0.012),
+    (208, 60, 5, (0.66, 1.0, 1.0), 0.008),
 ]
 
 
@@ -31,9 +41,9 @@ GOLDEN = [
 def test_power_for_a_difference(
     hospitals: int, median: float, seeds: int, powers: tuple[float, ...], half_width: float
 ) -> None:
-    drawn = differences(sites(hospitals, median), seeds, 1500)
+    drawn = differences(sites(hospitals, median), seeds, 2000)
     assert [drawn.power(d) for d in (0.01, 0.02, 0.05)] == pytest.approx(powers, abs=0.03)
-    assert drawn.half_width == pytest.approx(half_width, abs=0.002)
+    assert drawn.half_width == pytest.approx(half_width, abs=0.0015)
     assert drawn.power(0.0) <= 0.05
     assert drawn.power(drawn.visible(0.8)) == pytest.approx(0.8, abs=0.005)
 
@@ -47,11 +57,18 @@ def test_twenty_equal_hospitals_and_patients_alone() -> None:
 
 @pytest.mark.parametrize(
     ("hospitals", "median", "powers"),
-    [(20, 60, (0.08, 0.29, 0.88)), (50, 200, (0.27, 0.99, 1.0)), (208, 17, (0.07, 0.37, 1.0))],
+    [
+        (4, 100, (0.07, 0.19, 0.51)),
+        (8, 200, (0.12, 0.55, 0.94)),
+        (20, 60, (0.08, 0.29, 0.88)),
+        (20, 200, (0.15, 0.81, 1.0)),
+        (50, 200, (0.27, 0.99, 1.0)),
+        (208, 17, (0.07, 0.37, 1.0)),
+    ],
 )
 def test_power_for_a_spread(hospitals: int, median: float, powers: tuple[float, ...]) -> None:
     found = [spread_power(sites(hospitals, median), tau) for tau in (0.02, 0.05, 0.10)]
-    assert found == pytest.approx(powers, abs=0.055)
+    assert found == pytest.approx(powers, abs=0.03)
     assert spread_power(sites(hospitals, median), 0.0) == pytest.approx(0.05, abs=0.012)
 
 
