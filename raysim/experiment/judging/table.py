@@ -328,8 +328,8 @@ def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
     if differs.any():
         row = frame[differs].iloc[0]
         raise DataError(
-            f"{name}: differs between models or seeds for a row of {row['hospital']}, first in row {_first(differs)} of "
-            f"the table; {remedy}"
+            f"{name}: differs between models or seeds for a row of {row['hospital']}, first in row {_first(differs)} "
+            f"of the table; {remedy}"
         )
 
 
