@@ -85,6 +85,7 @@ from raysim.strategies.view import FederationView as FederationView
 from raysim.strategies.view import Noise as Noise
 from raysim.strategies.view import Selection as Selection
 from raysim.strategies.view import State as State
+from raysim.strategies.view import Stop as Stop
 from raysim.strategies.view import Training as Training
 
 S = TypeVar("S", bound=State)
@@ -175,6 +176,10 @@ class Strategy:
     def stops_early(self) -> bool:
         """Whether ``training.stop`` may end the strategy before its last round."""
         return self.uses_training()
+
+    def stops_alone(self) -> bool:
+        """Whether hospitals apply ``training.stop`` themselves, by their own validation rows."""
+        return False
 
     def uses_programs(self) -> bool:
         """Whether the strategy's rounds call its own programs, and not only the built-in training."""

@@ -197,8 +197,13 @@ class Context(Protocol):
         ...
 
     @property
+    def validation(self) -> Rows:
+        """The hospital's validation rows, for programs that declare :attr:`Program.validates`."""
+        ...
+
+    @property
     def model(self) -> LocalModel:
-        """The run's model on these rows."""
+        """The run's model on the training rows."""
         ...
 
     @property
@@ -291,6 +296,12 @@ class Program:
         Arrays in :attr:`Call.received` are counted on their own, and configured values are known everywhere.
         """
         return 0
+
+    @property
+    def validates(self) -> bool:
+        """Whether the program also reads the hospital's validation rows (:attr:`Context.validation`). Such a program
+        sends nothing: a guarantee for training rows does not cover validation rows."""
+        return False
 
     @property
     def remembers(self) -> bool:

@@ -1,9 +1,10 @@
-"""A process of which others are forked: ``forking.py SOCKET MODULES``.
+"""Two processes of which others are forked: ``forking.py EARLY LATE MODULES -- MORE``.
 
-It imports ``MODULES`` at the first request. A request is a line with the numbers of open files that come with it, and
-a pickled function with its arguments and the search path to find it by. The answer is the number of the process that
-runs it, and once that has ended its exit code, as :mod:`subprocess` has it. Where who has asked goes away before, the
-process is killed. The server ends when its input does, kills what still runs, and removes its socket's folder.
+At the first request at either of two sockets it imports ``MODULES``, and forks itself: one process serves ``EARLY``,
+and the other ``LATE``, once it has imported ``MORE``. A request is a line with the numbers of open files that come with
+it, and a pickled function with its arguments and the search path to find it by. The answer is the number of the process
+that runs it, and once that has ended its exit code, as :mod:`subprocess` has it. Where who has asked goes away before,
+the process is killed. Both end when their input does, kill what still runs, and the first removes the sockets' folder.
 """
 
 from __future__ import annotations
@@ -129,13 +130,28 @@ def code_of(request: bytes) -> int:
     return code
 
 
+def main() -> bytes | None:
+    """Returns in each fork, with the request; else None at the end, in the first process when the other has ended."""
+    early, late = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    at = sys.argv.index("--")
+    request, other, folder = None, 0, Path(early.getsockname()).parent
+    ready, _, _ = select.select([early, late, sys.stdin], [], [])
+    try:
+        if sys.stdin not in ready:
+            for name in sys.argv[3:at]:
+                importlib.import_module(name)
+            other = os.fork()
+            (early if other == 0 else late).close()
+            request = serve(late, sys.argv[at + 1 :]) if other == 0 else serve(early, ())
+    finally:
+        if request is None and other:
+            os.waitpid(other, 0)
+        if request is None and (other or sys.stdin in ready):
+            shutil.rmtree(folder)
+    return request
+
+
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as place:
-        folder, request = Path(place.getsockname()).parent, None
-        try:
-            request = serve(place, sys.argv[2:])
-        finally:
-            if request is None:
-                shutil.rmtree(folder)
+    request = main()
     if request is not None:
         os._exit(code_of(request))

@@ -38,7 +38,7 @@ SET_UP = "ray/_private/workers/setup_worker.py"
 """What Ray starts before a worker to prepare its environment."""
 
 FIRST_JOB = "01000000"
-"""What Ray calls the first of a node's jobs, the only one of which workers are forked."""
+"""What Ray calls the first of a node's jobs."""
 
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 """Options of it."""
@@ -83,7 +83,7 @@ def main() -> None:
     sys.path[:] = filter(None, [*environment.get("PYTHONPATH", "").split(":"), *places.split(":")])
     files = [number for number in map(int, os.listdir("/proc/self/fd")) if _is_open(number)]
     node = os.getppid()
-    with shared.asked(work, [*found, os.getcwd(), environment], files) as answers:
+    with shared.asked(work, [*found, os.getcwd(), environment], files, server(found[0][0])) as answers:
         answers.readline()
         while not select.select([answers], [], [], 1)[0]:
             if os.getppid() != node:  # it has ended; the fork, which is a child of another, would never know
@@ -114,9 +114,13 @@ def forkable(real: str, words: Sequence[str]) -> tuple[list[str], dict[str, str]
     executable = wanted.pop("py_executable", None)
     if not rest or not rest[0].endswith(PROGRAMS) or any(wanted.values()) or executable not in (None, real):
         return None
-    if rest[0].endswith(WORKER) and os.environ.get("RAY_JOB_ID") != FIRST_JOB:
-        return None
     return rest, variables
+
+
+def server(program: str) -> str:
+    """Which process is forked: Ray reads a worker's job when it is imported, so that those of a later job import it."""
+    later = program.endswith(WORKER) and os.environ.get("RAY_JOB_ID") != FIRST_JOB
+    return shared.EARLY if later else shared.LATE
 
 
 def work(words: list[str], variables: dict[str, str], folder: str, environment: dict[str, str]) -> None:

@@ -33,11 +33,11 @@ OF_RAY = {
 """Of processes that start a Ray, as raysim has it. With the second an agent knows by a pipe that its node has ended,
 which is no parent of a fork."""
 
-SOCKET = "forks"
+EARLY, LATE = "early", "late"
 """Where in it :mod:`tests.forking` listens."""
 
-PRELOADED: tuple[str, ...] = (
-    "tests.ray_of_forks",
+WITHOUT_RAY: tuple[str, ...] = (
+    "aiohttp",
     "alembic.config",
     "alembic.command",
     "email.policy",
@@ -53,12 +53,10 @@ PRELOADED: tuple[str, ...] = (
     "pyarrow.feather",
     "pyarrow.json",
     "pydantic.v1",
-    "ray.autoscaler._private.monitor",
-    "ray.dag",
-    "ray.dashboard.agent",
-    "ray.dashboard.dashboard",
-    "ray.experimental",
-    "ray.tune",
+    "raysim.api.running",
+    "raysim.cluster.coordinator",
+    "raysim.experiment.comparison",
+    "raysim.experiment.run_actors",
     "safetensors.numpy",
     "scipy.optimize",
     "scipy.stats",
@@ -66,12 +64,24 @@ PRELOADED: tuple[str, ...] = (
     "sklearn.compose",
     "sklearn.ensemble",
     "sqlalchemy.dialects.sqlite",
-    "tests.all_of_raysim",
-    "tests.conftest",
+    "tests.rays",
     "torch.export._trace",
     "typer.main",
 )
-"""What commands need, which the process that is forked imports before the first of them. It starts nothing."""
+"""What is imported before the first fork, for workers of a Ray that must import it themselves. It starts nothing."""
+
+PRELOADED: tuple[str, ...] = (
+    "tests.ray_of_forks",
+    "ray.autoscaler._private.monitor",
+    "ray.dag",
+    "ray.dashboard.agent",
+    "ray.dashboard.dashboard",
+    "ray.experimental",
+    "ray.tune",
+    "tests.all_of_raysim",
+    "tests.conftest",
+)
+"""What is imported besides for commands and all else."""
 
 
 def folder() -> Path:
@@ -90,13 +100,15 @@ def locked(name: str) -> Iterator[Path]:
         yield path
 
 
-def asked(function: Callable[..., None], arguments: Sequence[object], streams: Sequence[int] = ()) -> socket.SocketIO:
+def asked(
+    function: Callable[..., None], arguments: Sequence[object], streams: Sequence[int] = (), server: str = LATE
+) -> socket.SocketIO:
     """The lines with which :mod:`tests.forking` answers, none read ahead.
 
     ``streams`` are numbers of open files, which the process that calls the ``function`` has under the same numbers.
     """
     with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(folder() / SOCKET))
+        line.connect(str(folder() / server))
         # By parts: with the path come the modules that the call names.
         numbers = " ".join(map(str, streams)).encode()
         request = numbers + b"\n" + pickle.dumps((sys.path, pickle.dumps((function, arguments))))
@@ -108,14 +120,15 @@ def asked(function: Callable[..., None], arguments: Sequence[object], streams: S
 
 def _begin() -> str:
     made = tempfile.mkdtemp(prefix="raysim-tests-")
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(os.path.join(made, SOCKET))
-        listening.listen()
+    with socket.socket(socket.AF_UNIX) as early, socket.socket(socket.AF_UNIX) as late:
+        for listening, name in ((early, EARLY), (late, LATE)):
+            listening.bind(os.path.join(made, name))
+            listening.listen()
         program = [sys.executable, "-P", str(Path(__file__).with_name("forking.py"))]
         server = subprocess.Popen(
-            [*program, str(listening.fileno()), *PRELOADED],
+            [*program, str(early.fileno()), str(late.fileno()), *WITHOUT_RAY, "--", *PRELOADED],
             stdin=subprocess.PIPE,
-            pass_fds=[listening.fileno()],
+            pass_fds=[early.fileno(), late.fileno()],
             env=os.environ | ONE_THREAD | OF_RAY | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             cwd=Path(__file__).parents[1],  # that of the test which asks first goes with it
         )

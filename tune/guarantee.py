@@ -10,6 +10,7 @@ from typing import Any
 
 from raysim.core import bounded
 from raysim.core.errors import ConfigError
+from raysim.core.words import counted
 from raysim.data.federation import Federation
 from raysim.engine.privacy.privacy_ledger import guaranteed
 from raysim.privacy.statement import SHARED, Statement, together
@@ -53,31 +54,32 @@ def cost(
     It is an upper bound: all releases are composed as if every trial had run to its end. ``lost`` trials were running
     when the sweep was stopped; each counts as the trial with the largest epsilon.
     """
-    told = [
-        guarantee
+    plays = [
+        guaranteed(job, federation)
         for params in trials
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
-        if (guarantee := guaranteed(job, federation)) is not None
     ]
+    told = [each for each in plays if each is not None]
     finals = [play for each in finals for play in each.plays]
     if not told and not finals:
         return None
-    # The kinds that are not private are those of the runs on test rows; without such runs, those of the first trial.
-    exact = sorted({kind for each in finals or told[:1] for kind in each.not_private})
+    exact, without = sorted({kind for each in (*told, *finals) for kind in each.not_private}), len(plays) - len(told)
     if lost and told:
         told += [max(told, key=lambda each: each.covered[each.against])] * (lost * len(federations))
     # The statement lists the kinds that are not private separately.
     covered = [replace(each, epsilons=each.covered) for each in (*told, *finals)]
     epsilon, delta, _ = together(covered)
-    epsilon = math.inf if exact else epsilon
+    epsilon, several = math.inf if exact or without else epsilon, len(covered) + without
     shown = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-    text = f"whoever sees all {len(covered)} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
+    text = f"whoever sees all {several} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
     if exact:
         text += f"; not private: {', '.join(exact)}"
-    if len(covered) > 1 and any(each.noise == "seeded" for each in covered):
+    if without:
+        text += f"; {counted(without, 'run')} without any noise"
+    if several > 1 and any(each.noise == "seeded" for each in covered):
         text += f"; this {SHARED}"
     return {
-        "runs": len(covered),
+        "runs": several,
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "delta": delta,
         "not_private": exact,

@@ -11,3 +11,8 @@ round until they are let on (:mod:`benchmarks.soak.paced`), and no run can end b
 Right is a fault after which the command lives on, or ends with a clear error (exit code 2, one line) or stop (130, 143,
 kill), and a case that ends with the files of an undisturbed command; and no process of Ray left.
 """
+
+import os
+
+# As raysim does before it imports Ray, which processes of which others are forked have imported already.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

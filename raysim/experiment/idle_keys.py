@@ -78,11 +78,16 @@ def _defaults_of(strategy: Any) -> Mapping[str, Any]:
 
 
 def remarks(ways: Iterable[tuple[Config, Strategy]]) -> list[str]:
-    """Name the ways with which all hospitals take part although another selection is configured."""
+    """Name the ways with which all hospitals take part although another selection is configured, and a section that
+    only ``raysim audit`` uses."""
+    ways, said = list(ways), []
     without = [way for way in ways if _is_set(SELECTION, way[0].selection) and not way[1].uses_selection()]
-    if not without:
-        return []
-    return [f"selection: {_shown(without[0][0].selection)} is ignored: with {_names(without)} all hospitals take part"]
+    if without:
+        named = _names(without)
+        said += [f"selection: {_shown(without[0][0].selection)} is ignored: with {named} all hospitals take part"]
+    if any(config.privacy is not None and config.privacy.audit is not None for config, _ in ways):
+        said += ["privacy.audit: not used here; raysim audit uses it"]
+    return said
 
 
 def _names(ways: Sequence[tuple[Config, Strategy]]) -> str:
@@ -139,7 +144,7 @@ def _trains_with(name: str) -> Uses:
 
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
-            return strategy.stops_early()
+            return strategy.stops_early() or strategy.stops_alone()
         if config.privacy is not None and config.privacy.way == "pooled" and name in OF_POOLED:
             return bool(getattr(config.training, name) == OF_POOLED[name])
         return name not in strategy.unused_training() or (name in OF_FINE_TUNING and _fine_tunes(config))

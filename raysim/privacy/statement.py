@@ -119,18 +119,19 @@ def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
     """Return the joint cost of all these runs and of those that they needed: epsilon, delta, and the adversary.
 
     Known releases of all runs are composed at the largest delta. If each hospital has its own, they are composed by
-    hospital, and the largest epsilon counts. If releases are unknown, or runs have different units or hospitals,
-    epsilons and deltas are added.
+    hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals, epsilons and
+    deltas are added. For runs with different units there is no bound: noise that hides a patient hides no hospital.
     """
     statements = [play for each in statements for play in each.plays]
     first = statements[0]
     against = first.against if all(each.against == first.against for each in statements) else "server"
     delta = max(each.delta for each in statements)
-    if any(math.isinf(each.epsilons[against]) for each in statements):
+    units = {each.unit for each in statements}
+    if len(units) > 1 or any(math.isinf(each.epsilons[against]) for each in statements):
         return math.inf, delta, against
     known = [each.releases[against] for each in statements if each.releases is not None]
     hospitals = {len(each) for each in known} - {1}
-    if len(known) < len(statements) or len({each.unit for each in statements}) > 1 or len(hospitals) > 1:
+    if len(known) < len(statements) or len(hospitals) > 1:
         return sum(each.epsilons[against] for each in statements), sum(each.delta for each in statements), against
     of_each = {
         tuple(values for each in known for values in each[hospital if len(each) > 1 else 0])

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.early_stopping import Checks
 from raysim.trees.binning import Bins, find_bins
 from raysim.trees.edges import Floats, Ints, answered, pooled
 from raysim.trees.forest import Forest
 from raysim.trees.growing import Grown, Level, grow, level_of, members, reached
 from raysim.trees.histograms import Binned
-from raysim.trees.losses import GRID, base, gradients, label_scale, label_units
+from raysim.trees.losses import GRID, base, gradients, label_scale, label_units, mean_loss
 from raysim.trees.settings import TreeTask
 
 
@@ -23,7 +24,7 @@ class Rows:
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
         """``y [n]``: labels. ``margins [n, K]``: margins in steps."""
-        self._binned, self._y = binned, y
+        self._binned, self.y = binned, y
         self.margins = margins
 
     def level(self, level: Level, g: Floats, h: Floats, taken: NDArray[np.bool_] | None = None) -> Floats:
@@ -39,14 +40,33 @@ class Rows:
         self, task: TreeTask, scale: int, columns: NDArray[np.bool_] | None, taken: NDArray[np.bool_] | None
     ) -> list[Grown]:
         """Grow K trees from the margins, with splits by ``columns [F]`` and over the rows ``taken [n]`` (None: all)."""
-        g, h = gradients(task.loss, self.margins, self._y, scale)
+        g, h = gradients(task.loss, self.margins, self.y, scale)
         growing = grow(self._binned.bins, task.settings, task.outputs, [columns] * task.outputs)
-        return answered(growing, partial(self.level, g=g, h=h, taken=taken))
+        trees: list[Grown] = answered(growing, partial(self.level, g=g, h=h, taken=taken))
+        return trees
 
     def add(self, trees: list[Grown]) -> None:
         """Add grown trees to the margins."""
         for k, tree in enumerate(trees):
             self.margins[:, k] += tree.value[reached(self._binned.codes, tree.column, tree.left, tree.depth)]
+
+
+class Validation:
+    """Validation rows, whose loss decides how many trees are grown, and how many of these are kept."""
+
+    def __init__(self, task: TreeTask, start: Forest, rows: Rows, patience: int, tolerance: float) -> None:
+        """``start``: the forest without the trees to come. ``rows`` are at its margins."""
+        self._loss, self._scale, self._rows = task.loss, start.scale, rows
+        self._patience, self._tolerance = patience, tolerance
+        before = mean_loss(self._loss, np.zeros_like(rows.margins), rows.y, self._scale)
+        self.checks = Checks(before)
+
+    def ends(self, trees: list[Grown]) -> bool:
+        """Add trees to the margins, and return whether the loss no longer falls."""
+        self._rows.add(trees)
+        loss = mean_loss(self._loss, self._rows.margins, self._rows.y, self._scale)
+        self.checks = self.checks.after(len(self.checks.rounds) + 1, loss)
+        return self.checks.waited(self._tolerance) >= self._patience
 
 
 def bins_of(task: TreeTask, X: NDArray[Any]) -> Bins:
@@ -70,6 +90,7 @@ def boosted(
     forest: Forest | None = None,
     columns: Callable[[int], NDArray[np.bool_] | None] | None = None,
     rows: Callable[[int], NDArray[np.bool_] | None] | None = None,
+    ends: Callable[[list[Grown]], bool] | None = None,
 ) -> Forest:
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
@@ -77,6 +98,7 @@ def boosted(
     - ``forest``: the trees to add to; None: no trees.
     - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` it is grown
       on.
+    - ``ends(trees)``: whether these are the last trees; None: all are grown.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest
@@ -86,4 +108,6 @@ def boosted(
         trees = here.grown(task, forest.scale, allowed, None if rows is None else rows(t))
         here.add(trees)
         forest = forest.grown(trees, bins)
+        if ends is not None and ends(trees):
+            break
     return forest

@@ -91,6 +91,10 @@ class Forest:
             joined[name] = np.concatenate([before, further])
         return replace(self, **joined)
 
+    def first(self, count: int) -> Forest:
+        """Return a forest of only the first ``count`` trees."""
+        return replace(self, **{name: getattr(self, name)[:count] for name in OF_TREES})
+
     def last(self, count: int) -> Forest:
         """Return a forest of only the last ``count`` trees."""
         return replace(self, **{name: getattr(self, name)[len(self) - count :] for name in OF_TREES})

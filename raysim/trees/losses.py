@@ -61,6 +61,23 @@ def softmax(z: Floats) -> Floats:
     return shares
 
 
+def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> float:
+    """Return the mean loss of rows with ``margins [n, K]`` and labels ``y [n]``, at least one.
+
+    Squared errors are of labels divided by ``2^scale``, and a term that only labels decide is left out of ``poisson``.
+    """
+    z = margins / MARGIN
+    if loss == "logistic":
+        losses = np.logaddexp(0.0, z[:, 0]) - y * z[:, 0]
+    elif loss == "softmax":
+        losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
+    elif loss == "poisson":
+        losses = np.exp(np.minimum(z[:, 0], LOG_MEAN)) - y * z[:, 0]
+    else:
+        losses = (z[:, 0] - y * 2.0**-scale) ** 2
+    return float(losses.mean())
+
+
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     """Return the initial margins, which minimise the loss without trees, ``[K]`` in steps.
 

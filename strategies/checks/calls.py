@@ -56,6 +56,8 @@ def check_call(call: Any, sizes: Array) -> None:
         raise Invalid(
             f"{where}: it sends nothing and keeps nothing, so its result would be lost; declare what it sends"
         )
+    if program.validates and program.sends:
+        raise Invalid(f"{where}: it reads validation rows (validates), so that it may send nothing; leave out one")
     rows = int(sizes[call.ids].sum() if (call.ids >= 0).all() else sizes.sum())
     for name, send in program.sends.items():
         _check_send(f"{where}: {name}", send, rows if getattr(send, "by", "") == "row" else len(call.ids))

@@ -21,18 +21,23 @@ from raysim.strategies.base import (
     Reply,
     Send,
     State,
+    Stop,
     own_state,
 )
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, row_numbers, rows_key, taken, task_of
-from raysim.trees.boosting import bins_of, boosted, starting
+from raysim.trees.boosting import Rows, Validation, bins_of, boosted, starting
 from raysim.trees.forest import Forest
+from raysim.trees.histograms import Binned
 from raysim.trees.losses import base
 from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
 
-def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
+def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows, with the hospital's own edges.
+
+    With ``stop`` the hospital's validation rows, if it has any, decide how many trees are grown; those up to the least
+    loss are kept.
 
     If a class has no rows, no tree is grown. Each row then has the log-odds of the class shares, with half a row added
     to each class.
@@ -43,16 +48,24 @@ def grown_alone(task: TreeTask, at: Context, key: int) -> Forest:
         return Forest.start(task, base(task.loss, counts, len(y)))
     if task.loss == "poisson" and not y.any():
         return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
-    columns = at.received.get("columns")
-    return boosted(
+    columns, bins, start = at.received.get("columns"), bins_of(task, X), starting(task, y)
+    checked = None
+    if stop is not None and len(held := at.validation.y):
+        margins = np.repeat(start.base[None], len(held), axis=0)
+        rows = Rows(Binned(bins, bins.codes(at.validation.X)), held, margins)
+        checked = Validation(task, start, rows, *stop)
+    forest = boosted(
         task,
         X,
         y,
-        bins_of(task, X),
-        starting(task, y),
+        bins,
+        start,
         None if columns is None else lambda tree: columns[tree],
         lambda tree: taken(task, key, tree, partial(row_numbers, X, y)),
+        None if checked is None else checked.ends,
     )
+    best = None if checked is None else checked.checks.best
+    return forest if best is None else forest.first((best + 1) * task.outputs)
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,12 @@ class OwnTrees(Program):
 
     task: TreeTask
     key: int
+    stop: Stop | None = None
     name: str = "own trees"
+
+    @property
+    def validates(self) -> bool:
+        return self.stop is not None
 
     @property
     def sends(self) -> Mapping[str, Send]:
@@ -72,12 +90,15 @@ class OwnTrees(Program):
         return {"model": Keep((Shape(self.task).size,))}
 
     def run(self, at: Context) -> Reply:
-        return Reply({}, {"model": Shape(self.task).vector(grown_alone(self.task, at, self.key))})
+        return Reply({}, {"model": Shape(self.task).vector(grown_alone(self.task, at, self.key, self.stop))})
 
 
 @dataclass(frozen=True)
 class LocalTrees(Trees):
-    """Local training of trees: every hospital grows the model's trees on its own rows, in one round."""
+    """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
+
+    With ``training.stop`` each hospital stops by the loss on its own validation rows.
+    """
 
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
@@ -86,13 +107,16 @@ class LocalTrees(Trees):
     def stops_early(self) -> bool:
         return False
 
+    def stops_alone(self) -> bool:
+        return True
+
     def round(self, view: FederationView, state: State) -> Calls:
         task = task_of(view)
         each = [columns_of(view, tree) for tree in range(task.together)]
         received = (
             {} if each[0] is None else {"columns": np.stack([columns for columns in each if columns is not None])}
         )
-        yield Call(OwnTrees(task, rows_key(view)), received, view.trainable)
+        yield Call(OwnTrees(task, rows_key(view), view.stop), received, view.trainable)
         return replace(own_state(state, TreesState), edges=(np.zeros(0),))
 
     def done(self, view: FederationView, state: State) -> bool:

@@ -239,6 +239,12 @@ def test_what_a_run_leaves_out_of_a_comparison_is_said(tmp_path: Path, capfd: py
     assert "not used" not in capfd.readouterr().out
 
 
+def test_a_section_that_only_an_audit_uses_is_said():
+    config = reading.resolve(SMALL | {"privacy": GUARANTEE | {"audit": {"canaries": 9}}})
+    assert idle_keys.remarks([(config, FedAsync())]) == ["privacy.audit: not used here; raysim audit uses it"]
+    assert idle_keys.remarks([(config.replaced(privacy=None), FedAsync())]) == []
+
+
 def test_a_sweep_may_search_what_only_some_trials_use(tmp_path: Path):
     strategy = FedAsync(slope=3.0)
     config = reading.resolve(SMALL | {"strategy": {"name": "fedasync", "slope": 3.0}})

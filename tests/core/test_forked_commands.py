@@ -106,7 +106,7 @@ def parent_of(name: str) -> None:
 def first_of_a_session() -> None:
     """Commands of a session that begins here, and of a process that it starts."""
     del os.environ[shared.VARIABLE]
-    shared.PRELOADED = ()
+    shared.WITHOUT_RAY = shared.PRELOADED = ()
     in_a_process(parent_of, ["first"], Path.cwd(), {})
     code = "from pathlib import Path; from tests.core.test_forked_commands import *; "
     code += "in_a_process(parent_of, ['second'], Path.cwd(), {})"
@@ -152,24 +152,21 @@ WORKER = "/x/ray/_private/workers/default_worker.py"
 
 
 @pytest.mark.parametrize(
-    ("words", "job", "expected"),
+    ("words", "expected"),
     [
-        ([SET_UP, WORKER, "--a=1", "--language=PYTHON"], "01000000", ([WORKER, "--a=1"], {})),
-        ([SET_UP, WORKER, "--language=PYTHON"], "02000000", None),
+        ([SET_UP, WORKER, "--a=1", "--language=PYTHON"], ([WORKER, "--a=1"], {})),
         (
             [SET_UP, WORKER, '--serialized-runtime-env-context={"env_vars": {"A": "b"}, "py_executable": "/python"}'],
-            "01000000",
             ([WORKER], {"A": "b"}),
         ),
-        ([SET_UP, WORKER, '--serialized-runtime-env-context={"py_executable": "/other"}'], "01000000", None),
-        (["-u", "/x/ray/dashboard/agent.py", "--head"], None, (["/x/ray/dashboard/agent.py", "--head"], {})),
-        (["-m", "raysim"], None, None),
-        (["-c", "pass"], None, None),
-        ([], None, None),
+        ([SET_UP, WORKER, '--serialized-runtime-env-context={"py_executable": "/other"}'], None),
+        (["-u", "/x/ray/dashboard/agent.py", "--head"], (["/x/ray/dashboard/agent.py", "--head"], {})),
+        (["-m", "raysim"], None),
+        (["-c", "pass"], None),
+        ([], None),
     ],
 )
-def test_ray_s_own_programs_are_forked_and_workers_of_the_first_job(words, job, expected, monkeypatch):
-    monkeypatch.setenv("RAY_JOB_ID", job) if job else monkeypatch.delenv("RAY_JOB_ID", raising=False)
+def test_ray_s_own_programs_are_forked(words, expected):
     assert rays.forkable("/python", words) == expected
 
 

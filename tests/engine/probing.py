@@ -168,6 +168,10 @@ class Wrong(Program):
     def keeps(self) -> Mapping[str, Keep]:
         return {} if self.what == "nothing" else {"state": Keep((2,), "O" if self.what == "dtype" else "f8")}
 
+    @property
+    def validates(self) -> bool:
+        return self.what == "validates"
+
     def run(self, at: Context) -> Reply:
         total: Any = np.ones(2)
         sent: dict[str, Any] = {"total": total, "rows": 1.0}
@@ -213,6 +217,8 @@ class Wrong(Program):
                 at.model.gradient(np.ones(1))
             case "writes":
                 at.rows.X[:] = 0
+            case "peeks":
+                at.validation.y.sum()
             case "returns":
                 return sent  # type: ignore[return-value]
         return Reply(sent, memory)

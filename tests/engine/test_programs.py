@@ -208,6 +208,7 @@ CALLS = {
     "dtype": "program 'wrong': state.dtype: 'O' is not a type of numbers; write f8, for example",
     "nothing": "program 'wrong': it sends nothing and keeps nothing, so its result would be lost; declare what it "
     "sends",
+    "validates": r"program 'wrong': it reads validation rows \(validates\), so that it may send nothing; leave out one",
     "overflow": r"program 'wrong': total.largest: 1.04858e\+06 for 6 terms on a grid of 2\^-44 is more than a sum of "
     "64 bits can hold; give at most 43690.7, or fewer bits",
     "strangers": "select: 7 is not a hospital's id; there are 0 to 6",
@@ -235,6 +236,7 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
     [
         ("raises", "ValueError: parameters of shape .1. for a model of 5"),
         ("writes", "ValueError: assignment destin"),
+        ("peeks", "ValueError: validation: a program that reads validation rows has to declare validates"),
         ("writes memory", "TypeError: 'mappingproxy' object does not support item assignment"),
         ("writes received", "TypeError: 'mappingproxy' object does not support item assignment"),
         ("purpose", "TypeError: rng: the purpose is of type object; give a text"),

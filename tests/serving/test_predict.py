@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
+import raysim
 from raysim.config import plugins, reading
-from raysim.core.errors import DataError
+from raysim.core.errors import ConfigError, DataError
+from raysim.report.pages.again import rewritten
+from raysim.serving.export import export
 from raysim.serving.predictor import Predictor
 from tests.serving.runs import ROWS, folder_of, stays
 
@@ -72,6 +77,20 @@ def test_every_row_of_a_run_is_scored_again_from_its_files(run: Any, place: Path
                 else:
                     np.testing.assert_allclose(scored[name], theirs[name], rtol=1e-6, atol=1e-6)
         check_figures(folder, label, model, scored[(stays()["part"] == "test").to_numpy()])
+
+
+def test_a_run_that_was_finished_with_unused_keys_is_served_and_not_run_again(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(folder_of(place, "fedavg"), folder)
+    written = yaml.safe_load((folder / "config.yaml").read_text())
+    written["strategy"]["minimum_weight"] = 0.2
+    written["secure"] = {"small_clusters": "merge"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(written))
+    assert len(Predictor.open(folder).predict(stays())) == ROWS
+    assert export(Predictor.open(folder), tmp_path / "exported", "json", None, None) == "global"
+    rewritten(folder, None, None)
+    with pytest.raises(ConfigError, match=r"^secure.small_clusters: 'merge' changes nothing for fedavg; take it out"):
+        raysim.run(folder / "config.yaml", out=tmp_path / "again", in_process=True)
 
 
 def check_figures(folder: Path, label: str, model: str, tested: pd.DataFrame) -> None:

@@ -38,9 +38,10 @@ OTHERS = {
 
 @pytest.fixture(params=STRATEGIES)
 def strategy(request) -> Strategy:
+    """With its defaults, but for a search of the number of clusters, which takes long and has tests of its own."""
     built = registry.load("strategies", request.param, "strategy.name")()
     assert isinstance(built, Strategy)
-    return built
+    return with_clusters(built, 3) if getattr(built, "clusters", 0) is None else built
 
 
 @pytest.fixture

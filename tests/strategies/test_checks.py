@@ -282,6 +282,7 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
     assert not left_out.pop("noisy")("size")
     assert left_out == {
         "columns": 0,
+        "stop": None,
         "measured": frozenset(),
         "available": None,
         "staleness": None,

@@ -47,6 +47,26 @@ def test_what_trials_tell_exactly_is_named_before_the_sweep_has_ended():
     assert (spent["epsilon"], spent["not_private"]) == ("inf", ["metrics", "preprocessing"])
 
 
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (None, "; 1 run without any noise; this"),
+        ({**PROMISE, "declared_public": ["sizes"]}, "; not private: metrics, preprocessing; this"),
+        ({**PROMISE, "unit": "patient", "mode": "pooled"}, "; this"),
+    ],
+)
+def test_one_trial_with_another_guarantee_leaves_no_joint_one(other, why):
+    plan, _ = make_plan(
+        small_tree(strategy={"name": "fedavg"}, privacy=PROMISE, sweep__space={"privacy": {"choice": [PROMISE, other]}})
+    )
+    federations = [Federation.open(folder) for folder in plan.folders.values()]
+    spent = cost(plan, [{"privacy": PROMISE}, {"privacy": other}], federations, [])
+    assert (spent["runs"], spent["epsilon"]) == (2, "inf")
+    assert spent["statement"].startswith(
+        f"whoever sees all 2 runs of this sweep: epsilon at most infinite, delta 0.001{why}"
+    )
+
+
 def test_trials_that_a_stopped_sweep_lost_count_as_the_dearest():
     tree = small_tree(seeds=[1, 2], strategy={"name": "fedavg"}, privacy={**PROMISE, "noise": "system"})
     tree["sweep"]["space"] = {"privacy.epsilon": {"uniform": [0.5, 4]}}

@@ -146,6 +146,17 @@ class HospitalContext:
         )
 
     @cached_property
+    def validation(self) -> Rows:
+        """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` for a program that does not declare
+        it."""
+        if not self._run.call.program.validates or self.hospital == POOLED:
+            raise ValueError("validation: a program that reads validation rows has to declare validates")
+        federation, rows = self._federation, self._federation.rows(self.hospital, "validation")
+        X, y, observed = (_read_only(part[rows]) for part in (federation.X, federation.y, federation.observed))
+        weights = row_weights(self._run.plan.work.class_weights, y)
+        return Rows(X=X, y=y, observed=observed, weights=weights, patients=partial(_patients, federation, rows))
+
+    @cached_property
     def model(self) -> HospitalModel:
         """The run's model on these rows."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)

@@ -17,42 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from raysim.config.sections.training import StopSection
+from raysim.core.early_stopping import Checks
 from raysim.strategies.base import Ids
-
-
-@dataclass(frozen=True)
-class Checks:
-    """The checks so far, in order: their ``rounds`` and ``losses``. ``before``: the loss before training."""
-
-    before: float
-    rounds: tuple[int, ...] = ()
-    losses: tuple[float, ...] = ()
-
-    def after(self, round: int, loss: float) -> Checks:
-        """Return these checks and one more."""
-        return Checks(self.before, (*self.rounds, round), (*self.losses, loss))
-
-    @property
-    def best(self) -> int | None:
-        """The position of the best check; None before the first check, or if no loss is finite."""
-        finite = [at for at, loss in enumerate(self.losses) if math.isfinite(loss)]
-        return min(finite, key=lambda at: self.losses[at], default=None)
-
-    def waited(self, tolerance: float) -> int:
-        """Return how many checks have passed since the last fall.
-
-        If the loss before training is not finite, the first finite loss counts as a fall, and the tolerance is relative
-        to it.
-        """
-        last, scale, since = self.before, abs(self.before), 0
-        for loss in self.losses:
-            if not math.isfinite(last) and math.isfinite(loss):
-                last, scale, since = loss, abs(loss), 0
-            elif loss < last - tolerance * scale:
-                last, since = loss, 0
-            else:
-                since += 1
-        return since
 
 
 @dataclass(frozen=True)

@@ -156,8 +156,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
     check_declared(job, where, label)
-    check_together(job)
     check_programs(job)
+    check_together(job)
     check_recalibration(job, federation, model, where)
     trained = int((federation.sizes("train") > 0).sum())
     if job.secure is not None and job.secure.minimum > trained:

@@ -37,6 +37,7 @@ from raysim.strategies.base import (
     Newcomers,
     State,
     Statistic,
+    Stop,
     Strategy,
 )
 from raysim.strategies.shared.label_counts import LabelCounts
@@ -104,6 +105,7 @@ class JobServer:
             noise=noise_of(self.guarantee),
             trees=getattr(model, "trees", None),
             ranges=self.federation.limits,
+            stop=None if job.stop is None else Stop(job.stop.patience, job.stop.tolerance),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.private = self.strategy.private(view)

@@ -329,6 +329,36 @@ def test_bytes_of_early_stopping(tmp_path, strategy, label):
     assert not setup  # before the first round there is no tree
 
 
+@pytest.mark.parametrize("label", ["died", "stay", "z"])
+def test_local_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
+    """As a loop that grows one tree more each time and scores the validation rows with all of them."""
+    made = federation_of(tmp_path, rows_of(400), np.arange(400) % 3, label, train=0.5, validation=0.25, test=0.25)
+    options, patience, tolerance = {"trees": 30, "rate": 1.0}, 4, 0.01
+    job = job_of(made, Local().with_trees(), rounds=1, model=model(**options))
+    outcome = run(made, replace(job, stop=StopSection(patience=patience, tolerance=tolerance)), 2)
+    task = TreeTask(TreeSettings(**OPTIONS | options), made.levels, len(made.classes))
+    served, bound = Shape(task), model(**options).bind(made, "cpu", "float64")
+    counts = []
+    for hospital in range(3):
+        train, held = (made.rows(hospital, part) for part in ("train", "validation"))
+        X, y = made.X[train], made.y[train]
+        whole = boosted(task, X, y, bins_of(task, X), starting(task, y))
+        losses, fallen = [], 0
+        for count in range(31):
+            vector = served.vector(whole.first(count * task.outputs)) if count else np.zeros(served.size)
+            losses.append(bound.row_losses(bound.logits(vector, made.X[held]), made.y[held]).mean())
+            if losses[count] < losses[fallen] - tolerance * losses[0]:
+                fallen = count
+            if count - fallen == patience:
+                break
+        best = 1 + int(np.argmin(losses[1:]))
+        counts.append(best)
+        mine = served.forest(outcome.kept[hospital])
+        assert len(mine) == best * task.outputs
+        np.testing.assert_array_equal(mine.value, whole.first(len(mine)).value)
+    assert max(counts) < 30
+
+
 def bytes_of(trees: int) -> int:
     """The bytes of whole trees."""
     return 8 * Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": trees, "own_trees": 0}), (0, 0, 3), 2)).size
