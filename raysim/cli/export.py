@@ -30,8 +30,8 @@ As = Annotated[
     Format | None,
     typer.Option(
         "--format",
-        help="torch: a program of torch.export; onnx: needs raysim[onnx]; json: of linear models and trees; xgboost: "
-        "of trees. Default torch, of trees json.",
+        help="json: of linear models and trees, their default; torch: a program of torch.export, the default of "
+        "networks; onnx: needs raysim[onnx]; xgboost: of trees. raysim validate takes json and onnx.",
     ),
 ]
 

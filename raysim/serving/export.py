@@ -75,7 +75,7 @@ def formats(model: Model) -> tuple[Format, ...]:
     if isinstance(model, Grows):
         return ("json", "xgboost", "onnx")
     if isinstance(model, LinearModel):
-        return ("torch", "onnx", "json")
+        return ("json", "torch", "onnx")
     if isinstance(model, Exportable):
         return ("torch", "onnx")
     raise ConfigError(

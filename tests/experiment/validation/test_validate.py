@@ -204,8 +204,8 @@ def test_trees_are_judged_as_json_and_not_as_xgboost(folder: Path, tmp_path: Pat
     given |= {"strategy.name": "federated_trees", "training.rounds": 50}  # trees do not use the file's rounds
     raysim.run(folder / "stays.yaml", overrides=given, out=tmp_path / "run", in_process=True)
     predictor = Predictor.open(tmp_path / "run")
-    for form in ("json", "xgboost"):
-        export(predictor, tmp_path / form, form, None, None)
+    export(predictor, tmp_path / "json", None, None, None)  # the default
+    export(predictor, tmp_path / "xgboost", "xgboost", None, None)
     p = predictor.predict(folder / "stays.csv")["probability"].to_numpy()
     with pytest.raises(ConfigError, match=r"^--format: boosted_trees cannot be written as torch; use json, xgboost"):
         export(predictor, tmp_path / "torch", "torch", None, None)
