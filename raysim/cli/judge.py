@@ -61,6 +61,7 @@ def judge(
     from raysim.experiment.judging.table import Reading
     from raysim.metrics.labels import reporting
     from raysim.report.terminal.answers import block
+    from raysim.report.terminal.progress import say
     from raysim.report.terminal.tables import comparison_table
 
     began, console = time.perf_counter(), console_of(json)
@@ -78,6 +79,8 @@ def judge(
         out=out,
         remarks=remarks,
     )
+    for text in found.warnings:
+        say(console, f"warning: {text}")
     if json:
         rows = found.comparison.to_dict("records")
         print_json(places_of(found.folder) | {"answer": found.content, "reference": one, "rows": rows})

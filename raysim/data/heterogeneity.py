@@ -173,11 +173,6 @@ def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothi
     return pd.DataFrame(table)
 
 
-def hellinger(p: Floats, q: Floats) -> float:
-    """Compute ``sqrt(1/2 sum (sqrt p - sqrt q)^2)`` of two distributions ``[C]``: 0 to 1."""
-    return float(np.sqrt(0.5 * ((np.sqrt(p) - np.sqrt(q)) ** 2).sum()))
-
-
 def hellinger_distance(counts: Counts) -> float:
     """Compute the root of the mean over pairs of hospitals of the squared Hellinger distance."""
     roots = np.sqrt(_shares(counts))

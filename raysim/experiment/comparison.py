@@ -173,8 +173,7 @@ def _patient_group_figures(
     titles: Mapping[str, str],
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write the runs' figures of patient groups, if figures by group were requested, and plot the ``chosen``
-    strategies."""
+    """Write the runs' figures of patient groups, if requested, and plot the ``chosen`` strategies."""
     patients = per_group(results)
     if patients is None:
         return []

@@ -44,8 +44,7 @@ class Entry:
 
     @property
     def way_title(self) -> str:
-        """The strategy's readable name: the label in its configuration, otherwise the title of its class, otherwise its
-        name.
+        """The strategy's readable name: the label in its configuration, else its class's title, else its name.
 
         In a label that begins with the strategy's name, as in a curve, the title replaces the name.
         """

@@ -102,8 +102,7 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write how models perform at hospitals of each kind, and plot it for the models ``shown``; nothing without
-    attributes.
+    """Write how models perform at hospitals of each kind, and plot it for the models ``shown``; else nothing.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`.
     """

@@ -56,8 +56,7 @@ class Load:
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
     """Return how many runs execute concurrently on the live ``nodes``, of which this node is the first.
 
-    1 means that each run is split over all actors. Raises ``ResourceError`` if there are too few cores for the
-    requested number.
+    1 means that each run is split over all actors. Raises ``ResourceError`` if there are too few cores.
     """
     asked, here = resources.runs_at_once, nodes[0]
     share = resources.cpus_per_actor or 1.0

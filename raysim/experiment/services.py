@@ -74,6 +74,7 @@ class RunServices:
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
             self._ray = standing.enter_context(connected(verbose, resources.dashboard))
+            self.recorder.start()  # not before: its imports would keep those of Ray waiting
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)
@@ -86,9 +87,14 @@ class RunServices:
             in_process=in_process,
             verbose=verbose,
             names=federation.hospitals,
-            meanwhile=_import_pages,
+            meanwhile=self._meanwhile,
         )
         self.session = standing.enter_context(opened)
+
+    def _meanwhile(self) -> None:
+        """Prepare in this process what runs need, while actors start."""
+        self.recorder.start()
+        _import_pages()
 
     def end_actors(self) -> None:
         """End the actors that execute whole runs, and begin to shut down a Ray that was started for them: nothing is

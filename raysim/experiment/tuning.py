@@ -207,8 +207,7 @@ def sentence(tried: pd.DataFrame) -> str:
 
 
 def at_the_edge(tried: pd.DataFrame) -> str:
-    """Return a caution on chosen values that are the smallest or largest tried, as better ones may lie beyond; else
-    empty.
+    """Return a caution on chosen values that are the smallest or largest tried, as better may lie beyond; else empty.
 
     ``tried`` is the result of :func:`table`.
     """

@@ -26,8 +26,7 @@ figure and for a rough one. Epsilon is larger with them, never smaller: by about
 of rounds cost."""
 
 LARGE = 50.0
-"""For an epsilon above this one, steps of privacy loss grow in proportion; epsilon is then larger by less than
-1/100,000."""
+"""For an epsilon above this one, steps of privacy loss grow in proportion; epsilon grows by less than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
 """Above this number of different events, Rényi divergences bound epsilon: each distribution takes up to a second."""

@@ -36,8 +36,7 @@ class StepNormals:
 
     Seeded ones are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
     Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point with a uniform direction, whose squared
-    distance from 0 is twice an exponential number. In large numbers this takes a third of the time of
-    ``standard_normal``.
+    distance from 0 is twice an exponential number. This takes a third of ``standard_normal``'s time.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:

@@ -61,8 +61,7 @@ def outputs(losses: Floats, multiplier: float, rate: float, added: bool) -> Floa
     """Return the largest output whose privacy loss is at least each of ``losses [L]``, ``[L]``; the sensitivity is 1.
 
     Without sampling a loss ``u`` is reached at ``-1/2 - u multiplier^2``; with sampling a loss ``v`` is reached where
-    that would be ``log(1 + (e^v - 1) / rate)``. For a unit that is ``added`` losses are negated, and outputs moved by
-    1.
+    that would be ``log(1 + (e^v - 1) / rate)``. For a unit that is ``added`` losses are negated, outputs moved by 1.
     """
     signed = -losses if added else losses
     scaled, rest = signed + np.log(1 / rate), 1 - 1 / rate

@@ -157,8 +157,7 @@ class _Run:
 def checklist(folder: Path, out: Path | None) -> Path:
     """Write the checklist of the run or comparison in ``folder``, and return the file.
 
-    Raises ``ConfigError`` for a folder without results, for a file that cannot be written, and for a file that is
-    another result.
+    Raises ``ConfigError`` for a folder without results, an unwritable file, and a file that is another result.
     """
     check_plain(folder)
     try:

@@ -83,8 +83,7 @@ class Panel:
 
     @staticmethod
     def of(hospitals: pd.DataFrame, sent: Sent | None = None) -> Panel:
-        """Build the panel from a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a duplicate
-        hospital.
+        """Build the panel from a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for duplicates.
 
         Without a column ``model`` all models are global; without ``seed`` there is one seed. ``sent`` is from
         :func:`sent`. Without it, as for a real label, the variance over patients alone is unknown.
@@ -190,8 +189,7 @@ class Panel:
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """Return the interval of the difference ``first - second`` of two models' worst decile.
 
-        NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate stream of random
-        numbers.
+        NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate random stream.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:

@@ -49,14 +49,12 @@ def geometric_median(
     return Aggregate(point, shares)
 
 
-def centred_clipping(
-    updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1, weights: Floats | None = None
-) -> Aggregate:
+def centred_clipping(updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1) -> Aggregate:
     """Move from ``centre [P]`` ``passes`` times by the mean of the differences, each clipped to ``radius``.
 
     ``radius`` None is the median norm of the differences, computed in each pass.
     """
-    share = _shares(len(updates), weights)
+    share = 1.0 / len(updates)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
     for _ in range(passes):
         differences = updates - point
@@ -66,23 +64,16 @@ def centred_clipping(
     return Aggregate(point, share * factor)
 
 
-def norm_bound(updates: Floats, bound: float, weights: Floats | None = None) -> Aggregate:
+def norm_bound(updates: Floats, bound: float) -> Aggregate:
     """Return the mean of the updates, each clipped to the norm ``bound``."""
-    share = _shares(len(updates), weights)
     factor = clipping(np.linalg.norm(updates, axis=1), bound)
-    if weights is None:
-        return Aggregate(uniform(updates * factor[:, None]), share * factor)
-    return Aggregate((share * factor) @ updates, share * factor)
+    return Aggregate(uniform(updates * factor[:, None]), factor * (1.0 / len(updates)))
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
     """Return the factors that shorten vectors of these ``norms`` to the ``bound``: 1 for shorter ones."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
-
-
-def _shares(count: int, weights: Floats | None) -> Floats:
-    return np.full(count, 1.0 / count) if weights is None else weights / weights.sum()
 
 
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:

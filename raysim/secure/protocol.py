@@ -129,8 +129,7 @@ class SecureSum:
         return sent
 
     def unmasked(self, total: Words) -> NDArray[np.int64]:
-        """Return the sum of the vectors, from the sum of the masked ones. Raises ``ValueError`` if too few hospitals
-        remain.
+        """Return the sum of the vectors, from the sum of the masked ones. Raises ``ValueError`` if too few remain.
 
         Secrets are computed only from the revealed shares.
         """

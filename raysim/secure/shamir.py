@@ -14,8 +14,7 @@ PRIME = 2**256 + 297
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
     """Return the shares ``{point: value}`` of the polynomial with ``secret`` at 0 and these further ``coefficients``.
 
-    One more share than there are coefficients gives the secret. Raises ``ValueError`` for a point that is 0 modulo
-    ``prime``.
+    One more share than there are coefficients gives the secret. Raises ``ValueError`` for a point 0 modulo ``prime``.
     """
     if any(point % prime == 0 for point in points):
         raise ValueError("a share at 0 would be the secret")

@@ -64,8 +64,7 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences from training
-        rows.
+        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences.
 
         ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
         outputs that are not probabilities.
@@ -149,8 +148,7 @@ Floats = NDArray[np.float64]
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
-    """Return the function from features ``[n, F]`` to the probability of the event ``[n]``, for the two-class model in
-    ``file``.
+    """Return the function from features ``[n, F]`` to the probability of the event ``[n]``, for the model in ``file``.
 
     Raises ``ConfigError`` for another file.
     """

@@ -84,8 +84,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
     - ``importance``: the fall of AUROC (for real labels, the rise of the absolute error), with its interval.
     - ``gain``: for trees, the column's share of the gain of all splits; NaN for random splits, which have no gain.
-    - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution to
-      it.
+    - ``spread``: for linear models with one output, the standard deviation over rows of the column's contribution.
     """
     rows, task = Evaluated.of(predictor, federation, part), federation.task
     at = task.figures.index(task.headline)
@@ -188,8 +187,7 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's share of the gain of all splits, ``[F]``, as the mean over rows; None unless the model is
-    trees.
+    """Return each feature's share of the gain of all splits, ``[F]``, as the mean over rows; None without trees.
 
     Trees without a split, and trees with random splits, have no share. NaN: no row has trees with a share.
     """

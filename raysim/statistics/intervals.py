@@ -82,8 +82,7 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
 
     A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
-    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or without both
-    classes.
+    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or one class.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -92,15 +91,7 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     return clopper_pearson(a * rows, rows)
 
 
-class AurocInterval(NamedTuple):
-    """Return the printed interval of each AUROC, and whether it is the logit interval (``by_logit``)."""
-
-    low: Floats
-    high: Floats
-    by_logit: NDArray[np.bool_]
-
-
-def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> AurocInterval:
+def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
     """Return the printed interval of each AUROC.
 
     With at least :data:`FEW_ROWS` rows of the rarer class it is DeLong's on the logit scale if these are enough
@@ -116,7 +107,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     low[by_logit], high[by_logit] = logit_interval(a[by_logit], v[by_logit])
     low[few], high[few] = few_rows_interval(a[few], m[few], n[few])
     low[left], high[left] = score_interval(a[left], m[left], n[left])
-    return AurocInterval(low, high, np.asarray(by_logit))
+    return Interval(low, high)
 
 
 def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
@@ -151,8 +142,7 @@ def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
-    """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's of the share,
-    rescaled.
+    """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's share, rescaled.
 
     It lies within 0 and ``rows / expected``, the possible values, and never has width 0. NaN if none is expected.
     """

@@ -20,8 +20,7 @@ Floats = NDArray[np.float64]
 
 
 class OverSeeds(NamedTuple):
-    """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: their
-    number.
+    """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: how many.
 
     NaN if no seed defines the figure, or none has an interval of it.
     """
@@ -35,8 +34,7 @@ class OverSeeds(NamedTuple):
 def over_seeds(
     value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
 ) -> OverSeeds:
-    """Return the mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are each seed's 95 % interval over
-    patients.
+    """Return the mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are seeds' 95 % intervals over patients.
 
     A figure that only one seed defines keeps that seed's interval, which excludes the effect of other seeds. Limits are
     cut to the possible range ``within``, two numbers or two ``[...]``.
@@ -54,8 +52,7 @@ def over_seeds(
 
 
 def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the seeds' part of the square of half an interval's width, ``[...]``; 0 for fewer than two ``defined``
-    values.
+    """Return the seeds' part of the square of half an interval's width, ``[...]``; 0 for under two ``defined`` values.
 
     ``values [S, ...]`` have the ``mean [...]``.
     """

@@ -19,7 +19,7 @@ from raysim.metrics.segments import ranges
 from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
+from raysim.statistics.meta_analysis.between_hospitals import shrunken_auroc
 from raysim.strategies.base import Floats
 
 if TYPE_CHECKING:
@@ -188,13 +188,13 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     if model not in of_models:
         auroc, variance = delong_of_sums(sums)
         interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
-        between = between_hospitals(common_curve(sums))
+        shrunken = shrunken_auroc(common_curve(sums))
         of_models[model] = {
             "auroc_low": interval.low,
             "auroc_high": interval.high,
-            "auroc_shrunken": between.shrunken,
-            "auroc_shrunken_low": between.shrunken_low,
-            "auroc_shrunken_high": between.shrunken_high,
+            "auroc_shrunken": shrunken[0],
+            "auroc_shrunken_low": shrunken[1],
+            "auroc_shrunken_high": shrunken[2],
         }
     return of_models[model]
 

@@ -1,6 +1,6 @@
 """Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
-MLflow needs seconds to import and to open its store; this happens in a thread while Ray starts. Rounds are buffered,
+MLflow needs seconds to import and to open its store; this happens in a thread while actors start. Rounds are buffered,
 and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
 runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`Unsent`.
 
@@ -106,8 +106,6 @@ class Recorder:
     def __enter__(self) -> Recorder:
         if self._tracking.uri != NOWHERE:
             self._host.enter_context(host.environment(SETTINGS, keep=True))
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -131,6 +129,12 @@ class Recorder:
         if error is None and self._thread is not None:
             self.unsent = [record.unsent() for record in self._records if not record.over]
 
+    def start(self) -> None:
+        """Begin to import MLflow and to open its store; :meth:`run` does so otherwise."""
+        if self._thread is None and self._tracking.uri != NOWHERE:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
     def run(
         self,
         name: str,
@@ -144,6 +148,7 @@ class Recorder:
 
         ``again``: the run is resumed; its earlier record is continued, if the store has one.
         """
+        self.start()
         record = Record(self, name, params, tags, parent, doubtful=again)
         self._records.append(record)
         self.tell(record)

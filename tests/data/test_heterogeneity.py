@@ -21,7 +21,6 @@ from raysim.data.heterogeneity import (
     earth_movers_distance,
     feature_psi,
     federation_feature_psi,
-    hellinger,
     hellinger_distance,
     hospital_table,
     jensen_shannon_distance,
@@ -96,6 +95,11 @@ def test_psi_of_test_rows_is_against_the_training_shares():
     P = pooled[-1] / pooled[-1].sum() + 0.05
     p = tested / tested.sum(axis=1, keepdims=True) + 0.05
     assert psi == near(((P - p) * np.log(P / p)).sum(axis=1))
+
+
+def hellinger(p, q):
+    """``sqrt(1/2 sum (sqrt p - sqrt q)^2)`` of two distributions ``[C]``: 0 to 1."""
+    return float(np.sqrt(0.5 * ((np.sqrt(p) - np.sqrt(q)) ** 2).sum()))
 
 
 def test_hellinger_distances_of_the_golden_federation():

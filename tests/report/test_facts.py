@@ -104,7 +104,7 @@ def test_these_hospitals_count_where_others_are_open() -> None:
     line = quality(CLASSIFICATION, 0.8, Limits(0.74, 0.86), 4, useful(0.02, 0.04), elsewhere=False)
     assert (line.state, line.forbids) == ("open", False)
     assert "over 4 hospitals and these trained models (others may rank no better than chance)" in line.text
-    far = Paired(0.8, 0.8, 4, 3, 0.04, 1e-3, 1e-4, 2.6)
+    far = Paired(0.8, 4, 3, 0.04, 1e-3, 1e-4, 2.6)
     assert level_interval(CLASSIFICATION, far) == (replace(far, seed_variance=0.0).fixed(), False)
     assert level_interval(CLASSIFICATION, replace(far, difference=0.5)) == (NOTHING, True)
     near = replace(far, hospital_variance=1e-3)
@@ -129,7 +129,7 @@ def test_usefulness_needs_the_threshold() -> None:
 
 
 def pair(difference: float, seeds: int = 3) -> Paired:
-    return Paired(difference, difference, 20, seeds, 1e-4, 1e-4, 1e-5, 12.0)
+    return Paired(difference, 20, seeds, 1e-4, 1e-4, 1e-5, 12.0)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_training_alone_is_compared_where_it_is_defined() -> None:
         "Federating ranks better than training alone: FedAvg against alone +0.020 (+0.010 to +0.030) over the 20 of 22 "
         "hospitals at which both are defined."
     )
-    wide = AtSome(Paired(0.017, 0.017, 3, 2, 0.05, 0.01, 0.01, 2.0), 0.8)
+    wide = AtSome(Paired(0.017, 3, 2, 0.05, 0.01, 0.01, 2.0), 0.8)
     _, line = federate(CLASSIFICATION, "FedAvg", "alone", pair(0.02), Limits(0.01, 0.03), wide, 0.8, (5, wide))
     assert line.text.endswith(
         "At small hospitals: the interval says nothing. Without 5 hospitals that trained on one class: "
@@ -183,7 +183,7 @@ def test_training_alone_is_compared_where_it_is_defined() -> None:
 def test_a_difference_at_some_hospitals_is_cut_at_what_is_possible_there(alone: float, most: float) -> None:
     """Training alone may rank at 0.70 at small hospitals, and at 0.88 over all."""
     some = AtSome(pair(0.143), alone)
-    args = (CLASSIFICATION, "FedAvg", "alone", Paired(0.05, 0.05, 40, 3, 1e-4, 1e-4, 1e-5, 12.0), Limits(0.02, 0.09))
+    args = (CLASSIFICATION, "FedAvg", "alone", Paired(0.05, 40, 3, 1e-4, 1e-4, 1e-5, 12.0), Limits(0.02, 0.09))
     _, line = federate(*args, some, 0.88, (5, some))
     found = re.findall(r"(small hospitals|one class): \+0\.143 \(\+(\S+) to \+(\S+)\), better", line.text)
     assert [where for where, _, _ in found] == ["small hospitals", "one class"], line.text
@@ -452,7 +452,7 @@ def test_limits(of: Data, recommends: bool, words: str) -> None:
 @pytest.mark.parametrize("auroc", [1.0, 0.0])
 def test_an_auroc_without_spread_has_an_interval(auroc: float) -> None:
     """All hospitals rank perfectly: Hanley and McNeil's variance at their rows, weighted by rows, bounds the AUROC."""
-    level, of = Paired(auroc, auroc, 2, 1, 0.0, 0.0, 0.0, 1.0), data(2, rarer=(5, 9, 0), tested=(40, 60, 30))
+    level, of = Paired(auroc, 2, 1, 0.0, 0.0, 0.0, 1.0), data(2, rarer=(5, 9, 0), tested=(40, 60, 30))
     (low, high), _ = level_interval(CLASSIFICATION, level, of)
     end = high if auroc == 0 else low
     deviation = math.sqrt(0.16 * hanley_mcneil(end, 5, 35) + 0.36 * hanley_mcneil(end, 9, 51))
@@ -464,7 +464,7 @@ def test_an_auroc_without_spread_has_an_interval(auroc: float) -> None:
 
 
 def test_what_was_found_at_hospitals_outside() -> None:
-    level, limits = Paired(0.79, 0.79, 2, 1, 1e-3, 1e-3, 0.0, 1.0), Limits(0.71, 0.86)
+    level, limits = Paired(0.79, 2, 1, 1e-3, 1e-3, 0.0, 1.0), Limits(0.71, 0.86)
     assert limiting.unseen(CLASSIFICATION, data(), level, limits) is limiting.NOT_OUTSIDE
     of = data(outside=("va", "cleveland"))
     line = limiting.unseen(CLASSIFICATION, of, level, limits)
@@ -472,7 +472,7 @@ def test_what_was_found_at_hospitals_outside() -> None:
         "ok",
         "AUROC at 2 hospitals that took no part (va and cleveland): 0.790 (0.710 to 0.860).",
     )
-    nowhere = limiting.unseen(CLASSIFICATION, of, Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN), Limits(NAN, NAN))
+    nowhere = limiting.unseen(CLASSIFICATION, of, Paired(NAN, 0, 0, NAN, NAN, NAN, NAN), Limits(NAN, NAN))
     assert (nowhere.state, "No AUROC is defined at the 2 hospitals" in nowhere.text) == ("open", True)
     assert limiting.unseen(CLASSIFICATION, of, level, NOTHING).text.endswith(": its interval says nothing.")
 

@@ -140,10 +140,10 @@ def test_the_shares_of_updates_in_the_aggregate():
     assert shares.sum() == pytest.approx(1)
     assert shares.argmin() == 6
     close(shares @ ROWS, centres.geometric_median(ROWS).update)
-    # One of length 10 is halved, and has a third of the mass.
-    halved = centres.norm_bound(np.array([[6.0, 8.0], [0.0, 3.0]]), 5.0, np.array([1.0, 2.0]))
-    close(halved.update, [1, 10 / 3])
-    close(halved.admitted, [1 / 6, 2 / 3])
+    # One of length 10 is halved.
+    halved = centres.norm_bound(np.array([[6.0, 8.0], [0.0, 3.0]]), 5.0)
+    close(halved.update, [1.5, 3.5])
+    close(halved.admitted, [0.25, 0.5])
 
 
 def test_only_rules_that_choose_reject():

@@ -2,66 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
 
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.meta_analysis import between_hospitals as between
-from raysim.statistics.meta_analysis.between_hospitals import between_hospitals, posterior
-from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
+from raysim.statistics.meta_analysis.between_hospitals import posterior, shrunken_auroc
 from tests.statistics.federations import sums
 
 EVENTS, NON_EVENTS = [20, 1, 60, 30, 12, 0, 25], [80, 16, 90, 30, 70, 9, 300]
 TRUE = [0.9, 0.8, 0.6, 0.75, 0.95, 0.5, 0.7]
 
 
-def test_it_is_paule_mandel_with_hartung_knapp_on_the_common_variances():
+def test_shrunken_aurocs_are_the_posterior_on_the_common_variances():
     curve = common_curve(sums(np.random.default_rng(0), EVENTS, NON_EVENTS, TRUE))
-    pooled = between_hospitals(curve)
-    y, v = curve.auroc[curve.judged], curve.variance[curve.judged]
-    t = paule_mandel(y, v)
-    assert t > 0
-    mean = hartung_knapp(y, v, t)
-    assert (pooled.hospitals, pooled.mean, pooled.tau) == (6, mean, np.sqrt(t))
-    assert pooled.tau_logit == pytest.approx(pooled.tau / (mean.estimate * (1 - mean.estimate)))
-    each = posterior(y, v)
-    ends = np.array([-1, 1]) * 1.959963984540054 * each.further_sd + each.further_mean
-    assert (pooled.predicted_low, pooled.predicted_high) == pytest.approx(tuple(np.clip(ends, 0, 1)))
-    assert pooled.shrunken[curve.judged] == pytest.approx(each.mean)
+    shrunken, low, high = shrunken_auroc(curve)
+    each = posterior(curve.auroc[curve.judged], curve.variance[curve.judged])
+    assert shrunken[curve.judged] == pytest.approx(each.mean)
     reach = 1.959963984540054 * each.sd
-    assert pooled.shrunken_high[curve.judged] == pytest.approx(np.minimum(each.mean + reach, 1))
-    assert pooled.shrunken_low[curve.judged] == pytest.approx(each.mean - reach)
-    assert np.isnan([pooled.shrunken[5], pooled.shrunken_low[5], pooled.shrunken_high[5]]).all()
+    assert high[curve.judged] == pytest.approx(np.minimum(each.mean + reach, 1))
+    assert low[curve.judged] == pytest.approx(each.mean - reach)
+    assert np.isnan([shrunken[5], low[5], high[5]]).all()
 
 
-def test_what_is_predicted_may_end_before_one():
-    curve = common_curve(sums(np.random.default_rng(0), [40] * 6, [80] * 6, 0.6))
-    pooled = between_hospitals(curve)
-    each = posterior(curve.auroc, curve.variance)
-    assert pooled.predicted_high == pytest.approx(each.further_mean + 1.959963984540054 * each.further_sd)
-    assert 0.6 < pooled.predicted_high < 0.95
-
-
-@pytest.mark.parametrize(
-    ("hospitals", "summary", "predicts"), [(2, False, False), (3, True, False), (4, True, False), (5, True, True)]
-)
-def test_few_hospitals(hospitals, summary, predicts):
-    pooled = between_hospitals(common_curve(sums(np.random.default_rng(1), [20] * hospitals, [60] * hospitals, 0.8)))
-    assert pooled.hospitals == hospitals
-    assert np.isfinite(pooled.mean.estimate) == np.isfinite(pooled.tau) == np.isfinite(pooled.shrunken).all() == summary
-    assert np.isfinite(pooled.predicted_low) == np.isfinite(pooled.predicted_high) == predicts
-
-
-@pytest.mark.parametrize("end", [0.0, 1.0])
-def test_a_mean_at_an_end_has_no_spread_of_logits(end):
-    curve = common_curve(sums(np.random.default_rng(1), [20] * 4, [60] * 4, 0.8))
-    summary = between_hospitals(replace(curve, auroc=np.full(4, end)))
-    assert summary.mean.estimate == pytest.approx(end)
-    assert summary.tau == 0
-    assert np.isnan(summary.tau_logit)
+@pytest.mark.parametrize(("hospitals", "defined"), [(2, False), (3, True)])
+def test_few_hospitals(hospitals, defined):
+    curve = common_curve(sums(np.random.default_rng(1), [20] * hospitals, [60] * hospitals, 0.8))
+    assert (np.isfinite(shrunken_auroc(curve)) == defined).all()
 
 
 def test_the_posterior_is_the_integral_over_spreads():

@@ -15,7 +15,7 @@ from raysim.metrics.equity import gini
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical import clinical_figures as clinical
 from raysim.statistics.clinical import operating_points as operating
-from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, edges, raw
+from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, edges
 from raysim.statistics.clinical.clinical_figures import calibration_metrics, figures
 from raysim.statistics.clinical.curves import (
     CURVE,
@@ -29,6 +29,7 @@ from raysim.statistics.clinical.equity import _binomial, _groups, clinical_equit
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.statistics.clinical.thresholds import gained, net_benefits, threshold_at_sensitivity
 from raysim.statistics.intervals import clopper_pearson, wilson
+from tests.statistics.rows import raw
 
 Y = np.array([1] * 5 + [0] * 7)
 P = np.array([0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35])

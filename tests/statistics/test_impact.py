@@ -12,12 +12,13 @@ from scipy.special import expit, logit
 from raysim.core.levels import Z
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital, events_p
-from raysim.statistics.clinical.calibration import calibration, raw
+from raysim.statistics.clinical.calibration import calibration
 from raysim.statistics.discrimination.auroc import pair_sums
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import observed_over_expected
 from raysim.statistics.meta_analysis.between_hospitals import BEYOND, pooled
 from raysim.statistics.several import bound, holm
+from tests.statistics.rows import raw
 
 RATIOS = {
     "SKB": (0.8750, 0.631, 1.155),

@@ -90,14 +90,14 @@ def test_which_interval_is_printed():
     m = [10, 500, 9, 10, 60, 60, 0, 1, 1000]
     n = [500, 10, 500, 500, 60, 60, 10, 16, 8]
     interval = auroc_interval(a, v, m, n)
-    assert interval.by_logit.tolist() == [True, True, False, False, False, False, False, False, False]
+    by_logit = [True, True, False, False, False, False, False, False, False]
     logit, score, few = (
         np.array(limits) for limits in (logit_interval(a, v), score_interval(a, m, n), few_rows_interval(a, m, n))
     )
     rarer_are_few = np.minimum(m, n) < 10
     assert rarer_are_few.tolist() == [False, False, True, False, False, False, True, True, True]
-    wanted = np.where(interval.by_logit, logit, np.where(rarer_are_few, few, score))
-    np.testing.assert_array_equal(np.array(interval[:2]), wanted)
+    wanted = np.where(by_logit, logit, np.where(rarer_are_few, few, score))
+    np.testing.assert_array_equal(np.array(interval), wanted)
     assert np.isnan([interval.low[6], interval.high[6]]).all()
     assert np.isfinite(interval.low[[4, 5, 7]]).all()
 
@@ -112,7 +112,7 @@ def test_the_printed_interval_covers():
         if law == "exponential":
             scores = rng.exponential(size=len(y)) * np.where(y == 1, auroc / (1 - auroc), 1)
         estimates = delong(placements(scores, y, 110 * np.arange(3001)))
-        low, high, _ = auroc_interval(estimates.auroc[0], estimates.variance[0], 10, 100)
+        low, high = auroc_interval(estimates.auroc[0], estimates.variance[0], 10, 100)
         assert 0.93 < ((low <= auroc) & (auroc <= high)).mean() < 0.98
 
 
@@ -129,7 +129,7 @@ def test_the_printed_interval_of_few_rows_covers(auroc, sd, m, n):
     else:
         scores = np.where(y == 1, ndtri(auroc) * np.sqrt(1 + sd**2) + sd * noise, noise)
     estimates = delong(placements(scores, y, (m + n) * np.arange(4001)))
-    low, high, _ = auroc_interval(estimates.auroc[0], estimates.variance[0], m, n)
+    low, high = auroc_interval(estimates.auroc[0], estimates.variance[0], m, n)
     assert ((low <= auroc) & (auroc <= high)).mean() > 0.935
 
 

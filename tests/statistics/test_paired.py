@@ -34,7 +34,6 @@ def test_worked_numbers():
     assert pair.population() == pytest.approx((-0.018003, 0.067003), abs=6e-7)
     assert not pair.population().shows
     assert pair.visible == pytest.approx(0.0525861580, abs=6e-11)
-    assert pair.unweighted == pytest.approx(0.02)
     assert (pair.hospitals, pair.seeds) == (4, 1)
     assert pair.p == pytest.approx(2 * student.sf(0.0245 / 0.0093812670, 1.8985507246), abs=1e-8)
 
@@ -70,9 +69,6 @@ def test_the_parts_are_their_sums():
     assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)  # the p-value is where the interval ends at 0
     reach = math.sqrt(norm.ppf(0.975) ** 2 * v_p + student.ppf(0.975, 2) ** 2 * v_s)
     assert pair.fixed() == pytest.approx((theta - reach, theta + reach))
-    assert pair.unweighted == pytest.approx(
-        np.mean([np.mean([d[s, i] for s in range(3) if there[s, i]]) for i in range(6)])
-    )
 
 
 def test_the_larger_of_hospitals_and_patients_counts():
@@ -103,7 +99,7 @@ def test_names_of_hospitals_and_the_unit_of_rows_do_not_matter(order, scale):
     a, b = rng.random((2, 2, 5))
     r = rng.integers(1, 90, (2, 5))
     mine, other = paired(a, b, r), paired(a[:, order], b[:, order], scale * r[:, order])
-    for name in ("difference", "unweighted", "hospital_variance", "seed_variance", "df", "visible", "p"):
+    for name in ("difference", "hospital_variance", "seed_variance", "df", "visible", "p"):
         assert getattr(mine, name) == pytest.approx(getattr(other, name))
     swapped = paired(b, a, r)
     assert swapped.population() == pytest.approx((-mine.population().high, -mine.population().low))
@@ -147,7 +143,7 @@ def test_nothing_that_varies_has_no_interval():
 def test_nothing_defined():
     pair = paired([[np.nan, 0.5]], [[0.5, np.nan]], [[3, 4]])
     assert (pair.hospitals, pair.seeds, pair.equal) == (0, 0, False)
-    assert np.isnan([pair.difference, pair.unweighted, pair.variance, pair.df, *pair.population(), *pair.fixed()]).all()
+    assert np.isnan([pair.difference, pair.variance, pair.df, *pair.population(), *pair.fixed()]).all()
 
 
 def test_one_seed_says_nothing_of_the_ways_of_training():
@@ -172,11 +168,6 @@ def test_notes():
     assert note.startswith("9 hospitals")
     (note,) = simple(often[:4], np.ones((4, 10))).notes()
     assert note.startswith("4 training seeds")
-
-
-def test_hospitals_without_enough_events_are_not_in_the_unweighted_mean():
-    assert simple(D[None], R[None], named=[True, False, True, False]).unweighted == pytest.approx(0.045)
-    assert np.isnan(simple(D[None], R[None], named=[False] * 4).unweighted)
 
 
 def test_equivalence_is_another_claim():

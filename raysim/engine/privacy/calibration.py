@@ -221,8 +221,7 @@ def by_hospital(
 def epsilon_at_two_hospitals(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
-    """Return the epsilon in mode ``local`` of a patient who is at two hospitals, in the worst case; arguments
-    as above."""
+    """Return the epsilon in mode ``local`` of a patient who is at two hospitals, at worst; arguments as above."""
     others = OtherReleases.of(events)
     steps = [
         (float(s), rate, int(rounds) * count)
@@ -235,8 +234,7 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in; a missing one of the two is
-    computed.
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in; a missing one is computed.
 
     If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
     disagree, or if epsilon is outside the range for which noise can be computed.
@@ -288,8 +286,7 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
 
 
 def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
-    """Return the standard deviation of noise on the count of unclipped updates; ``hospitals``: the expected cohort
-    size."""
+    """Return the standard deviation of noise on the count of unclipped updates; ``hospitals``: expected cohort."""
     return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
 
 

@@ -145,8 +145,7 @@ class HospitalNoise(Guard):
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """Return the noise of a ``round`` in steps of the grid, ``[G, P]``, followed by noise on further
-        numbers sent."""
+        """Return the noise of a ``round`` in steps of the grid, ``[G, P]``, then noise on further numbers."""
         weights = self._weights
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")

@@ -24,8 +24,7 @@ class PatientRelease:
     """What hospitals do to protect their patients; it is sent with the plan of a round."""
 
     pooled: bool
-    """Whether each hospital sends one clipped sum of gradients with its share of the noise; else each makes noisy
-    steps."""
+    """Whether each hospital sends one clipped sum of gradients with its share of the noise; else noisy steps."""
     unit: RowUnit
     """The protected unit."""
     clip: float

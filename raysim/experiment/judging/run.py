@@ -59,6 +59,8 @@ class Judged:
     """The content of ``hospitals.csv``: one row per model, seed and hospital."""
     search: Search | None
     """The best model's gain after correction for the number of models tried; None if it cannot be estimated."""
+    warnings: tuple[str, ...] = ()
+    """Remarks on the table, such as that a model makes decisions."""
 
     @property
     def content(self) -> dict[str, Any]:
@@ -155,7 +157,7 @@ def _write(
     written.csv("comparison.csv", table)
     if by_chance:
         written.csv("noise.csv", noise.table(by_chance))
-    judged = Judged(written.folder, name, answer, table, hospitals, search)
+    judged = Judged(written.folder, name, answer, table, hospitals, search, predictions.warnings)
     written.json(FILE, judged.content)
     served = clinical_rows.of_runs([(each.label, each.label, each.folder) for each in results])
     taken = [] if shown is None else [shown.entries[shown.best].key[0], *alone]

@@ -327,7 +327,10 @@ def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]
-        raise DataError(f"{name}: differs between models or seeds for a row of {row['hospital']}; {remedy}")
+        raise DataError(
+            f"{name}: differs between models or seeds for a row of {row['hospital']}, first in row {_first(differs)} "
+            f"of the table; {remedy}"
+        )
 
 
 def _first(which: pd.Series) -> int:

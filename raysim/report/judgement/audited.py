@@ -1,7 +1,6 @@
 """The findings of a privacy audit in words: sentences of its page and of its terminal block.
 
-An exactly reconstructed patient row comes first, because it needs no statistics. Membership inference follows, then the
-canaries.
+An exactly reconstructed patient row comes first, without statistics; then membership inference and canaries.
 """
 
 from __future__ import annotations

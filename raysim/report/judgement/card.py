@@ -1,8 +1,7 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
 A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence, and a headline, which is composed
-last. The headline repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` render the same
-card.
+last. The headline repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` render it.
 """
 
 from __future__ import annotations

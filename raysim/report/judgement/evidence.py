@@ -97,8 +97,7 @@ class Evidence:
     both figures.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """How many hospitals have only one class in training, and the difference from training alone at the other
-    hospitals.
+    """How many hospitals have only one class in training, and the difference at the others.
 
     None if there are no such hospitals.
     """
@@ -258,8 +257,7 @@ def evidence(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Count the hospitals that trained one of the two models on one class only; compare the models at the other
-    hospitals.
+    """Count the hospitals that trained one of the two models on one class only; compare the models at the others.
 
     Returns None if there are no such hospitals.
     """

@@ -1,7 +1,6 @@
 """How much evidence a page has: the number of judged hospitals and their rows of the rarer class.
 
-The rarer class determines the precision of a hospital's AUROC: 2 rows without the event among 25 are as few as 2
-events.
+The rarer class determines the precision of a hospital's AUROC: 2 non-events among 25 are as few as 2 events.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ COLUMNS = (
 
 
 def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
-    """Return the rows of the accuracy table: mean and deviation over seeds, with the best of each displayed column
-    marked.
+    """Return the rows of the accuracy table: mean and deviation over seeds, with the best of each column marked.
 
     ``per_seed`` has one row for each strategy, model and seed. ``names`` are the names of strategies and models in the
     order in which they first appear. There are no rows if accuracy is not measured.

@@ -104,8 +104,7 @@ def drawn(
     titles: Mapping[str, str] | None = None,
     chosen: Sequence[str] = (),
 ) -> svg.Figure:
-    """Plot the headline figure of each patient group over all hospitals: a panel for each attribute, a mark for each
-    strategy.
+    """Plot the headline figure of each patient group over all hospitals: a panel an attribute, a mark a strategy.
 
     A strategy is represented by the last of its models, the headline model. ``titles`` are names by label. If any
     labels are ``chosen``, only these strategies are plotted.

@@ -9,7 +9,7 @@
 """
 
 from raysim.report.svg.chart import ENDS, Chart
-from raysim.report.svg.figure import PANEL, Figure, figure, heat_map, histogram, legend
+from raysim.report.svg.figure import PANEL, Figure, figure, heat_map, legend
 from raysim.report.svg.frame import WIDTH
 from raysim.report.svg.markup import element, joined, json_block
 from raysim.report.svg.scales import Axis, linear, log, names, share, spaced
@@ -27,7 +27,6 @@ __all__ = [
     "element",
     "figure",
     "heat_map",
-    "histogram",
     "joined",
     "json_block",
     "legend",

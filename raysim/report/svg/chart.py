@@ -153,15 +153,6 @@ class Chart(Frame):
             said = {"class_": f"c{style.colour} {class_}", "data_h": number, "data_s": style.series}
             self._marks.append(element("rect", **box, **said))
 
-    def columns(self, low: ArrayLike, high: ArrayLike, counts: ArrayLike, style: Style = PLAIN) -> None:
-        """Draw the bars of a histogram: from 0 up to ``counts``, each between two edges."""
-        first, last, top = self.across(low), self.across(high), self.up(counts)
-        base = float(self.up([max(0.0, self.y.low)])[0])
-        for a, b, c in zip(first, last, top, strict=True):
-            if b - a > 0 and base - c > 0:
-                box = {"x": float(a) + 0.5, "y": float(c), "width": float(b - a) - 1, "height": base - float(c)}
-                self._marks.append(element("rect", **box, class_=f"c{style.colour} bar"))
-
     def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
         """Draw a line through the whole chart at a value of one axis, with a ``text`` at its end."""
         kind = "rule dashed" if dashed else "rule"
@@ -175,11 +166,6 @@ class Chart(Frame):
             self._marks.append(element("path", d=f"M{self._left:.1f} {at:.1f}H{self._right:.1f}", class_=kind))
             if text:
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
-
-    def segment(self, x: float, low: float, high: float) -> None:
-        """Draw a part of the vertical rule at ``x``, from ``low`` to ``high``."""
-        at, (top, bottom) = float(self.across([x])[0]), self.up([low, high]).tolist()
-        self._marks.append(element("path", d=f"M{at:.1f} {top:.1f}V{bottom:.1f}", class_="rule"))
 
     def beside(self, y: float, first: str, last: str) -> None:
         """Write one text at the left end of the chart and one at its right, at the height of ``y``."""

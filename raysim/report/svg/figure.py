@@ -13,7 +13,7 @@ from raysim.report.svg.chart import Chart, short_share
 from raysim.report.svg.frame import LINE, WIDTH, heading_lines
 from raysim.report.svg.markup import element, joined
 from raysim.report.svg.printed import styles
-from raysim.report.svg.scales import Axis, fixed, linear, names
+from raysim.report.svg.scales import fixed, names
 from raysim.report.svg.styles import Style
 
 PANEL = 250.0
@@ -166,22 +166,4 @@ def heat_map(
             shade = (value - first) / (last - first) if last > first else 0.5
             text = texts[i][j] if texts is not None else fixed(value, digits) if np.isfinite(value) else "–"
             chart.cell(i, j, 0.45 * float(short_share(shade)) + 0.05 if np.isfinite(value) else 0.0, text)
-    return chart
-
-
-def histogram(
-    x: Axis,
-    low: ArrayLike,
-    high: ArrayLike,
-    counts: ArrayLike,
-    *,
-    name: str,
-    title: str = "",
-    description: str,
-    unit: str,
-) -> Chart:
-    """Draw vertical bars of ``counts`` between ``low`` and ``high`` edges."""
-    y = linear(unit, counts, include=(0.0,), within=(0.0, np.inf), count=4, whole=True)
-    chart = Chart(x, y, name=name, title=title, description=description, width=WIDTH, height=200.0, gridlines="y")
-    chart.columns(low, high, counts)
     return chart

@@ -12,8 +12,7 @@ from markupsafe import Markup, escape
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
     """Write an element with ``children`` (escaped unless markup) and attributes, in which ``_`` becomes ``-``.
 
-    An attribute of None is left out. A trailing ``_`` is dropped; it avoids Python keywords. Numbers have at most two
-    decimals.
+    An attribute of None is left out. A trailing ``_`` is dropped; numbers have at most two decimals.
 
     >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
     Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')

@@ -18,11 +18,9 @@ Floats = NDArray[np.float64]
 class FigureBesideFloor:
     """A figure of dispersion compared with its distribution under equal service.
 
-    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high`` its central
-      95 %.
+    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high``: 95 %.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
-    - ``beyond``: ``value - floor``.
     - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds, as squares, the
       uncertainty of the spread, the chance differences of such hospitals and, for figures that are AUROCs, the
       uncertainty of the common AUROC.
@@ -35,7 +33,6 @@ class FigureBesideFloor:
     low: float
     high: float
     p: float
-    beyond: float
     true: Estimate
     excess: Estimate
 
@@ -61,9 +58,7 @@ def beside_floor(
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
     if worse_when_lower:  # more spread is a lower figure
         excess = Estimate(*excess[::-1])
-    return FigureBesideFloor(
-        value, floor, float(low), float(high), share_as_extreme(extreme), value - floor, true, excess
-    )
+    return FigureBesideFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
 
 
 def noise_free_figure(

@@ -1,5 +1,4 @@
-"""The noise floor: differences between hospitals under equal service, and the true spread that the data support beyond
-it.
+"""The noise floor: differences between hospitals under equal service, and the true spread beyond it.
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
 true AUROC and ROC shape, with the tested numbers of rows, and records each figure of dispersion. The test uses Q, the
@@ -46,8 +45,7 @@ STAGE = 3
 class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
-    - ``figure``: its name. ``common``: its value at every hospital under equal service. ``hospitals``: the number
-      judged.
+    - ``figure``: its name. ``common``: its value at every hospital under equal service. ``hospitals``: judged.
     - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q as large (``tau``'s interval
       has two sides).
     - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figures. Its ``high``

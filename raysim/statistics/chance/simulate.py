@@ -66,13 +66,11 @@ def federations(
     draws: int,
     rng: np.random.Generator | Chance,
 ) -> Iterator[DrawnFederations]:
-    """Simulate ``draws`` federations in blocks, with ``events [H]`` and ``non_events [H]`` at each hospital, all above
-    0.
+    """Simulate ``draws`` federations in blocks, with ``events [H]`` and ``non_events [H]`` at each hospital, above 0.
 
     At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` from ``middles [T]``, which
     :func:`centres` computes for the common AUROC. Scores of non-events are standard normal, scores of events have the
-    standard deviation ``event_sd``. A tau of 0 is equal service. Models that use one :class:`Chance` share its random
-    numbers.
+    standard deviation ``event_sd``. A tau of 0 is equal service. One :class:`Chance` gives the same numbers.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)

@@ -12,13 +12,12 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from raysim.core.levels import LEVEL, Z
 from raysim.core.streams import stream
 from raysim.metrics.measures import ScoreHistogram
-from raysim.statistics.intervals import observed_over_expected
 
 Floats = NDArray[np.float64]
 
@@ -71,22 +70,15 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibration of predictions for ``rows`` with ``events``.
+    """Calibration of predictions.
 
     - ``in_the_large``: the intercept ``a`` of ``logit P(y) = a + logit p``; above 0: risks are predicted too low.
     - ``intercept`` and ``slope`` of ``logit P(y) = a + b logit p``; a slope below 1: predictions are too extreme.
-    - ``expected`` events, the sum of predictions; ``ratio``: observed over expected, ``ratio_low`` to ``ratio_high``.
     """
 
-    rows: int
-    events: int
     in_the_large: Coefficient
     intercept: Coefficient
     slope: Coefficient
-    expected: float
-    ratio: float
-    ratio_low: float
-    ratio_high: float
 
 
 @dataclass(frozen=True)
@@ -106,15 +98,6 @@ class CalibrationError:
     floor_high: float
 
 
-def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
-    """Return rows as groups of one, from ``probabilities [n]`` and ``y [n]`` (0 or 1)."""
-    p, labels = np.asarray(probabilities, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if p.ndim != 1 or p.shape != labels.shape:
-        raise ValueError(f"probabilities, y: shapes {p.shape} and {labels.shape} are not one [n]")
-    with np.errstate(divide="ignore"):
-        return Groups(np.log(p) - np.log1p(-p), np.ones(len(p)), labels)
-
-
 def from_histogram(histogram: ScoreHistogram) -> Groups:
     """Return a histogram's bins of margins, with their middles as predictions: probabilities within .002."""
     low, high = edges(histogram.bins)
@@ -131,24 +114,19 @@ def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
 
 
 def calibration(groups: Groups) -> Calibration:
-    """Compute intercept, slope and observed over expected events of one hospital, or of all hospitals together.
+    """Compute intercept and slope of one hospital, or of all hospitals together.
 
     Intercept and slope are NaN with one class only, if the predictions separate the classes, and if a prediction is 0,
     1 or NaN. Print a hospital's own from :data:`ENOUGH` events and non-events on.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
-    expected = float(groups.rows @ expit(groups.logit))
     nothing = Coefficient(NAN, NAN)
     large = intercept = slope = nothing
     if 0 < events < rows and np.isfinite(groups.logit).all():
         (large,) = _fit(groups, np.ones((1, len(groups.logit))), groups.logit)
         if np.ptp(groups.logit) > 0:
             intercept, slope = _fit(groups, np.stack([np.ones(len(groups.logit)), groups.logit]), 0.0)
-    ratio = events / expected if expected > 0 else NAN
-    limits = observed_over_expected(events, expected, rows)
-    return Calibration(
-        int(rows), int(events), large, intercept, slope, expected, ratio, float(limits.low), float(limits.high)
-    )
+    return Calibration(large, intercept, slope)
 
 
 class Bins(NamedTuple):
@@ -176,8 +154,7 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with its interval and
-    floor.
+    """Compute the mean distance of predictions from events over ``bins``, by rows, with interval and floor.
 
     The floor samples each bin's events with the predicted probability. The interval extends by the 95th percentile of
     the total deviation of all bins' events from their expectation (:func:`_missed`), and by at least the floor. By the

@@ -28,8 +28,7 @@ BOOTSTRAP = 300
 class OperatingPoint:
     """The threshold that reaches a given share of one class, the same for all hospitals.
 
-    - ``figure``: the judged figure, given the share ``at`` of the other class; ``of_events``: whether the figure is of
-      events.
+    - ``figure``: the judged figure, given the share ``at`` of the other class; ``of_events``: whether it is of events.
     - ``bin``: the first bin of scores that is called, and ``threshold``, its lowest probability. Both are NaN with too
       few rows to choose by; the bin is infinite if only calling no one is specific enough.
     - ``same_rows``: whether it was chosen on the rows on which it is judged.

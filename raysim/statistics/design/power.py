@@ -35,8 +35,7 @@ class Sites:
 
     - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
     - ``auroc``: the AUROC of the methods. ``correlation``: of the chance errors of two methods on the same rows.
-    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: the same over training
-      seeds.
+    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: over training seeds.
     """
 
     events: Floats

@@ -55,17 +55,14 @@ class Limits(NamedTuple):
 class Paired:
     """A difference of AUROC, ``first - second``, over the ``hospitals`` and ``seeds`` that define both.
 
-    - ``difference``: the mean weighted by test rows. ``unweighted``: the mean with equal weights over hospitals with
-      the minimum of events, each averaged over its seeds.
+    - ``difference``: the mean weighted by test rows.
     - ``hospital_variance`` (V_h): of hospitals, including their patients and their share of training noise; NaN for one
       hospital. ``patient_variance`` (V_p): of patients alone; NaN if it was not given. ``seed_variance`` (V_s): of
       training seeds; 0 for one seed, which is then no part of the interval.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than the number of
-      seeds.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than seeds.
     """
 
     difference: float
-    unweighted: float
     hospitals: int
     seeds: int
     hospital_variance: float
@@ -154,20 +151,12 @@ class Paired:
         return max((variance for variance in variances if not math.isnan(variance)), default=0.0)
 
 
-def paired(
-    first: ArrayLike,
-    second: ArrayLike,
-    rows: ArrayLike,
-    *,
-    patients: ArrayLike | None = None,
-    named: ArrayLike | None = None,
-) -> Paired:
+def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: ArrayLike | None = None) -> Paired:
     """Compute the difference of two models' AUROC, each ``[S, H]`` on the same test rows, ``rows [S, H]`` of them.
 
     A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the values of
-    :func:`raysim.statistics.discrimination.sketches.patient_part`; ``named [H]`` marks hospitals with the
-    minimum of events (default: all). Every number is NaN if no hospital defines both. Raises ``ValueError`` for shapes
-    that do not match.
+    :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital defines both.
+    Raises ``ValueError`` for shapes that do not match.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     if not a.shape == b.shape == r.shape:
@@ -178,7 +167,7 @@ def paired(
     hospitals, seeds = int(defined.any(axis=0).sum()), int(defined.any(axis=1).sum())
     total = r.sum()
     if total == 0:
-        return Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN)
+        return Paired(NAN, 0, 0, NAN, NAN, NAN, NAN)
     theta = float((r * d).sum() / total)
     parts = r * np.where(defined, d - theta, 0.0) / total
     if not d.any():
@@ -187,11 +176,8 @@ def paired(
     by_hospital = parts.sum(axis=0) / np.sqrt(np.where(share < 1, 1 - share, np.nan))
     by_seed = parts.sum(axis=1) * (np.sqrt(seeds / (seeds - 1)) if seeds > 1 else 0.0)
     many = hospitals > 1
-    counted = defined.any(axis=0) & (True if named is None else np.asarray(named, dtype=bool))
-    each = d.sum(axis=0)[counted] / defined.sum(axis=0)[counted]
     return Paired(
         theta,
-        float(each.mean()) if len(each) else NAN,
         hospitals,
         seeds,
         float(by_hospital @ by_hospital) if many else NAN,

@@ -53,8 +53,7 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """Return how much the best of ``K`` models gains from being chosen, as the mean over bootstrap samples of
-    hospitals.
+    """Return how much the best of ``K`` models gains from being chosen, the mean over bootstrap samples.
 
     ``figures [K, H]`` are each model's difference from the reference at each hospital, averaged over seeds; ``rows
     [H]`` are weights. Hospitals with a NaN in any model are left out; 0 for fewer than two hospitals, or one model.

@@ -26,8 +26,7 @@ def worst_decile_difference(
     draws: int = 2000,
     level: float = LEVEL,
 ) -> Limits:
-    """Return the interval of the difference ``first - second`` of two models' figures, each ``[S, H]`` on ``rows [S,
-    H]``.
+    """Return the interval of the difference ``first - second`` of two models' figures, all ``[S, H]`` on ``rows``.
 
     A hospital and seed with a NaN, or without rows, is left out; ``larger`` says whether larger figures are better.
     With one seed the interval is for the trained models and excludes the effect of another seed. NaN for fewer than two

@@ -24,8 +24,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """The influence of each row on the AUROC of its hospital, for ``K`` models on the same ``n`` rows of ``H``
-    hospitals.
+    """The influence of each row on the AUROC of its hospital, for ``K`` models on ``n`` rows of ``H`` hospitals.
 
     - ``auroc [K, H]``: NaN with one class only, or with a NaN score in the hospital's rows.
     - ``influence [K, n]``: ``(V10 - A) / m`` for an event, ``(V01 - A) / n`` for a non-event; NaN if the AUROC is NaN.

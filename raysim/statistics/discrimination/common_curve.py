@@ -40,8 +40,8 @@ class CommonCurve:
     - ``auroc [H]``: each hospital's own AUROC. ``variance [H]``: its variance under the common curve.
     - ``common``: the common AUROC, the mean weighted by ``1 / variance``, at least :data:`EDGE` from 0 and 1.
     - ``event_sd``: the standard deviation of events' scores divided by that of non-events' (sigma).
-    - ``matched``: whether ``variance`` and ``event_sd`` come from these hospitals. Otherwise there were too few rows,
-      or all AUROCs were 0 or 1; Hanley and McNeil's variance and equal spreads are used instead.
+
+    With too few rows, or if all AUROCs are 0 or 1, ``variance`` is Hanley and McNeil's and ``event_sd`` is 1.
     """
 
     judged: NDArray[np.bool_]
@@ -49,7 +49,6 @@ class CommonCurve:
     variance: Floats
     common: float
     event_sd: float
-    matched: bool
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
@@ -63,9 +62,9 @@ def common_curve(sums: PairSums) -> CommonCurve:
         # The variance is needed for the weights of the mean that it is taken at: one step from weights that go with it.
         rough = _mean(each.auroc, (m + n) / (m * n))
         variance = np.asarray(hanley_mcneil(rough, m, n))
-        return CommonCurve(judged, each.auroc, variance, _mean(each.auroc, variance), 1.0, False)
+        return CommonCurve(judged, each.auroc, variance, _mean(each.auroc, variance), 1.0)
     common = _mean(each.auroc, variance)
-    return CommonCurve(judged, each.auroc, variance, common, binormal_event_sd(common, *components[1:]), True)
+    return CommonCurve(judged, each.auroc, variance, common, binormal_event_sd(common, *components[1:]))
 
 
 def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:

@@ -58,8 +58,7 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 def _pieces(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the rows summed at a time, the first row of each hospital's piece among them, and the hospitals of the
-    pieces.
+    """Yield the rows summed at a time, the first row of each hospital's piece among them, and the pieces' hospitals.
 
     Hospitals are cut at multiples of :data:`ROWS` from their own first row, so that results do not depend on the other
     hospitals of the call.

@@ -1,9 +1,8 @@
-"""The mean AUROC of hospitals, their spread around it, and each hospital's shrunken estimate; a prediction
-interval for a further hospital.
+"""The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
-All are on the AUROC scale with the variances of the common curve, so that no hospital has to be left out. The spread
-has no interval here. Use that of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too
-little. Definitions: ``docs/statistics.md``.
+AUROCs have the variances of the common curve, so that no hospital has to be left out. The spread has no interval here.
+Use that of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little. Definitions:
+``docs/statistics.md``.
 
 Shrinking by one estimate of the spread takes that for the truth: its intervals are too narrow exactly where the spread
 is hard to see. Here every spread counts as far as the data support it. Sources: Rubin 1981; what is uniform beforehand,
@@ -12,7 +11,6 @@ Gelman 2006.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from raysim.core.levels import Z
 from raysim.statistics.discrimination.common_curve import CommonCurve
-from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel
+from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
 Floats = NDArray[np.float64]
 
@@ -41,57 +39,18 @@ AT_ONCE = 8192
 """Hospitals whose numbers at all spreads are in memory at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class BetweenHospitals:
-    """The mean and spread of ``H`` hospitals on the scale of AUROC.
+def shrunken_auroc(curve: CommonCurve) -> Floats:
+    """Return each hospital's AUROC shrunken towards the mean of ``curve``, with its limits, ``[3, H]``.
 
-    - ``hospitals``: the number judged. ``mean``: their mean with its interval (Hartung and Knapp).
-    - ``tau``: the standard deviation of true AUROCs (Paule and Mandel); ``tau_logit``: approximately that of their
-      logits.
-    - ``predicted_low`` to ``predicted_high``: the prediction interval of a further hospital's true AUROC, averaged over
-      the posterior of the spread; NaN for fewer than five.
-    - ``shrunken [H]`` with ``shrunken_low`` and ``shrunken_high``: each hospital's estimate shrunken towards the mean,
-      NaN if it is not judged. Read them one by one: their spread is smaller than the true one.
-
-    Everything is NaN for fewer than three judged hospitals.
+    NaN for hospitals that are not judged, and for all if fewer than three are. Read the estimates one by one: their
+    spread is smaller than the true one.
     """
-
-    hospitals: int
-    mean: Mean
-    tau: float
-    tau_logit: float
-    predicted_low: float
-    predicted_high: float
-    shrunken: Floats
-    shrunken_low: Floats
-    shrunken_high: Floats
-
-
-def between_hospitals(curve: CommonCurve) -> BetweenHospitals:
-    """Compute the random-effects summary of one model's AUROC at the judged hospitals of ``curve``."""
     judged = curve.judged
-    hospitals = int(judged.sum())
     shrunken = np.full((3, len(judged)), np.nan)
-    nan = float("nan")
-    if hospitals < FEWEST:
-        return BetweenHospitals(hospitals, Mean(nan, nan, nan, nan), nan, nan, nan, nan, *shrunken)
-    y, v = curve.auroc[judged], curve.variance[judged]
-    t = paule_mandel(y, v)
-    mean = hartung_knapp(y, v, t)
-    each = posterior(y, v)
-    reach = Z * each.further_sd if hospitals >= FEWEST_TO_PREDICT else nan
-    shrunken[:, judged] = np.clip([each.mean, each.mean - Z * each.sd, each.mean + Z * each.sd], 0.0, 1.0)
-    within = float(np.clip(mean.estimate, 0.0, 1.0))
-    tau = float(np.sqrt(t))
-    return BetweenHospitals(
-        hospitals,
-        mean,
-        tau,
-        tau / (within * (1 - within)) if 0 < within < 1 else nan,
-        float(np.clip(each.further_mean - reach, 0.0, 1.0)),
-        float(np.clip(each.further_mean + reach, 0.0, 1.0)),
-        *shrunken,
-    )
+    if judged.sum() >= FEWEST:
+        each = posterior(curve.auroc[judged], curve.variance[judged])
+        shrunken[:, judged] = np.clip([each.mean, each.mean - Z * each.sd, each.mean + Z * each.sd], 0.0, 1.0)
+    return shrunken
 
 
 BEYOND = 4.0

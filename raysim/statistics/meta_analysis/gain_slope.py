@@ -70,8 +70,7 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and a true
-    spread.
+    """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and spread.
 
     Hospitals with a NaN are left out. All NaN for fewer than ten hospitals, or hospitals of one size.
     """

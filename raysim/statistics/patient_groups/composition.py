@@ -32,8 +32,7 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute it for two groups with ``first [H]`` and ``second [H]`` rows at hospitals whose ``figure [H]`` may be
-    NaN.
+    """Compute it for two groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``, even NaN.
 
     The interval is the jackknife's over hospitals, with Student's t. NaN without rows of both groups; limits are NaN
     under ten hospitals.

@@ -47,8 +47,7 @@ class GroupRisk(NamedTuple):
 
 
 def in_the_large(logits: ArrayLike, event: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Return the shift ``a [H]`` of each hospital's ``logits [n]`` at which its risks add up to its events; NaN for one
-    class.
+    """Return the shift ``a [H]`` of each hospital's ``logits [n]`` at which risks add up to events; NaN for one class.
 
     Hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``.
     """

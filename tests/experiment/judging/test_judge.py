@@ -186,7 +186,9 @@ def test_the_command_prints_the_block(
         with pytest.raises(SystemExit) as ended:
             cli.main()
         assert not ended.value.code
-        assert "Take flower" in capsys.readouterr().out
+        said = capsys.readouterr()
+        assert "Take flower" in said.out
+        assert "warning: No column 'patient'" in said.out + said.err
     monkeypatch.setattr(sys, "argv", ["raysim", "judge", "none.csv", "--reference", "fedavg"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

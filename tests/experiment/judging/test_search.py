@@ -11,7 +11,7 @@ from raysim.statistics.differences.search import adjusted_for, searched, selecti
 
 def pair(difference: float, hospitals: int = 11) -> Paired:
     """A difference with a standard error of 1 and ten degrees of freedom."""
-    return Paired(difference, difference, hospitals, 2, 1.0, float("nan"), 0.0, 10.0)
+    return Paired(difference, hospitals, 2, 1.0, float("nan"), 0.0, 10.0)
 
 
 @pytest.mark.parametrize(("tried", "t"), [(1, 2.228139), (5, 3.169273), (20, 4.004530), (100, 5.048973)])
