@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 import raysim
 
 COLUMNS, HOSPITALS, TESTED = 10, 5, 20_000
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "newton": {"strategy": "newton", "training": {"rounds": 4}, "secure": {}},
     "random_trees": {
         "strategy": "random_trees",
@@ -44,12 +45,18 @@ def made(rows: int, acts: str, seed: int) -> tuple[pd.DataFrame, pd.DataFrame, f
 
 def auroc(way: str, train: pd.DataFrame, test: pd.DataFrame, epsilon: float, seed: int) -> float:
     """Return the AUROC on test rows of a run under the guarantee."""
-    privacy = {"unit": "patient", "mode": "pooled", "epsilon": epsilon, "delta": 1e-5}
+    privacy: dict[str, Any] = {"unit": "patient", "mode": "pooled", "epsilon": epsilon, "delta": 1e-5}
     privacy |= {"declared_public": ["sizes", "metrics", "preprocessing"]} | ({"clip": 4} if way == "newton" else {})
-    data = {"source": "table", "silo": "hospital", "label": "event", "preprocessing": "declared"}
+    data: dict[str, Any] = {"source": "table", "silo": "hospital", "label": "event", "preprocessing": "declared"}
     data |= {"ranges": {f"x{j}": [-2, 2] for j in range(COLUMNS)}}
     data |= {"split": {"train": 0.98, "validation": 0, "test": 0.02}}
-    config = {"name": way, "seed": seed, "data": data, "privacy": privacy, "tracking": {"uri": "none"}} | WAYS[way]
+    config: dict[str, Any] = {
+        "name": way,
+        "seed": seed,
+        "data": data,
+        "privacy": privacy,
+        "tracking": {"uri": "none"},
+    } | WAYS[way]
     with tempfile.TemporaryDirectory() as folder:
         run = raysim.run(config, data=train, out=Path(folder) / "run", in_process=True)
         scored = run.predict(test.drop(columns="event"))
