@@ -50,13 +50,8 @@ def auroc(way: str, train: pd.DataFrame, test: pd.DataFrame, epsilon: float, see
     data: dict[str, Any] = {"source": "table", "silo": "hospital", "label": "event", "preprocessing": "declared"}
     data |= {"ranges": {f"x{j}": [-2, 2] for j in range(COLUMNS)}}
     data |= {"split": {"train": 0.98, "validation": 0, "test": 0.02}}
-    config: dict[str, Any] = {
-        "name": way,
-        "seed": seed,
-        "data": data,
-        "privacy": privacy,
-        "tracking": {"uri": "none"},
-    } | WAYS[way]
+    config: dict[str, Any] = {"name": way, "seed": seed, "data": data, "privacy": privacy} | WAYS[way]
+    config["tracking"] = {"uri": "none"}
     with tempfile.TemporaryDirectory() as folder:
         run = raysim.run(config, data=train, out=Path(folder) / "run", in_process=True)
         scored = run.predict(test.drop(columns="event"))
