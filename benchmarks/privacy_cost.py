@@ -5,7 +5,8 @@
 
 Clips and rates are those of the tables below for all seeds; no test row was looked at to choose them. FOLDER gets
 ``runs.csv``, a row for each run, which a later call goes on with; ``costs.csv``, the differences from the same training
-without noise with their 95 % intervals over seeds; and ``privacy.svg``.
+without noise, and of Newton from first-order methods at its epsilon, with their 95 % intervals over seeds; and
+``privacy.svg``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ import raysim
 PUBLIC = ["sizes", "metrics", "preprocessing"]
 EPSILONS = (0.5, 1, 2, 4, 8)
 FIGURES = ("auroc", "pooled_auroc", "worst_decile", "size_bias", "log_loss")
+FIRST_ORDER = ("patient, pooled", "patient, local")
+"""What noisy Newton is compared with at the same epsilon: DP-SGD on pooled rows, and DP-FedAvg."""
 PROMISED = ("hospital", "patient, pooled", "patient, local", "newton")
 KEYS = ["data", "guarantee", "epsilon", "seed"]
 
@@ -47,7 +50,7 @@ class Guarantee:
     weights: str = "samples"
     """How hospitals count in the average."""
     against: tuple[str, ...] = ()
-    """What without noise it is compared with, that of the first tables first; empty: itself."""
+    """What it is compared with, without noise or at its own epsilon, that of the first tables first; empty: itself."""
     strategy: str = "fedavg"
     """Its name."""
 
@@ -82,7 +85,7 @@ def guarantees(data: str) -> dict[str, Guarantee]:
         "hospital": Guarantee(rounds, hospital, "uniform", ("uniform", "hospital, no noise")),
         "patient, pooled": Guarantee(pooled, sums, against=("pooled, no noise", "uniform")),
         "patient, local": Guarantee(steps, patient | {"mode": "local"}, against=("by rows",)),
-        "newton": Guarantee(*newton, against=("exact",), strategy="newton"),
+        "newton": Guarantee(*newton, against=("exact", *FIRST_ORDER), strategy="newton"),
         "exact": Guarantee({"rounds": 25}, strategy="newton"),
     }
 
@@ -164,14 +167,19 @@ def summary_of(guarantee: Guarantee, epsilon: float, data: str, eicu: str, seed:
 def costs(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each federation, guarantee and epsilon: means over seeds, and differences with 95 % intervals.
 
-    A difference is taken seed by seed from the same training without noise; the interval is Student's over seeds.
+    A difference is taken seed by seed; the interval is Student's over seeds.
     """
     rows = []
     for (data, name, epsilon), part in runs.groupby(["data", "guarantee", "epsilon"], sort=False):
         each = part.set_index("seed")
         for without in guarantees(str(data))[str(name)].against or (str(name),):
-            base = runs[(runs["data"] == data) & (runs["guarantee"] == without)].set_index("seed")
+            base = runs[(runs["data"] == data) & (runs["guarantee"] == without)]
+            if guarantees(str(data))[without].priced:
+                base = base[base["epsilon"] == epsilon]
+            base = base.set_index("seed")
             seeds = each.index.intersection(base.index)
+            if not len(seeds):
+                continue
             row = {"data": data, "guarantee": name, "epsilon": epsilon, "against": without, "seeds": len(seeds)}
             for figure in FIGURES:
                 change = (each.loc[seeds, figure] - base.loc[seeds, figure]).to_numpy(float)

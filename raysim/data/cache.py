@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ from raysim.data.tables.reading import Reading
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
+
+DIGESTS = 2
+"""Files whose digests are computed at a time."""
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
@@ -148,7 +152,10 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
         making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=folder))
         try:
             write(making)
-            files = {path.name: (path.stat().st_size, _content(path)) for path in sorted(making.iterdir())}
+            paths = sorted(making.iterdir())
+            with ThreadPoolExecutor(DIGESTS) as threads:
+                digests = list(threads.map(_content, paths))
+            files = {path.name: (path.stat().st_size, digest) for path, digest in zip(paths, digests, strict=True)}
             listed = json.dumps(files)
             _written.add((listed, _states(making, files)))  # so that the files are not read again
             (making / _COMPLETE).write_text(listed)

@@ -173,7 +173,7 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
     """Return the ``sums`` with the penalties; the ridge does not apply to the intercept, the first column."""
     weights = np.full_like(beta, ridge)
     weights[0] = 0.0
-    loss = sums.loss + float(weights @ beta**2) / 2.0
+    loss = sums.loss + float(weights @ beta**2) / 2.0 if ridge else sums.loss
     if firth:
         loss -= float(np.linalg.slogdet(within(sums.hessian, keep))[1]) / 2.0
     return Sums(sums.rows, loss, sums.gradient - weights * beta, sums.hessian + np.diag(weights))
