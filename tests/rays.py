@@ -46,7 +46,10 @@ CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 
 @contextlib.contextmanager
 def forked() -> Iterator[None]:
-    """Have a Ray that is started in this context start the programs as forks."""
+    """Have a Ray that is started in this context start the programs as forks, on Linux."""
+    if sys.platform != "linux":
+        yield
+        return
     from raysim.core import host
 
     real, sys.executable = sys.executable, python()

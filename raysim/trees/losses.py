@@ -100,6 +100,12 @@ def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     return steps
 
 
+def check_counts(y: NDArray[Any]) -> None:
+    """Raise ``ValueError`` for labels ``y [n]`` that are not counts."""
+    if not ((y >= 0) & (y == np.rint(y))).all():
+        raise ValueError("model.loss: poisson is for labels that are whole numbers of at least 0; write squared")
+
+
 def label_units(y: NDArray[Any], scale: int) -> Floats:
     """Return labels ``y [n]`` divided by ``2^scale``, in whole multiples of ``2^-30``."""
     return np.rint(y * 2.0**-scale * GRID)

@@ -17,7 +17,7 @@ from raysim.trees.binning import Bins
 from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts, ranked
 from raysim.trees.growing import descended, level_of, members
 from raysim.trees.histograms import CHANNELS, FEW, Binned
-from raysim.trees.losses import GRID, gradients, label_scale, label_units
+from raysim.trees.losses import GRID, check_counts, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
 
 SCALES = 64
@@ -80,8 +80,8 @@ class LabelSums(Program):
 
     def run(self, at: Context) -> Reply:
         y = at.rows.y
-        if self.counts and not ((y >= 0) & (y == np.rint(y))).all():
-            raise ValueError("model.loss: poisson is for labels that are whole numbers of at least 0; write squared")
+        if self.counts:
+            check_counts(y)
         sums = np.bincount(y, minlength=self.classes) if self.classes else label_units(y, self.scale).sum(keepdims=True)
         return Reply({"labels": sums})
 

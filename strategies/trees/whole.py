@@ -28,7 +28,7 @@ from raysim.strategies.trees.base import Trees, TreesState, columns_of, row_numb
 from raysim.trees.boosting import Rows, Validation, bins_of, boosted, starting
 from raysim.trees.forest import Forest
 from raysim.trees.histograms import Binned
-from raysim.trees.losses import base
+from raysim.trees.losses import base, check_counts
 from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
@@ -46,6 +46,8 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
     if task.classes and (np.bincount(y, minlength=task.classes) == 0).any():
         counts = np.bincount(y, minlength=task.classes).astype(np.float64) + 0.5
         return Forest.start(task, base(task.loss, counts, len(y)))
+    if task.loss == "poisson":
+        check_counts(y)
     if task.loss == "poisson" and not y.any():
         return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
     columns, bins, start = at.received.get("columns"), bins_of(task, X), starting(task, y)

@@ -15,7 +15,7 @@ from raysim.config.plugins import build_strategy
 from raysim.config.sections.plugin_sections import ModelSection, StrategySection
 from raysim.config.sections.secure import DropSection, SecureSection
 from raysim.config.sections.training import StopSection
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, HospitalFailed
 from raysim.data.build import build
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
@@ -241,6 +241,15 @@ def test_a_loss_of_numbers_is_refused_for_classes(three, strategy, loss):
         ConfigError, match=rf"^model\.loss: {loss} is for a label that is a number, and data\.label has 2"
     ):
         check_job(job_of(three, strategy, model=model(loss=loss)), three)
+
+
+@pytest.mark.parametrize("strategy", [FederatedTrees(), Local().with_trees(), TreesBagging()])
+def test_labels_that_are_not_counts_are_refused(tmp_path, strategy):
+    table = rows_of().assign(stay=lambda rows: rows["stay"] - 100.0)
+    made = federation_of(tmp_path, table, np.arange(120) % 3, "stay")
+    job = job_of(made, strategy, rounds=4, model=model(loss="poisson"))
+    with pytest.raises(HospitalFailed, match=r"hospital 'h000' .*model.loss: poisson is for labels that are whole"):
+        run(made, job, 1)
 
 
 def test_one_class_is_said_in_a_line(tmp_path):
