@@ -70,11 +70,11 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def asked(name: str, model: dict[str, Any], section: str, out: Path) -> Experiment:
     """The checked experiment of a strategy with a section, before anything is run."""
     kind = registry.load("strategies", name, "")
-    strategy = {"name": name}
+    strategy: dict[str, Any] = {"name": name}
     if section == "hospitals" and "weights" in kind.__dataclass_fields__:
         strategy["weights"] = "uniform"
     rounds = {} if "rounds" in kind().unused_training() else {"rounds": 2}
-    tree = BASE | {"strategy": strategy, "model": model, "training": rounds}
+    tree: dict[str, Any] = BASE | {"strategy": strategy, "model": model, "training": rounds}
     tree = merged(merged(tree, NEEDED.get(name, {})), SECTIONS[section])
     if section != "unseen":
         config = reading.resolve(tree)

@@ -46,6 +46,8 @@ class Unseen:
     """Counts of scores for the clinical figures; None unless these are defined."""
     scored: tuple[Groups, ...] | None
     """The scores by hospital; None as for ``scores``."""
+    prevalence: Floats
+    """The share of events among the participants' training rows in each hospital's fold, ``[H]``."""
     offsets: NDArray[np.int64]
     """The offsets of each hospital's judged rows, ``[H + 1]``."""
 
@@ -140,5 +142,6 @@ def of_rows(
         Sketched(names, sketches(placements(ranked, y, offsets), ids, patients)) if two else None,
         counted,
         scored,
+        np.array([each.prevalence for each in rows]),
         offsets,
     )

@@ -97,7 +97,7 @@ class FoldRuns:
         Returns what was found in the order of folds, then seeds, then strategies. The runs' files enter ``out``.
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
-        found = {}
+        found: dict[tuple[Fold, int, str], Judged] = {}
         for folder, before in self._kept.items():
             out.add(Manifest.read(folder))
             found |= {(each.fold, each.seed, each.strategy): each for each in before}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import UnseenSection
 from raysim.core.streams import stream
-from raysim.data.federation import Federation
+from raysim.data.federation import Federation, pooled_rows
 from raysim.data.split import number
 from raysim.engine.measuring.recalibrating import estimated
 from raysim.experiment.unseen import unknown
@@ -43,6 +43,9 @@ class JudgedRows:
     served_by: str
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     """The values of existing scores of these rows; NaN for rows without a value."""
+    prevalence: float = float("nan")
+    """The share of events among participants' training rows; NaN without participants, or unless the label has two
+    classes."""
 
     def those(self, kept: NDArray[np.bool_]) -> JudgedRows:
         """Return these rows without those that are not ``kept [n]``."""
@@ -106,6 +109,8 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
     federation, outcome = run.result.federation, run.result.outcome
     prior = estimated(outcome.validation_scores[model]) if k != 0 and model in outcome.validation_scores else None
     untrained = outcome.untrained.get(model)
+    two = len(federation.classes) == 2
+    prevalence = float(federation.y[pooled_rows(federation)].mean()) if two else float("nan")
     for name in run.fold.held:
         h = federation.hospitals.index(name)
         rows = federation.rows(h, "test")
@@ -146,6 +151,7 @@ def _rows(run: LeftOut, model: str, k: Joins, section: UnseenSection) -> Iterato
             run.fold.number,
             NOBODY if nobody else served,
             {score: values[rows][judged] for score, values in federation.scores.items()},
+            prevalence,
         )
 
 

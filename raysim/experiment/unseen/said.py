@@ -82,8 +82,8 @@ def _line(figures: Mapping[str, Mapping[str, float]], unserved: int, taking_part
             "acting on everyone and on nobody."
         )
         numbers |= {f"{GAINED}{end}": json_number(gain[at]) for end, at in ENDS.items()}
-    state = "ok" if auroc["low"] > 0.5 else "warn"
-    return Line("unseen", state, text, numbers, "recalibrate at a new hospital", short=short)
+    remedy = "recalibrate at a new hospital"
+    return Line("unseen", "ok" if auroc["low"] > 0.5 else "warn", text, numbers, remedy, short=short)
 
 
 def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:

@@ -31,6 +31,9 @@ from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, po
 
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
+SKILL = "log_loss_skill"
+"""1 minus the ratio of the log loss to that of a model that predicts the participants' prevalence for everybody."""
+
 FEWEST_ROWS = 10
 """Smallest number of rows for which a hospital's log loss has a variance."""
 
@@ -69,6 +72,8 @@ def _by_hospital(each: Unseen, task: TaskKind, clinical: ClinicalSection | None)
         defined = np.isfinite(columns[AUROC])
         limits = {"auroc_low": interval.low, "auroc_high": interval.high}
         head |= {AUROC: columns.pop(AUROC)} | {name: np.where(defined, end, np.nan) for name, end in limits.items()}
+    if each.scored is not None and np.isfinite(each.prevalence).any():
+        columns[SKILL] = _skill(each)[0]
     if each.scores is not None and clinical is not None:
         rng = stream(0, f"unseen/{each.model}")
         for figure in clinical_figures(each.scores, clinical.counted_at, (), clinical.bins, rng, each.scored):
@@ -106,6 +111,8 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
         found["log_loss"] = pooled(
             means["log_loss"].to_numpy(), np.mean([_loss_variances(each) for each in scored], axis=0)
         )
+        if SKILL in means:
+            found[SKILL] = pooled(*np.mean([_skill(each) for each in of], axis=0))
     if RATIO in means:
         ratio, n, events = means[RATIO].to_numpy(), means["rows"].to_numpy(), means["events"].to_numpy()
         # The logarithm is undefined for hospitals without events or without non-events. If there are many of them,
@@ -156,6 +163,19 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
         if len(logit) >= FEWEST_ROWS and np.isfinite(logit).all():
             found[h] = np.logaddexp(0, np.where(events > 0, -logit, logit)).var(ddof=1) / len(logit)
     return found
+
+
+def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return each hospital's skill of log loss and its variance over patients, ``[H]`` each: a ratio of means, by the
+    delta method. NaN as in :func:`_loss_variances`."""
+    found = np.full((2, len(each.hospitals)), np.nan)
+    for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
+        if len(logit) >= FEWEST_ROWS and np.isfinite(logit).all():
+            loss = np.logaddexp(0, np.where(events > 0, -logit, logit))
+            constant = -np.log(np.where(events > 0, prevalence, 1 - prevalence))
+            ratio = loss.mean() / constant.mean()
+            found[:, h] = 1 - ratio, (loss - ratio * constant).var(ddof=1) / len(loss) / constant.mean() ** 2
+    return found[0], found[1]
 
 
 def _exp(value: float) -> float:

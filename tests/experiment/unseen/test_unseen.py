@@ -222,6 +222,15 @@ def test_the_summary_and_the_answer_say_it(folder: Path) -> None:
     loss = summary.xs(("fedavg", "global", "log_loss", 0))
     assert of.groupby("hospital")["log_loss"].mean().between(0.3, 1.5).all()
     assert loss["low"] < of.groupby("hospital")["log_loss"].mean().mean() < loss["high"]
+    # Skill is against the prevalence of the others' training rows.
+    parts, died = pd.read_csv(folder / "split.csv"), larger()["died"].to_numpy()
+    one, h0 = of[(of["hospital"] == "h0") & (of["seed"] == 0)].iloc[0], parts["hospital"] == "h0"
+    p = died[parts.loc[(parts["seed"] == 0) & (parts["part"] == "train") & ~h0, "row"]].mean()
+    share = one["events"] / one["rows"]
+    constant = -(share * np.log(p) + (1 - share) * np.log(1 - p))
+    assert one["log_loss_skill"] == pytest.approx(1 - one["log_loss"] / constant, rel=1e-6)
+    skill = summary.xs(("fedavg", "global", "log_loss_skill", 0))
+    assert skill["low"] < of.groupby("hospital")["log_loss_skill"].mean().mean() < skill["high"]
     differences = pd.read_csv(folder / "unseen_difference.csv").set_index(["strategy", "model", "comparison"])
     assert ("fedavg", "global", "seen less unseen") in differences.index
     assert ("clustered", "cluster", "less fedavg") in differences.index
