@@ -63,7 +63,7 @@ class Run:
     them."""
 
     def prepare(self) -> None:
-        """Make the federation of a fold, unless it is there; that of any other run was made before its start."""
+        """Make the federation of a fold, unless it exists; the federation of other runs was made before their start."""
         if self.held:
             config = self.entry.config
             source = plugins.build_source(config.data)

@@ -52,7 +52,7 @@ class Rows:
 
 
 class Validation:
-    """Validation rows, whose loss decides how many trees are grown, and how many of these are kept."""
+    """Validation rows, whose loss decides how many trees are grown, and how many of these the model has."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, patience: int, tolerance: float) -> None:
         """``start``: the forest without the trees to come. ``rows`` are at its margins."""

@@ -151,7 +151,7 @@ class ClockedScheduler:
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
-    """Return the key of an attempt's streams; the first attempt (0) has those of a run without repetitions."""
+    """Return the key of an attempt's streams; the first attempt (0) has the streams of a run without repetitions."""
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 

@@ -36,8 +36,8 @@ from raysim.trees.stored import Shape
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows, with the hospital's own edges.
 
-    With ``stop`` the hospital's validation rows, if it has any, decide how many trees are grown; those up to the least
-    loss are kept.
+    With ``stop`` the hospital's validation rows, if it has any, decide how many trees it grows. It uses the trees up to
+    the smallest loss.
 
     If a class has no rows, no tree is grown. Each row then has the log-odds of the class shares, with half a row added
     to each class.

@@ -228,7 +228,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """The noise by kind of statistic; that of sizes under the name :data:`SIZE`."""
+        """The noise by kind of statistic; sizes have the name :data:`SIZE`."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named

@@ -93,8 +93,7 @@ PERFECT = {
 
 
 class RoundsSection(Section):
-    """``system.rounds``: when the server ends a round. Asynchronous strategies, which have no rounds, take no notice of
-    it.
+    """``system.rounds``: when the server ends a round. Asynchronous strategies, which have no rounds, ignore it.
 
     - ``deadline``: seconds after which it waits no longer. What comes later is dropped (``late: drop``), or used in the
       round in which it arrives, with its weight times ``1 / (1 + rounds it is late)`` (``late: discount``; the rule of

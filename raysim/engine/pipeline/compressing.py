@@ -33,7 +33,7 @@ class Compressing(HospitalStep):
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
-        """Return the compression that a section configures, before any round."""
+        """Build the compression that a section configures, in its state before the first round."""
         return Compressing(section.make(Compression, feedback=section.remembers), seed, 0, in_shares)
 
     @property

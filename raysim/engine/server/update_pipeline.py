@@ -163,7 +163,7 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the answers to a call that was sent at once, with those of lying hospitals replaced by lies."""
+        """Return the answers to a call that was sent at once; lies replace the answers of Byzantine hospitals."""
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
