@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.strategies.base import (
     OWN,
@@ -32,12 +33,15 @@ from raysim.trees.losses import base, check_counts
 from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
 
+LEAST_LABELS = 30
+"""The smallest number of validation rows of each class, or with a number, by which a hospital stops alone."""
+
 
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows, with the hospital's own edges.
 
-    With ``stop`` the hospital's validation rows, if it has any, decide how many trees it grows. It uses the trees up to
-    the smallest loss.
+    With ``stop`` the hospital's validation rows, if it has :func:`enough`, decide how many trees it grows. It uses the
+    trees up to the smallest loss.
 
     If a class has no rows, no tree is grown. Each row then has the log-odds of the class shares, with half a row added
     to each class.
@@ -52,7 +56,7 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
         return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
     columns, bins, start = at.received.get("columns"), bins_of(task, X), starting(task, y)
     checked = None
-    if stop is not None and len(held := at.validation.y):
+    if stop is not None and enough(task, held := at.validation.y):
         margins = np.repeat(start.base[None], len(held), axis=0)
         rows = Rows(Binned(bins, bins.codes(at.validation.X)), held, margins)
         checked = Validation(task, start, rows, *stop)
@@ -68,6 +72,13 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
     )
     best = None if checked is None else checked.checks.best
     return forest if best is None else forest.first((best + 1) * task.outputs)
+
+
+def enough(task: TreeTask, y: NDArray[Any]) -> bool:
+    """Return whether validation labels ``y [n]`` are enough to decide how many trees a hospital keeps: fewer would stop
+    by chance, and make training alone look worse than it is."""
+    least = np.bincount(y, minlength=task.classes).min() if task.classes else len(y)
+    return bool(least >= LEAST_LABELS)
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,7 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop`` each hospital stops by the loss on its own validation rows.
+    With ``training.stop`` a hospital stops by the loss on its own validation rows, if they are :func:`enough`.
     """
 
     title: ClassVar[str] = "Training alone"

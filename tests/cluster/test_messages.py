@@ -11,7 +11,7 @@ from raysim.cluster.messages import SMALL, Joined
 
 def test_memory_arrives_as_it_was_whatever_its_arrays():
     rng = np.random.default_rng(1)
-    states = {
+    states: dict[int, dict[str, np.ndarray]] = {
         3: {"model": rng.random(5).astype(np.float32), "kept margins": np.arange(6).reshape(3, 2)},
         1: {"kept margins": np.zeros((0, 2), np.int64), "kept grown": np.array(4)},
         2: {},

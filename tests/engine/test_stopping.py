@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.engine.measuring.stopping import Checks
+from raysim.core.early_stopping import Checks
 
 
 def checks(before: float, *losses: float) -> Checks:
