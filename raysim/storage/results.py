@@ -61,7 +61,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
     if folder.is_dir() and not again and not (folder / NAME).exists():
         for other in folder.iterdir():
             raise ConfigError(
-                f"--out: {folder} holds what no command of raysim wrote ('{other.name}'), and results could replace "
+                f"--out: {folder} holds a file that raysim did not write ('{other.name}'), and results could replace "
                 "it; name another folder"
             )
     check_plain(folder)

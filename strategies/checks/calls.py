@@ -160,7 +160,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         array = np.asarray(reply.sent[name])
         if send.undefined:
             if np.isinf(array).any():
-                raise Invalid(f"{name}: it is infinite; NaN stands for what is undefined")
+                raise Invalid(f"{name}: it is infinite; use NaN for undefined values")
             array = array[~np.isnan(array)]
         if send.bound is not None:
             continue

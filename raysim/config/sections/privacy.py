@@ -77,7 +77,7 @@ class NoisyStatistic(Section):
     @classmethod
     def _ascending(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
-            raise ValueError(f"{list(value)} does not rise; give the least and the greatest value, such as [0, 30]")
+            raise ValueError(f"{list(value)} is not ascending; give the least and the greatest value, such as [0, 30]")
         return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
