@@ -78,9 +78,9 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     computed from the softmax. Brier sums squared errors over classes (0 to 2). Accuracy predicts the largest logit (the
     first of equals). Recall is the unweighted mean over the classes present in the segment. AUROC and AUPRC are
     unweighted means of one-class-against-the-rest figures, ranked by the softmax probability, over the classes that
-    have both rows and other rows in the segment; NaN when there is none. ``events`` is NaN: with more than two classes
-    there is no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes figures
-    NaN.
+    have both rows and other rows in the segment; NaN when there is none. ``events`` is NaN, because more than two
+    classes have no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes
+    figures NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)

@@ -158,7 +158,7 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
     """Raise ``ConfigError`` for old models of a strategy with other models than the global one.
 
-    ``what`` needs them, and ``instead`` says what to do.
+    ``what`` is the key that needs old models, and ``instead`` the remedy in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

@@ -327,7 +327,9 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest
         assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
     (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": None, "headline": "Do not use it."}))
     nothing = ComparisonResult(tmp_path)
-    with pytest.raises(raysim.RaysimError, match=r"recommends none \(Do not use it\.\); name one, or one of its runs"):
+    with pytest.raises(
+        raysim.RaysimError, match=r"recommends none \(Do not use it\.\); to score all the same, name a strategy"
+    ):
         nothing.predict(frame)
     with pytest.raises(raysim.RaysimError, match="recommends none"):
         predict(tmp_path, tmp_path / "rows.csv", tmp_path / "other.csv")

@@ -56,7 +56,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, and the scheduler"),
         (
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
-            "sweep.scheduler.objective: bytes_up says nothing early",
+            "sweep.scheduler.objective: bytes_up is known only at the end",
         ),
         ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is read only by run, compare and plan"),
         (

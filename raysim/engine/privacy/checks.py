@@ -221,8 +221,8 @@ def _check_strategy(job: Job) -> None:
         )
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(
-            f"strategy.weights: '{strategy.weights}' counts a hospital by who else takes part, and under privacy.unit: "
-            f"{section.unit} a hospital would count as much as its rows; set strategy.weights to uniform, and "
+            f"strategy.weights: '{strategy.weights}' makes a hospital's weight depend on other hospitals, which "
+            f"privacy.unit: {section.unit} does not allow; set strategy.weights to uniform, and "
             "privacy.weights: capped for weights by rows"
         )
 

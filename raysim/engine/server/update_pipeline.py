@@ -219,7 +219,8 @@ class UpdatePipeline:
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update as the strategy learns from it (None: nothing); ``problem``: the strategy's own."""
+        """Return the update from which the strategy learns (None: nothing); ``problem`` is the strategy's own
+        problem."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
