@@ -135,7 +135,7 @@ def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None
         )
     if written.data != now["data"]:
         raise DataError(
-            f"{folder}: the data changed since the sweep began, its trials cannot be compared; "
+            f"{folder}: the data changed since the sweep began, so its trials cannot be compared; "
             "put it back, or start another sweep"
         )
 

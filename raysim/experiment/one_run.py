@@ -84,7 +84,7 @@ class Run:
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
-        """The run's configuration as it is written: with the learning rate, and all privacy settings."""
+        """The run's written configuration, with the learning rate and all privacy settings."""
         job, config = self.job, self.entry.config
         rate = {"learning_rate": job.work.optimizer.learning_rate}
         config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)

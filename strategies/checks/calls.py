@@ -120,8 +120,8 @@ def _check_joint(where: str, program: Program) -> None:
         other = program.sends[first.setdefault(send.joint, name)]
         if send.bound is None or (send.bound, send.by) != (other.bound, other.by):
             raise Invalid(
-                f"{where}: {name}.joint: '{send.joint}' shortens it with '{first[send.joint]}', which needs the same "
-                "bound of both; give it to both"
+                f"{where}: {name}.joint: '{send.joint}' clips '{name}' and '{first[send.joint]}' together, and their "
+                "bounds differ; give both the same bound"
             )
 
 
