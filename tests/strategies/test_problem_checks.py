@@ -178,11 +178,11 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(program="beside"), "program: 'beside' is not a Program; derive its class from raysim.Program"),
         (
             problem(program=Beside(4), training=KEPT),
-            "program 'beside': a program replaces local training; leave objective,",
+            "program 'beside': a program replaces local training; leave out objective,",
         ),
         (
             problem(program=Beside(4), then=problem()),
-            "program 'beside': a program replaces local training; leave objective,",
+            "program 'beside': a program replaces local training; leave out objective,",
         ),
         (
             problem(program=Beside(4, (2,), by="row")),
