@@ -190,8 +190,8 @@ class Strategy:
         """Return how hospitals train asynchronously, or None for synchronous rounds.
 
         With an :class:`Asynchrony` the state has one model, and a round is one update of this model: ``problem`` and
-        ``aggregate`` concern the hospitals' updates in the buffer. Row 0 then stands for the model that a hospital
-        received, which may be old: see ``view.staleness``.
+        ``aggregate`` concern the hospitals' updates in the buffer. Row 0 then means the model that a hospital received,
+        which may be old: see ``view.staleness``.
         """
         return None
 
@@ -262,7 +262,7 @@ class Strategy:
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
-        """Return the rule that gives hospitals without training rows their cluster, or None: ``state.cluster`` stands.
+        """Return the rule that gives hospitals without training rows their cluster; None: ``state.cluster`` is used.
 
         It is called if there are such hospitals. Its calls to hospitals are measurements and do not count as traffic.
         """
@@ -283,8 +283,8 @@ class Strategy:
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what hospitals receive to evaluate the model ``row`` on validation rows after a round.
 
-        They know the models of earlier rounds and what they received with calls. Each array is for the hospitals of the
-        ids beside it. None: they receive the model.
+        They know the models of earlier rounds and what they received with calls. Each array has one entry for each
+        hospital of its ids. None: they receive the model.
         """
         return None
 

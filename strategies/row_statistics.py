@@ -41,7 +41,7 @@ class Division(Protocol):
 
 
 class Newcomers:
-    """A rule that gives a hospital that did not take part in training a model, by its rows.
+    """A rule that assigns a model to a hospital outside training, by the hospital's rows.
 
     Derive from it, and make it a dataclass. It is stored like a strategy's state, so its fields are plain values,
     arrays, and dataclasses of these.

@@ -130,7 +130,7 @@ def headline(choice: Choice) -> str:
 
 
 def reason(choice: Choice) -> list[str]:
-    """Say why the knee is recommended, and what it gives up."""
+    """Return a sentence on why the knee is recommended, and what it loses."""
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]

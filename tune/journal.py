@@ -34,7 +34,7 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` and ``finals`` are by seed; ``finals`` of a stopped trial are those of its last evaluated round.
+    ``rounds`` and ``finals`` are by seed. A stopped trial has the figures of its last evaluated round as ``finals``.
     """
 
     number: int
@@ -135,7 +135,7 @@ def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None
         )
     if written.data != now["data"]:
         raise DataError(
-            f"{folder}: the data changed since the sweep began, its trials cannot be compared; "
+            f"{folder}: the data changed since the sweep began, so its trials cannot be compared; "
             "put it back, or start another sweep"
         )
 

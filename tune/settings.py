@@ -140,14 +140,14 @@ class Sweep(Section):
         name = type(scheduler).__name__.lower()
         if scheduler.objective is None and len(self.objectives) > 1:
             several = ", ".join(self.objectives)
-            raise ConfigError(f"sweep.scheduler.objective: {name} cannot judge by several ({several}); name one")
+            raise ConfigError(f"sweep.scheduler.objective: {name} cannot use several objectives ({several}); name one")
         if scheduler.objective is not None and scheduler.objective not in self.objectives:
             raise ConfigError(
                 f"sweep.scheduler.objective: '{scheduler.objective}' is not among the sweep's objectives; "
                 f"{nearest(scheduler.objective, self.objectives)}"
             )
         if self.judge in TRAFFIC:
-            raise ConfigError(f"sweep.scheduler.objective: {self.judge} says nothing early; name a metric")
+            raise ConfigError(f"sweep.scheduler.objective: {self.judge} is known only at the end; name a metric")
         if isinstance(scheduler, Pbt) and self.searcher != "random":
             raise ConfigError(
                 f"sweep.searcher: {self.searcher} cannot be combined with scheduler pbt (it searches); use random"

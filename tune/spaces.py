@@ -292,7 +292,7 @@ def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension],
         for value in values:
             if value not in parent.all():
                 raise ConfigError(
-                    f"{where}.{key}: {as_yaml(value)} is none of its values; name one of {as_yaml(parent.all())}"
+                    f"{where}.{key}: {as_yaml(value)} is not one of its values; name one of {as_yaml(parent.all())}"
                 )
 
 

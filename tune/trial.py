@@ -42,7 +42,7 @@ class Report:
     """The computing time in seconds."""
 
     def latest(self) -> list[dict[str, float]]:
-        """Return the headline model's metrics of each seed: final ones, or those of the last evaluated round."""
+        """Return the headline model's metrics of each seed, after training or after the last evaluated round."""
         evaluated = {seed: rounds[-1].metrics for seed, rounds in self.rounds.items() if rounds}
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 

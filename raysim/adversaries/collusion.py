@@ -54,7 +54,8 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction`` that is no further from any update than two updates are."""
+    """Return the largest step along ``direction`` whose distance from each update is at most the largest distance of
+    two."""
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -69,7 +70,7 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step whose sum of squared distances to all updates is at most that of an update."""
+    """Return the largest step whose sum of squared distances to all updates is at most the largest sum of an update."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0

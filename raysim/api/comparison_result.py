@@ -117,8 +117,8 @@ class ComparisonResult(Results):
         strategy, model = self._recommended
         if self.answer.recommended is None or model is None:
             raise ConfigError(
-                f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); name one, or one of its "
-                "runs, to score with it all the same"
+                f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); to score all the same, "
+                "name a strategy, or one of its runs"
             )
         return self.run(strategy, seed), model
 

@@ -9,10 +9,10 @@ The same ratio gives a row at every unit of a first dense layer that one row alo
 rows.
 
 Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
-points of a logistic regression have different weights and the same rows. Their generalised eigenvectors, inverted, are
-the rows, if there are no more rows than columns. The first entry of a row is the intercept, 1, which gives its length.
-The gradient then gives the labels. In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers are
-unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+points of a logistic regression have different weights and the same rows. If rows are at most as many as columns, the
+inverse of their generalised eigenvectors holds the rows. The first entry of a row is the intercept, 1, which gives its
+length. The gradient then gives the labels. In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers
+are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Guesses:
 
 
 def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
-    """Bound the probability of so many right guesses under (``epsilon``, ``delta``) from above."""
+    """Compute an upper bound of the probability of at least this many right guesses under (``epsilon``, ``delta``)."""
     G, v, q = guesses.made, guesses.right, 1.0 / (1.0 + math.exp(-epsilon))
     if v <= 0:
         return 1.0

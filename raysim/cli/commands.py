@@ -103,7 +103,9 @@ def describe_data(
     from raysim.storage.manifest import spare
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
-        raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
+        raise ConfigError(
+            f"--table: {table} is a folder, or its folder does not exist; name a file, such as hospitals.csv"
+        )
     if table is not None:
         spare(table, "--table")
     with waiting(console, "reading data"):

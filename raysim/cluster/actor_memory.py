@@ -16,7 +16,7 @@ RECENT = 8
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether an actor keeps a plan's memory: that of a program, which the round's further calls may read."""
+    """Return whether an actor stores a plan's memory, which the round's further calls of a program may read."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class BackgroundIterator(Generic[T]):
-    """Runs the iterator ``items`` to its end on a background thread; :meth:`take` hands over what it has given."""
+    """Runs the iterator ``items`` to its end on a background thread; :meth:`take` returns the items so far."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._queue: SimpleQueue[T | _End] = SimpleQueue()

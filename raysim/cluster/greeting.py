@@ -66,7 +66,7 @@ def answering(address: str) -> str:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ResourceError(
-            f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
+            f"RAY_ADDRESS: '{address}' does not answer ({reason}); check that the cluster runs and the address is right"
         ) from None
     return _greeted(address)
 

@@ -254,7 +254,7 @@ def _too_much(
         if count * share > total[name] + 1e-9:
             return ResourceError(
                 f"resources.{name}: {counted(count, 'actor')} x {share:g} need {count * share:g} {what}, and there are "
-                f"{total[name]:g}; lower it or serve more hospitals per actor"
+                f"{total[name]:g}; lower it, or put more hospitals in one actor"
             )
     # Alone, which of the two can the machines not hold? Together they may be too much for each machine as well.
     machines = [_FreeMachine(node) for node in nodes]
@@ -262,7 +262,7 @@ def _too_much(
     name = "gpus_per_actor" if gpus and few_gpus else "cpus_per_actor"
     return ResourceError(
         f"resources.{name}: {fits} of {counted(count, 'actor')} fit with {amount(cpus / UNIT, gpus / UNIT)} each, "
-        f"for an actor lies on one node and its fraction of a GPU on one device (nodes: {inventory(nodes)}); lower it "
+        f"because an actor runs on one node and its GPU fraction on one device (nodes: {inventory(nodes)}); lower it "
         "or serve more hospitals per actor"
     )
 

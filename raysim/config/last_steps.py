@@ -36,7 +36,9 @@ def split(value: Any, where: str) -> Steps:
             keys = dict(keys)
             name = keys.pop("name", None)
         if recalibration is not None:
-            raise ConfigError(f"{at}: stands after {RECALIBRATE}, which is the last step; put it before, or drop it")
+            raise ConfigError(
+                f"{at}: is listed after {RECALIBRATE}, which is the last step; move it before, or drop it"
+            )
         if name == RECALIBRATE:
             recalibration = keys
         elif name is not None:

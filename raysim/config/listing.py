@@ -90,7 +90,7 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    For a strategy or selection it is that of its module; if several share a module, its own comes first.
+    A strategy or selection has its module's docstring; if several share a module, its own docstring comes first.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]

@@ -96,8 +96,8 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` if a strategy refers to another configuration but must be written out."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' is read only by run, compare and plan, and only one "
-            "level deep; write out the strategy that it names"
+            f"{where}.from: '{shown(section.from_path)}' is read only by run, compare and plan, and not "
+            "inside a file that 'from' names; write the strategy out"
         )
 
 
@@ -162,8 +162,8 @@ def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str
     if config.hides_rows and config.privacy and section.split.column and getattr(source, "stratified", False):
         raise ConfigError(
             f"data.split.column: '{section.split.column}' of source {section.source} is a stratified holdout, which "
-            f"divides all rows again when one is removed, so privacy.unit: {config.privacy.unit} cannot be guaranteed; "
-            "use fractions"
+            f"divides all rows again when one row is removed, so privacy.unit: {config.privacy.unit} cannot be "
+            "guaranteed; use fractions"
         )
     if config.hides_sizes and getattr(source, "kept_by_size", False):
         raise ConfigError(

@@ -110,9 +110,8 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
         lines.append("  drop:")
         lines += [f"    - {scalar(name)}  # {why}" for name, why in drop.items()]
     lines.append("  split: {train: 0.7, validation: 0.1, test: 0.2}  # validation rows serve recalibration")
-    trained = (files("raysim.config") / "proposed.yaml").read_text()
-    if len(proposal.classes) > 2:
-        trained = trained.replace("newton", "fedprox")  # an exact regression is for two classes or a number
+    solvable, other = (files("raysim.config") / "proposed.yaml").read_text().split("---\n")
+    trained = other if len(proposal.classes) > 2 else solvable
     return "\n".join(lines) + "\n" + "".join(line for line in trained.splitlines(keepends=True) if line[:1] != "#")
 
 

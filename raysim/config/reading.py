@@ -165,7 +165,7 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     for key in [*ours, *theirs]:
         if theirs.get(key) != ours.get(key):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} is about other data (data.{key} is "
+                f"{where}.from: {shown(section.from_path)} has other data (data.{key} is "
                 f"{as_yaml(theirs.get(key))}, here {as_yaml(ours.get(key))}); give the comparison the same data section"
             )
     for key in OF_ALL:

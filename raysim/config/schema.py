@@ -69,7 +69,7 @@ class Config(Section):
     """Everything that a run or comparison needs; what is left out has the default of ``raysim/config/defaults.yaml``.
 
     ``strategies`` (an empty list stands for the default ones), ``models`` (which they are crossed with), ``seeds``,
-    ``reference`` (the label that others are compared with) and ``recalibrate`` (whether every strategy is shown with
+    ``reference`` (the label that others are compared with) and ``recalibrate`` (whether every strategy is reported with
     and without that step) are for ``compare``.
     """
 
@@ -121,7 +121,7 @@ class Config(Section):
                 )
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
-                f"data.split.independent: false redraws the whole split when one is removed, so privacy.unit: "
+                f"data.split.independent: false redraws the whole split when one row is removed, so privacy.unit: "
                 f"{self.privacy.unit} cannot be guaranteed; take it out"
             )
         self._check_ranges()

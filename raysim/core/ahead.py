@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """Yield ``items`` in their order; a thread makes the next one meanwhile.
+    """Yield ``items`` in their order, while a thread computes the next one.
 
     Work on large arrays, during which numpy lets other threads run, thus uses two cores.
     """

@@ -49,7 +49,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
-    """The value that a YAML text stands for."""
+    """The value of a YAML text."""
     if len(text) > YAML_BYTES:
         raise ValueError(f"it has more than {YAML_BYTES:,} characters")
     try:
@@ -66,7 +66,7 @@ def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value that a JSON text stands for."""
+    """The value of a JSON text."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -119,7 +119,7 @@ class Loader(yaml.SafeLoader):
         return node
 
     def _mark(self) -> Any:
-        """Where the next node stands."""
+        """The position of the next node."""
         return self.peek_event().start_mark  # type: ignore[no-untyped-call]
 
     def _count(self, nodes: int, depth: int, mark: Any) -> None:

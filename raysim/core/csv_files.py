@@ -63,8 +63,8 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
 
 
 def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
-    """Write tables of many rows, one under the other, as :func:`write_csv` writes one with ``many_rows``; each is
-    written before the next one is asked for."""
+    """Write tables of many rows, one under the other, in the form of :func:`write_csv` with ``many_rows``. Each table
+    is written before the next one is computed."""
     _write_rows((_changed(table, cell) for table in tables), path)
 
 

@@ -1,4 +1,4 @@
-"""Defaults of the configuration. They stand in two packaged YAML files, and nowhere else.
+"""Defaults of the configuration. They are written in two packaged YAML files, and nowhere else.
 
 ``raysim/config/defaults.yaml`` is a whole configuration, the default one. ``raysim/config/optional.yaml`` has the keys
 of the sections that a configuration has only where they are written; ``*`` in it is any name.

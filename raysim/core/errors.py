@@ -72,7 +72,7 @@ SYSTEM = {
 
 
 def of_the_machine(error: BaseException) -> ResourceError | None:
-    """``error`` as one that a user can mend, where it is about memory or the file system; None for any other."""
+    """Convert an ``error`` of memory or the file system to one that a user can correct; None for any other error."""
     if isinstance(error, MemoryError):
         return ResourceError(f"memory: {error or 'there is not enough'}; take less data or a smaller model")
     if isinstance(error, OSError) and error.errno in SYSTEM:

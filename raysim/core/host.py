@@ -185,9 +185,9 @@ def searched(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Limit compute threads to ``count`` for a while, also in libraries that are loaded meanwhile.
+    """Limit compute threads to ``count`` inside the context, also in libraries that are loaded in it.
 
-    Afterwards, a library that was loaded meanwhile has its usual number.
+    Afterwards, a library that was loaded in the context has its usual number.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -20,7 +20,7 @@ from raysim.core.installed import is_own, registered
 def entries(kind: str) -> dict[str, EntryPoint]:
     """Return the registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
 
-    A name that raysim itself registers keeps its meaning whatever else is installed.
+    A name that raysim itself registers keeps its meaning with any other package installed.
     """
     by_name = {entry.name: entry for entry in reversed(registered(kind))}
     return dict(sorted(by_name.items()))
@@ -31,7 +31,7 @@ ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
 
 
 def of_learner(learner: str) -> str:
-    """What people call a model, from its name in tables; a user's own label stands as it is written.
+    """The display name of a model, from its name in tables; a user's own label is not changed.
 
     >>> of_learner("logistic_regression"), of_learner("fashion_cnn"), of_learner("small_net"), of_learner("net")
     ('logistic regression', 'fashion CNN', 'small_net', 'net')

@@ -74,7 +74,7 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """A p as text: two digits, never 0. Of so many ``draws`` none is below ``1 / (draws + 1)``.
+    """A p as text: two digits, never 0. With this number of ``draws`` the smallest p is ``1 / (draws + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')

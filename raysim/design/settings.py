@@ -86,7 +86,9 @@ class Design(Section):
             return sites
         for site in sites:
             if site.events > site.rows:
-                raise ValueError(f"{site.name} has {site.events} events in {site.rows} rows; events are among the rows")
+                raise ValueError(
+                    f"{site.name} has {site.events} events in {site.rows} rows; give at most as many events as rows"
+                )
         names = [site.name for site in sites]
         for name in names:
             if names.count(name) > 1:

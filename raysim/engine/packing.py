@@ -102,7 +102,8 @@ def _blaming_its_author(what: str) -> Iterator[None]:
 
 
 def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
-    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class not of ``strategy``."""
+    """Return the state that :func:`pack_state` packed. Raises ``ValueError`` for a class that does not belong to
+    ``strategy``."""
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
         classes = [cls for (module, qualified), cls in _all_of(State).items() if f"{module}.{qualified}" == name]

@@ -68,9 +68,7 @@ def entries(configs: Sequence[Config]) -> list[Entry]:
     for i, config in enumerate(configs):
         label = plugins.label(config.strategy)
         if label in by_label:
-            raise ConfigError(
-                f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
-            )
+            raise ConfigError(f"strategies.{i}.label: '{label}' names two strategies; give one of them another label")
         folder = folder_of(label)
         other = folders.setdefault(folder.casefold(), label)  # some file systems ignore case
         if other != label:

@@ -39,7 +39,7 @@ OF_POOLED = {"batch_size": 0, "local_epochs": 1}
 def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
     """Raise ``ConfigError`` for the first key that no way of a command uses, if it is not at its default.
 
-    A way is the complete configuration of a run, and its strategy. An idle selection is no error, see
+    A way is the complete configuration of a run, and its strategy. An idle selection is not an error, see
     :func:`remarks`.
     """
     ways = list(ways)
@@ -105,8 +105,8 @@ def check_comparison(config: Config) -> None:
 
 
 def check_run(config: Config) -> list[str]:
-    """Return a remark on the keys ``strategies``, ``seeds`` and ``reference``, which may stand in a configuration that
-    both commands read.
+    """Return a remark on the keys ``strategies``, ``seeds`` and ``reference``, which a configuration of both commands
+    may hold.
 
     Raises ``ConfigError`` for a run that sets another key that changes what only ``compare`` trains.
     """

@@ -63,7 +63,7 @@ class Run:
     them."""
 
     def prepare(self) -> None:
-        """Make the federation of a fold, unless it is there; that of any other run was made before its start."""
+        """Make the federation of a fold, unless it exists; the federation of other runs was made before their start."""
         if self.held:
             config = self.entry.config
             source = plugins.build_source(config.data)
@@ -84,7 +84,7 @@ class Run:
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
-        """The run's configuration as it is written: with the learning rate, and all privacy settings."""
+        """The run's written configuration, with the learning rate and all privacy settings."""
         job, config = self.job, self.entry.config
         rate = {"learning_rate": job.work.optimizer.learning_rate}
         config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)

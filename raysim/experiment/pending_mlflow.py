@@ -54,7 +54,7 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
     except Exception as error:  # any error of MLflow, its database or the network
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise ResourceError(
-            f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the "
+            f"tracking.uri: {tracking.uri} does not accept the records in {folder / UNSENT} ({reason}); repair the "
             "store, then resume again"
         ) from None
     (folder / UNSENT).unlink()

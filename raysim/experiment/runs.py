@@ -368,7 +368,7 @@ class Experiment:
         raise RuntimeError("the run ended without a result")
 
     def _data_of(self, run: Run) -> Federation:
-        """Return the federation that a run trains on; that of a fold has been made by then."""
+        """Return the federation that a run trains on; a fold's federation must exist already."""
         among = (*self.federations.values(), *self._others.values())
         known = (federation for federation in among if federation.folder == run.data)
         return Federation.open(run.data) if run.held else next(known)

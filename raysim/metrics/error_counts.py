@@ -1,6 +1,6 @@
 """Each hospital's histogram of the absolute errors of a real label; predictions stay at the hospital.
 
-Counts are integers: those of several hospitals add up exactly, in any order.
+Counts are integers, so the counts of several hospitals add up exactly, in any order.
 """
 
 from __future__ import annotations

@@ -75,11 +75,12 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     """Figures of each segment for ``C`` classes, ``[S, len(FIGURES)]``.
 
     ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, ``offsets [S + 1]`` as in :func:`binary_figures`. Log loss is
-    that of the softmax, Brier sums squared errors over classes (0 to 2), accuracy calls the largest logit (the first
-    of equals), recall is the unweighted mean over the classes present in the segment. AUROC and AUPRC are unweighted
-    means of one-class-against-the-rest figures, ranked by the softmax probability, over the classes that have both
-    rows and other rows in the segment; NaN when there is none. ``events`` is NaN: with more than two classes there is
-    no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes figures NaN.
+    computed from the softmax. Brier sums squared errors over classes (0 to 2). Accuracy predicts the largest logit (the
+    first of equals). Recall is the unweighted mean over the classes present in the segment. AUROC and AUPRC are
+    unweighted means of one-class-against-the-rest figures, ranked by the softmax probability, over the classes that
+    have both rows and other rows in the segment; NaN when there is none. ``events`` is NaN, because more than two
+    classes have no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes
+    figures NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)
@@ -163,7 +164,7 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
 
 
 def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
-    """The sum of histograms, exact and whatever their order."""
+    """The sum of histograms, exact and independent of their order."""
     dense = np.zeros((1 << 16, 2), dtype=np.int64)
     for histogram in histograms:
         np.add.at(dense[:, 0], histogram.bins, histogram.negatives)

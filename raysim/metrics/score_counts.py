@@ -1,6 +1,6 @@
 """What each hospital counts of its scores, so that predictions stay there: histograms by class, and rows at thresholds.
 
-Counts are integers: those of several hospitals add up exactly, in any order. Two classes only.
+Counts are integers, so the counts of several hospitals add up exactly, in any order. Two classes only.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
-    """The counts of all hospitals: those of the actors' back to back, brought into ``order [N]``."""
+    """The counts of all hospitals: concatenated over actors and sorted into ``order [N]``."""
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
     bins = ranges(stacked.offsets[order], stacked.filled[order])

@@ -87,7 +87,7 @@ def floating(values: ArrayLike) -> Rows:
 
 
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``starts[h], starts[h] + 1, ...``, so many as ``lengths[h]``, for each ``h`` in turn, ``[sum of lengths]``.
+    """``lengths[h]`` numbers ``starts[h], starts[h] + 1, ...`` for each ``h`` in turn, ``[sum of lengths]``.
 
     >>> ranges(np.array([7, 0, 3]), np.array([2, 0, 3])).tolist()
     [7, 8, 3, 4, 5]

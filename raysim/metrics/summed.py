@@ -188,8 +188,8 @@ def figures_of_counts(counts: ArrayLike) -> Floats:
     """Figures ``[S, len(FIGURES)]`` from ``counts [S, 2 BINS]`` as :func:`one_of_each_bin` adds up to.
 
     ``n`` and ``events`` are whole numbers, at least 0. NaN where undefined: AUROC and AUPRC without about half a row
-    of each class, recall without events, all but ``n`` and ``events`` without rows. Within a bin rows are equal, and
-    losses are those of its middle.
+    of each class, recall without events, all but ``n`` and ``events`` without rows. Rows within a bin count as equal,
+    and their loss is computed at its middle.
     """
     each = np.asarray(counts, dtype=np.float64)
     of = BinaryCounts(each[:, :BINS], each[:, BINS:])

@@ -117,8 +117,7 @@ def _converted(whole: Floats, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """A multiplier with which so many steps keep the bound of epsilon at most ``target``; ``others`` as in
-    :func:`epsilon`.
+    """Return a multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
 
     Raises ``ValueError`` where there is none: at each delta the bound has a least value.
     """

@@ -118,9 +118,10 @@ class Statement:
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
     """Return the joint cost of all these runs and of those that they needed: epsilon, delta, and the adversary.
 
-    Known releases of all runs are composed at the largest delta. If each hospital has its own, they are composed by
-    hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals, epsilons and
-    deltas are added. For runs with different units there is no bound: noise that hides a patient hides no hospital.
+    Known releases of all runs are composed at the largest delta. If each hospital has its own noise, guarantees are
+    composed by hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals,
+    epsilons and deltas are added. Runs with different units have no common bound, because noise that hides a patient
+    does not hide a hospital.
     """
     statements = [play for each in statements for play in each.plays]
     first = statements[0]

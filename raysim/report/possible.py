@@ -25,7 +25,7 @@ SAYS_NOTHING = "says nothing"
 def within(interval: Limits, low: float, high: float, widest: float = math.inf) -> Limits:
     """Cut the ``interval`` to ``low`` to ``high``; return :data:`NOTHING` if it was wider than ``widest`` before.
 
-    An interval that excludes 0 is a finding however wide it is, and keeps its limits. NaN stays NaN.
+    An interval that excludes 0 is a finding at any width, so its limits are printed. NaN stays NaN.
 
     >>> within(Limits(-1.3, 0.2), -0.8, 0.2), within(Limits(-0.1, 0.3), -0.8, 0.2, WIDEST)
     (Limits(low=-0.8, high=0.2), Limits(low=-0.1, high=0.2))

@@ -5,7 +5,7 @@ K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine
 Hospitals agree pairwise on masks that cancel in the sum, and each adds its own mask. The hospital and its neighbours
 hold shares of the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals
 whose vector is in it, and the keys of hospitals that were lost after sharing; never both of the same hospital.
-Arithmetic is modulo 2^64, so that the sum of the masked vectors equals that of the vectors to the last bit.
+Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
 
 Secrets come from the run's seed, so that a run can be repeated; the protocol is simulated and protects nobody.
 """

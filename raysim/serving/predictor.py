@@ -123,8 +123,7 @@ class Predictor:
             )
         if not isinstance(owners, str):
             raise ConfigError(
-                f"{self.folder}: its models belong to groups of patients, who are told apart by their rows; "
-                "use raysim predict"
+                f"{self.folder}: its models belong to groups of patients, and rows decide the group; use raysim predict"
             )
         return owners
 
@@ -182,7 +181,7 @@ class Predictor:
         if theirs is None:
             names = list(self.served.owners[served])
             raise DataError(
-                f"{FIELD}: hospital '{hospital}' is not one of the run's, whose {served} models are hospitals' own; "
+                f"{FIELD}: hospital '{hospital}' was not in the run, and each {served} model belongs to one hospital; "
                 f"{nearest(hospital, names) if len(names) <= 20 else f'known: {some(names, NAMED)}'}"
             )
         if theirs == NOBODY:

@@ -100,8 +100,8 @@ def _position(given: pd.Series, found: list[pd.Series]) -> pd.Series:
 def read(path: str) -> pd.DataFrame:
     """Read a file in the format of the training file; every cell becomes a text.
 
-    Blank rows are skipped, and a warning tells how many. The index is each row's position in the file, from 0. Raises
-    ``ValueError`` that names a line with too many or too few fields.
+    Blank rows are skipped, and a warning reports their number. The index is each row's position in the file, from 0.
+    Raises ``ValueError`` that names a line with too many or too few fields.
     """
     described = _described()
     encoding = "utf-8-sig" if described["encoding"] == "utf-8" else described["encoding"]

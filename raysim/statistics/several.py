@@ -1,9 +1,9 @@
 """Tests of several hospitals at once: a lower bound on the number with an effect, and the names of some.
 
 The count is a lower bound by closed testing with Simes' test, by Hommel's shortcut; the names are Holm's. Each is wrong
-in at most 5 % of federations, whatever holds at the other hospitals: the count for independent hospitals, the names
-always. A count of hospitals whose own interval excludes the null has no such property: of 208 equal ones about ten do.
-Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
+in at most 5 % of federations, whatever the effects at other hospitals. For the count this needs independent hospitals,
+for the names it does not. A count of hospitals whose own interval excludes the null has no such property: of 208 equal
+ones about ten do. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Floats = NDArray[np.float64]
 
 
 class Bound(NamedTuple):
-    """At least ``at_least`` of ``of`` judged hospitals have the effect; ``named`` are the indices of named ones,
-    smallest p first.
+    """The lower bound ``at_least`` of hospitals with the effect, among ``of`` judged; ``named``: their known indices by
+    p.
 
-    ``at_least`` is never less than ``len(named)``, and may be more: such hospitals exist, but it is open which.
+    ``at_least`` is never less than ``len(named)``. If it is more, further hospitals have the effect, but which is
+    unknown.
     """
 
     at_least: int

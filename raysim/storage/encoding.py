@@ -102,7 +102,7 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
     if held.ndim != 1 or [row.round for row in rounds] != list(range(1, len(rounds) + 1)):
         raise Damaged("its rounds or hospitals are not in their order")
     if len(rounds) != header["round"]:
-        raise Damaged(f"it is of round {header['round']} and holds {len(rounds)} rounds")
+        raise Damaged(f"its round is {header['round']}, and it holds {len(rounds)} rounds")
     ledger = unpack_ledger(header["ledger"], arrays, len(held))
     _check_ledger(ledger, rounds, len(held))
     return History(
@@ -209,7 +209,7 @@ def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Hosp
         if f"kept/{what}/rows" in arrays:
             ends = np.cumsum(arrays[f"kept/{what}/rows"])
             if not len(ends) or ends[-1] != len(vectors):
-                raise ValueError(f"it holds {len(vectors)} rows of {what}, which are not those of its hospitals")
+                raise ValueError(f"it holds {len(vectors)} rows of {what}, which do not match its hospitals")
             vectors = np.split(vectors, ends[:-1])
         for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), vectors, strict=True):
             kept.setdefault(hospital, {})[what] = vector.copy()

@@ -61,7 +61,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
     if folder.is_dir() and not again and not (folder / NAME).exists():
         for other in folder.iterdir():
             raise ConfigError(
-                f"--out: {folder} holds what no command of raysim wrote ('{other.name}'), and results could replace "
+                f"--out: {folder} holds a file that raysim did not write ('{other.name}'), and results could replace "
                 "it; name another folder"
             )
     check_plain(folder)
@@ -82,8 +82,7 @@ def write_run(
 ) -> None:
     """Write a run's files, each completely or not at all; files of its ``models`` only if configured.
 
-    With ``predicted`` hospitals the run is for their predictions: those of others, what left hospitals and clinical
-    figures are not written.
+    With ``predicted`` hospitals only their predictions are written, and neither traffic nor clinical figures.
     """
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables

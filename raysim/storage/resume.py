@@ -134,7 +134,7 @@ def read_ticket(folder: Path) -> Ticket:
         validated(Ticket, tree, str(folder / FILE))
         ticket = Ticket(**tree)
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
-            raise ValueError(f"id {ticket.id!r} is none of raysim's")
+            raise ValueError(f"id {ticket.id!r} was not made by raysim")
         if min(ticket.reached, ticket.starts, ticket.rounds, ticket.baselines) < 0:
             raise ValueError("it counts plays below 0")
     except OSError as error:

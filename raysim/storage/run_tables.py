@@ -133,7 +133,7 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Return a row per model and source row: ``row, hospital, part, model`` and those of :func:`predictions`."""
+    """Return a row per model and source row: ``row, hospital, part, model`` and the columns of :func:`predictions`."""
     import pandas as pd
 
     order = np.argsort(federation.source_rows, kind="stable")

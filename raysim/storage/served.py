@@ -241,7 +241,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
         for owner, theta in vectors.items():
             if theta.dtype.kind != "f" or theta.shape != (layout.size,):
                 has = f"{theta.size} numbers of type {theta.dtype}"
-                raise ValueError(f"'{owner}' has {has}, and the model {layout.size}")
+                raise ValueError(f"'{owner}' has {has}, but the model needs {layout.size}")
         division = tree["division"]
         cut = None if division is None else _unpacked(division, tensors, strategy())
         return Served(vectors, owners, others, cut, shifts)
@@ -297,7 +297,7 @@ def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strat
     """Look the class up in the modules of the strategy's classes: no file decides which module is imported."""
     name = tree["class"]
     if "not_kept" in tree:
-        raise ValueError(f"its {name} could not be kept: {tree['not_kept']}")
+        raise ValueError(f"its {name} could not be stored: {tree['not_kept']}")
     for module in dict.fromkeys(sys.modules.get(cls.__module__) for cls in type(strategy).__mro__):
         cls = getattr(module, name, None)
         if dataclasses.is_dataclass(cls) and callable(getattr(cls, "assign", None)):

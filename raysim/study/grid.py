@@ -75,7 +75,7 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         program = call.program
         if program.name != KNOWN:
             raise ConfigError(
-                f"study.strategy: {named} asks hospitals for '{program.name}', a study knows their '{KNOWN}' alone; "
+                f"study.strategy: {named} asks hospitals for '{program.name}', but a study has only their '{KNOWN}'; "
                 "name a strategy that clusters by these; see 'raysim list strategies'"
             )
         sent = [program.run(_labelled(counts[h], partial(stream, seed, KNOWN, 0, h))).sent[KNOWN] for h in call.ids]

@@ -50,7 +50,7 @@ class Study(Section):
     @classmethod
     def _can_be_told_apart(cls, values: tuple[float, ...]) -> tuple[float, ...]:
         if len(values) < 2:
-            raise ValueError(f"{list(values)} are too few to be told apart; name at least two")
+            raise ValueError(f"{list(values)} are too few to compare; name at least two")
         for value in values:
             if not 0 < value < np.inf:
                 raise ValueError(f"{value:g} is not a finite number above 0")

@@ -1,7 +1,7 @@
 """Views of runs that MLflow opens by an address: a table of figures, and charts of searched keys against objectives.
 
 MLflow stores a view of an experiment's runs (which runs, which charts) in a tag of the experiment, and its page opens
-the view that an address names. MLflow's button "Share" writes such tags; the layout is that of MLflow 3.
+the view that an address names. MLflow's button "Share" writes such tags, in the layout of MLflow 3.
 """
 
 from __future__ import annotations

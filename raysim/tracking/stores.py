@@ -59,8 +59,8 @@ def _check_sqlite(uri: str) -> None:
                 begins = file.read(15)
     except OSError as error:
         raise ConfigError(
-            f"tracking.uri: {uri} cannot be written ({path.absolute()}: {error.strerror}); name a file in a folder "
-            "that can"
+            f"tracking.uri: {uri} cannot be written ({path.absolute()}: {error.strerror}); name a file in a "
+            "writable folder"
         ) from None
     if not begins:
         return

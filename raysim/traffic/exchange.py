@@ -180,7 +180,7 @@ class Traffic:
     def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
         """Record the messages of the cohort ``ids [H]`` for ``problem``, and the models that it received.
 
-        ``bits`` are those of each entry's compressed update; if they are unknown, the most.
+        ``bits`` is the size of each entry's compressed update, or its upper bound if the size is unknown.
         """
         ids = problem.entries(ids)
         models = self._models(state)

@@ -158,8 +158,8 @@ def record_training(
 
     ``size`` are the scalars of a model. A participant sends its vector and the number of its rows, its loss if the
     selection receives ``losses``, and the further answers of its program. A hospital that trains on groups
-    of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` are those
-    of each entry's vector if it is compressed.
+    of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` is the
+    size of each entry's vector if it is compressed.
     """
     if POOLED in ids:
         return 0, 0

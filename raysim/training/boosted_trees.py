@@ -71,7 +71,7 @@ class TreeModel:
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`: a row's margin is an exact sum, whatever the other rows are."""
+        """See :class:`raysim.training.base.Model`: a row's margin is an exact sum, independent of other rows."""
         return self.logits if self.trees.outputs == 1 else None
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:

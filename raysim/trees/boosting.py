@@ -55,7 +55,7 @@ class Rows:
 
 
 class Validation:
-    """Validation rows, whose loss decides how many trees are grown, and how many of these are kept."""
+    """Validation rows, whose loss decides how many trees are grown, and how many of these the model has."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
         """``start``: the forest that trees are added to. ``rows`` are at its margins."""

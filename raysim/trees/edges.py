@@ -140,7 +140,7 @@ def _at_ranks(
 
 
 def pooled(asking: Generator[Prefixes, Ints, Any], X: NDArray[Any]) -> Any:
-    """Return the result of the generator ``asking`` if all rows are ``X [n, F]``."""
+    """Return the result of the generator ``asking``, whose questions are answered from the rows ``X [n, F]``."""
     ranks = ranked(X)
     return answered(asking, lambda asked: counts(ranks, asked))
 

@@ -80,7 +80,7 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Return the state with older models after its own, and the problem that starts from them.
+        """Return the state extended by older models, and the problem whose local training starts from these.
 
         The cohort received the global model after round ``versions [H]``; the one after ``round`` is the last one.
         """
@@ -142,7 +142,7 @@ class Answers:
         """Return which updates are used, ``[H]``, and when the server continues.
 
         It continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be lost, or at
-        the ``deadline``. Of simultaneous updates, those of smaller ids are used first.
+        the ``deadline``. Simultaneous updates are used in the order of ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]

@@ -80,7 +80,7 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
 
 
 def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for impossible values: a lognormal number need not be a probability."""
+    """Raise ``ConfigError`` for impossible values, such as a lognormal draw above 1 for a probability."""
     words, fits = LIMITS[key]
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):

@@ -151,14 +151,14 @@ class ClockedScheduler:
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
-    """Return the key of an attempt's streams; the first attempt (0) has those of a run without repetitions."""
+    """Return the key of an attempt's streams; the first attempt (0) has the streams of a run without repetitions."""
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
     """Raise ``ConfigError`` for old models of a strategy with other models than the global one.
 
-    ``what`` needs them, and ``instead`` says what to do.
+    ``what`` is the key that needs old models, and ``instead`` the remedy in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

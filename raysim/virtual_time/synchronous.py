@@ -84,8 +84,8 @@ class SynchronousScheduler(ClockedScheduler):
             check_one_model(state, problem, "system.rounds.late: discount", "set late: drop")
             if problem.sent is None or problem.sent.weight is None:
                 raise ConfigError(
-                    "system.rounds.late: discount lowers the weights of late updates, and those of this strategy have "
-                    "none; set late: drop"
+                    "system.rounds.late: discount lowers the weights of late updates, and updates of this strategy "
+                    "have no weights; set late: drop"
                 )
             ends, lost = result.ends[late], result.lost[late]
             self.clock = self.clock.started(ids[late], round - 1, state.models[0], ends, lost)

@@ -120,8 +120,8 @@ def _check_joint(where: str, program: Program) -> None:
         other = program.sends[first.setdefault(send.joint, name)]
         if send.bound is None or (send.bound, send.by) != (other.bound, other.by):
             raise Invalid(
-                f"{where}: {name}.joint: '{send.joint}' shortens it with '{first[send.joint]}', which needs the same "
-                "bound of both; give it to both"
+                f"{where}: {name}.joint: '{send.joint}' clips '{name}' and '{first[send.joint]}' together, and their "
+                "bounds differ; give both the same bound"
             )
 
 
@@ -160,7 +160,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
         array = np.asarray(reply.sent[name])
         if send.undefined:
             if np.isinf(array).any():
-                raise Invalid(f"{name}: it is infinite; NaN stands for what is undefined")
+                raise Invalid(f"{name}: it is infinite; use NaN for undefined values")
             array = array[~np.isnan(array)]
         if send.bound is not None:
             continue

@@ -118,8 +118,8 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
     settings = training.keep or training.carry or training.learning_rate or training.batch_size or training.optimizer
     if not alone or terms or settings:
         raise Invalid(
-            f"{where}: a program replaces local training; leave objective, then, groups and private out, and of "
-            "training all but epochs"
+            f"{where}: a program replaces local training; leave out objective, then, groups, private, and every "
+            "key of training except epochs"
         )
     sends = dict(program.sends)
     if any(send.how != "summed" or send.by != "hospital" or send.groups > 1 for send in sends.values()):

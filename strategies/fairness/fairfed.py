@@ -211,7 +211,9 @@ def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, p
         values_there = ", ".join(np.unique(values).tolist()) if isinstance(privileged, str) else _range(values)
         raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; there are {values_there}")
     if not (groups == OTHERS).any():
-        raise ValueError(f"privileged: the {attribute} of every patient is '{privileged}'; there is nobody to compare")
+        raise ValueError(
+            f"privileged: the {attribute} of every patient is '{privileged}'; no other group can be compared"
+        )
 
 
 def _range(ages: NDArray[Any]) -> str:

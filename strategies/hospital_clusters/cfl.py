@@ -186,8 +186,8 @@ def cosines(deltas: Floats) -> Floats:
 def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
     """Return a mask ``[h]`` of the ``h >= 2`` hospitals outside the first hospital's part, by ``similarity [h, h]``.
 
-    The most similar groups are merged until two are left. With ``single`` linkage, the similarity of two groups is that
-    of their most similar members. The largest similarity across the two parts is then the smallest possible.
+    The most similar groups are merged until two are left. With ``single`` linkage, the similarity of two groups is the
+    largest similarity of their members. The largest similarity across the two parts is then the smallest possible.
     """
     from scipy.cluster.hierarchy import cut_tree  # a third of a second to import, and only this strategy needs it
     from scipy.cluster.hierarchy import linkage as merges

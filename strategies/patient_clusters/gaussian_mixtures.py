@@ -79,7 +79,7 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit mixtures of ``rows [n, d]`` with such numbers of components; return that of the largest silhouette.
+    """Fit mixtures of ``rows [n, d]`` with each number of components; return the one with the largest silhouette.
 
     The silhouette is computed from hard labels; ties go to the fewest components. The number of components is at most
     the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a

@@ -72,7 +72,7 @@ class Predictions(Program):
 
 
 def _readable(view: FederationView, models: int) -> Ids:
-    """Return the hospitals with enough rows for the server to receive products of so many models' predictions."""
+    """Return the hospitals with enough rows to send products of this many models' predictions."""
     return view.trainable[view.sizes[view.trainable] >= rows_needed(models)]
 
 

@@ -1,7 +1,8 @@
 """Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
 
-Fixed effects of hospitals, equal to those of dummies (D. Y. Lin, D. Zeng: *On the relative efficiency of using summary
-statistics versus individual-level data in meta-analysis*, Biometrika 2010), with intercepts eliminated at hospitals.
+Fixed effects of hospitals, equal to a regression with dummies (D. Y. Lin, D. Zeng: *On the relative efficiency of using
+summary statistics versus individual-level data in meta-analysis*, Biometrika 2010), with intercepts eliminated at
+hospitals.
 
 In each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept eliminated.
 The server takes Newton's step of the slopes; the hospital then moves its own intercept to match the step. A step is

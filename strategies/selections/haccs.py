@@ -8,10 +8,10 @@ the Hellinger distance of their class shares; a hospital that OPTICS labels as n
 hospitals send their loss under the initial model. Participants of later rounds send their loss before they train. A
 hospital that trains on groups of its rows sends a loss for each group, and their mean by rows is stored.
 
-In each round, a cluster c has ``ACL_c``, the mean of its hospitals' last known losses, ``tau_c = 1 - lat_c / max lat``
-from their mean latencies, and the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. Until the cohort is full, a cluster
-with unused hospitals is sampled in proportion to its score (uniformly if all scores are 0). Its fastest unused hospital
-joins, ties to the smaller id.
+In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. ``ACL_c`` is the mean of its
+hospitals' last known losses, and ``tau_c = 1 - lat_c / max lat`` is computed from their mean latencies. Until the
+cohort is full, a cluster with unused hospitals is sampled in proportion to its score (uniformly if all scores are 0).
+Its fastest unused hospital joins, ties to the smaller id.
 
 Choices: noisy counts are clipped at 0; losses are averaged as they are (the authors square them: ``loss_power: 2``).
 ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and DBSCAN's cut at .25 of

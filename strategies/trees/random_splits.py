@@ -16,7 +16,7 @@ more than two classes, is one release.
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a guarantee).
 The factor 3 had the best AUROC of 0, 1 and 3 on one synthetic population, and on new rows of it; larger factors were
-not tried. If ``H`` is below ``min_rows / 4``, the largest sum of so many rows, the value is 0: such a leaf is mostly
+not tried. The value is 0 if ``H`` is below ``min_rows / 4``, the maximum for ``min_rows`` rows: such a leaf is mostly
 noise or has few patients.
 
 Traffic of a round and hospital: the model down; up, ``2^(depth + 1)`` numbers for each of the K trees, 8 bytes each.

@@ -55,8 +55,8 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 class NextTrees(Program):
     """K more trees, which a hospital grows on its own rows from the margins of the trees so far, and then sends.
 
-    The hospital receives the trees that it has not yet added to its stored margins: those of the last ``lacking`` of
-    the ``tree`` boosting steps so far. Before the first tree a row's margin is ``base [K]``.
+    The hospital receives the trees that its stored margins lack: the last ``lacking`` of the ``tree`` boosting steps.
+    Before the first tree a row's margin is ``base [K]``.
     """
 
     task: TreeTask

@@ -327,7 +327,9 @@ def test_predictions_are_of_the_recommended_model(tmp_path: Path, caplog: pytest
         assert np.allclose(pd.read_csv(tmp_path / "scores.csv")["probability"], said, atol=1e-6)
     (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": None, "headline": "Do not use it."}))
     nothing = ComparisonResult(tmp_path)
-    with pytest.raises(raysim.RaysimError, match=r"recommends none \(Do not use it\.\); name one, or one of its runs"):
+    with pytest.raises(
+        raysim.RaysimError, match=r"recommends none \(Do not use it\.\); to score all the same, name a strategy"
+    ):
         nothing.predict(frame)
     with pytest.raises(raysim.RaysimError, match="recommends none"):
         predict(tmp_path, tmp_path / "rows.csv", tmp_path / "other.csv")
@@ -341,7 +343,7 @@ def test_strategies_by_label_may_be_of_one_class(tmp_path: Path):
     assert list(result.metrics.index) == ["half", "all", "fedavg"]
     assert same(result.run("all"), result.run("fedavg"))
     assert not same(result.run("half"), result.run("fedavg"))
-    with pytest.raises(raysim.RaysimError, match=r"strategies\.1\.label: 'Halved' stands for two strategies"):
+    with pytest.raises(raysim.RaysimError, match=r"strategies\.1\.label: 'Halved' names two strategies"):
         raysim.compare(SMALL, strategies=[Halved(), Halved(1.0)], out=tmp_path / "b", in_process=True)
     with pytest.raises(raysim.RaysimError, match="strategies: 'fedavg' is not a list; put it in one"):
         raysim.compare(SMALL, strategies="fedavg", out=tmp_path / "c", in_process=True)

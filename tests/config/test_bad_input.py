@@ -171,7 +171,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),
         (
             {"strategy": "{name: fedprox, mu: 1, mu: 2}"},
-            "--set strategy: line 1: key 'mu' stands twice in it; keep one",
+            "--set strategy: line 1: key 'mu' occurs twice in it; keep one",
         ),
         ({"data.preprocessing": "zscore"}, "data.preprocessing: 'zscore' is not one of"),
         ({"name": "../up"}, "name: '../up' cannot name a folder"),
@@ -224,7 +224,7 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
         (["run", "--set", "name=2024-13-45"], "--set name: '2024-13-45' is not a YAML value; quote it"),
         (["run", "--out", "/proc/nowhere"], "--out: /proc/nowhere cannot be written into ("),
         (["compare", "--set", "reference=nobody"], "reference: 'nobody' is not among the strategies compared"),
-        (["compare", "--set", "strategies=[chip, chip]"], "strategies.1.label: 'chip' stands for two strategies"),
+        (["compare", "--set", "strategies=[chip, chip]"], "strategies.1.label: 'chip' names two strategies"),
         (
             ["compare", "--set", "strategies=[{name: fedavg, label: 'mu=0'}, {name: local, label: 'MU>0'}]"],
             "strategies.1.label: 'MU>0' and 'mu=0' would share the folder runs/MU_0; give one of them a label",
@@ -248,7 +248,7 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
         (["describe", "--set", "reference=nobody"], "reference: 'nobody' is not among the strategies compared"),
         (
             ["describe", "--table", "no/such.csv"],
-            "--table: no/such.csv is not a file in a folder that exists; name one",
+            "--table: no/such.csv is a folder, or its folder does not exist; name a file",
         ),
         (["describe", "--table", "n" * 300], f"{'n' * 40}…(221 characters)…{'n' * 39}: File name too long; name a"),
         (["run", "--out", "a/" + "n" * 300], "--out: a/nnn"),
@@ -317,7 +317,7 @@ def test_a_strategy_tuned_on_other_data(capsys, monkeypatch):
     Path("tuned.yaml").write_text("data: {hospitals: 7, rows: 300}\nstrategy: fedprox\n")
     tuned = ["compare", *settings(SMALL), "--set", "strategies=[fedavg, {from: tuned.yaml}]"]
     said = refused(tuned, capsys, monkeypatch)
-    assert said.startswith("strategies.1.from: tuned.yaml is about other data (data.hospitals is 7, here 6)")
+    assert said.startswith("strategies.1.from: tuned.yaml has other data (data.hospitals is 7, here 6)")
 
 
 @pytest.mark.parametrize(
@@ -343,9 +343,9 @@ def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed: 1\ntraining: {rounds: 3}\nseed: 2\n", "c.yaml: line 3: key 'seed' stands in line 1 already; keep one"),
-        ("training:\n  rounds: 3\n  rounds: 4\n", "c.yaml: line 3: key 'rounds' stands in line 2 already; keep one"),
-        ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' stands twice in it; keep one"),
+        ("seed: 1\ntraining: {rounds: 3}\nseed: 2\n", "c.yaml: line 3: key 'seed' occurs in line 1 already; keep one"),
+        ("training:\n  rounds: 3\n  rounds: 4\n", "c.yaml: line 3: key 'rounds' occurs in line 2 already; keep one"),
+        ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' occurs twice in it; keep one"),
         ('name: "a\\0b"\n', "c.yaml: name: 'a\\x00b' holds a null byte, which no name or path may contain; remove it"),
         (
             'name: "a\\ud800b"\n',
@@ -457,7 +457,7 @@ def test_a_folder_with_files_of_others_is_left_alone(command, capsys, monkeypatc
     small = [] if command == "study" else settings(SMALL)
     said = refused([command, "c.yaml", *small, "--out", "mine"], capsys, monkeypatch)
     assert said == (
-        "--out: mine holds what no command of raysim wrote ('hospitals.csv'), and results could replace it; name "
+        "--out: mine holds a file that raysim did not write ('hospitals.csv'), and results could replace it; name "
         "another folder"
     )
     assert Path("mine/hospitals.csv").read_text() == "my own\n"

@@ -75,8 +75,8 @@ def test_who_fine_tunes_by_itself_gets_the_step_without_a_name() -> None:
         ({"epoch": 1}, "strategy.personalization.epoch: unknown key; did you mean 'epochs'?"),
         ({"epochs": -1}, "strategy.personalization.epochs: -1 is not at least 0"),
         (3, "strategy.personalization: 3 is not a step"),
-        (["recalibrate", {"epochs": 1}], "strategy.personalization.1: stands after recalibrate, which is the last"),
-        (["recalibrate", "recalibrate"], "strategy.personalization.1: stands after recalibrate, which is the last"),
+        (["recalibrate", {"epochs": 1}], "strategy.personalization.1: is listed after recalibrate, which is the last"),
+        (["recalibrate", "recalibrate"], "strategy.personalization.1: is listed after recalibrate, which is the last"),
         ([{"epochs": 1}, {"epochs": 2}], "strategy.personalization.1: fine-tunes a second time"),
     ],
 )

@@ -262,6 +262,15 @@ def test_new_writes_what_runs(tmp_path: Path, monkeypatch, capsys) -> None:
     assert made.config.data.frozen()["separator"] == ";"
 
 
+@pytest.mark.parametrize(("label", "last"), [([0, 1] * (N // 2), "newton"), ([0, 1, 2] * (N // 3), "fedprox")])
+def test_what_is_compared_fits_the_label(label: list[int], last: str, monkeypatch, capsys) -> None:
+    frame(died=label).to_csv("t.csv", index=False)
+    new("t.csv", monkeypatch=monkeypatch)
+    written = yaml.safe_load(capsys.readouterr().out)
+    assert written["data"]["label"] == "died"
+    assert written["strategies"] == ["local", "centralized", "fedavg", last]
+
+
 def test_new_leaves_to_a_person_what_nothing_speaks_for(tmp_path: Path, monkeypatch, capsys) -> None:
     frame(hospital=None, died=None, shock=[0, 1] * (N // 2), unit=["a", "b"] * 60).drop(columns="age").to_csv(
         "t.csv", index=False

@@ -69,7 +69,7 @@ def test_labels_that_are_no_numbers_are_refused(tmp_path: Path, cost: list[objec
 def test_the_remedy_for_numbers_as_classes_is_the_task(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds 1.5 in row 1; .*or set data.task: regression"):
         table(tmp_path, [1.5, 2, 3, 4], task="classification").read()
-    with pytest.raises(ValidationError, match="positive: '1' names a class, task regression has none; remove it"):
+    with pytest.raises(ValidationError, match="positive: '1' names a class, but task regression has none; remove it"):
         table(tmp_path, [1, 2, 3, 4], positive="1")
 
 

@@ -202,13 +202,13 @@ def test_a_liar_enters_the_cluster_with_most_hospitals(federation):
     ("attack", "rule", "message"),
     [
         ({"share": 1.0}, None, "adversary.share: 1.0 makes all 10 hospitals Byzantine"),
-        ({"attack": "units", "feature": "x9"}, None, "adversary.feature: 'x9' is not there"),
+        ({"attack": "units", "feature": "x9"}, None, "adversary.feature: 'x9' does not exist"),
         ({"attack": "units"}, None, "adversary.feature: attack 'units' changes a feature"),
-        ({"attack": "backdoor", "feature": "x1", "label": 2}, None, "adversary.label: 2 is none of 2 classes"),
+        ({"attack": "backdoor", "feature": "x1", "label": 2}, None, "adversary.label: 2 is not one of 2 classes"),
         ({"attack": "alie", "knowledge": "own"}, None, "adversary.knowledge: 'own' is not what attack 'alie'"),
-        ({"attack": "mimic", "hospital": "nobody"}, None, "adversary.hospital: 'nobody' is not there"),
+        ({"attack": "mimic", "hospital": "nobody"}, None, "adversary.hospital: 'nobody' does not exist"),
         ({}, {"name": "fltrust"}, "aggregation.root: 'fltrust' needs a hospital"),
-        ({}, {"name": "fltrust", "root": "x"}, "aggregation.root: 'x' is not there"),
+        ({}, {"name": "fltrust", "root": "x"}, "aggregation.root: 'x' does not exist"),
         ({}, {"name": "krum", "weights": "capped"}, "aggregation.weights: 'capped' is for median"),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_trusted_hospital_is_not_bad(federation):
     ("strategy", "message"),
     [
         ("fedsoft", "aggregation.name: strategy .* sends whole models"),
-        ("qfedavg", "aggregation.name: strategy .* averages single updates in a way of its own"),
+        ("qfedavg", "aggregation.name: strategy .* averages single updates by its own rule"),
         ("scaffold", "aggregation.name: strategy .* also averages further numbers .variate."),
     ],
 )

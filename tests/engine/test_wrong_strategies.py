@@ -210,7 +210,7 @@ class Sends(Statistic):
         (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: it is not finite"),
         (
             Sends(Send(how="each", undefined=True), np.inf),
-            "hospital 'h0': sends: it is infinite; NaN stands for what is undefined",
+            "hospital 'h0': sends: it is infinite; use NaN for undefined values",
         ),
         (
             Sends(Send(undefined=True), 1.0),

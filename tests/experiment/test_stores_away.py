@@ -196,7 +196,9 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
     assert json.loads((here / "run" / "resume.json").read_text())["finished"]
     assert f"warning: MLflow ({server.uri}) did not take 1 run: " in said
     assert "all is kept, 'raysim resume run' sends it" in said
-    with pytest.raises(ResourceError, match=r"does not take what is kept in .*unsent.json \(ConfigError: tracking.uri"):
+    with pytest.raises(
+        ResourceError, match=r"does not accept the records in .*unsent.json \(ConfigError: tracking.uri"
+    ):
         go_on("run")
     server.start()
     assert f"finished, sent 1 run to MLflow ({server.uri})" in go_on("run")

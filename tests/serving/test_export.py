@@ -296,7 +296,7 @@ def test_the_command_refuses_in_a_line(
     assert line(chip, "--out", "m", "--model", "clusters").startswith(
         "--model: 'clusters' was used for no hospital in "
     )
-    assert line(groups, "--out", "m").endswith("who are told apart by their rows; use raysim predict")
+    assert line(groups, "--out", "m").endswith("and rows decide the group; use raysim predict")
     assert line(chip, "--out", "taken") == "--out: taken exists; name a new folder"
     assert line(chip, "--out", "/proc/model").startswith("--out: /proc/model cannot be written (")
     assert line("absent", "--out", "m") == "absent: no such folder; name the folder of a finished run"

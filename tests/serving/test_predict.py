@@ -205,7 +205,7 @@ def test_a_hospital_that_the_run_did_not_know(local: Predictor, place: Path, cap
     rows = stays().assign(hospital=["07"] * 3 + ["7"] * (ROWS - 3))
     with pytest.raises(
         DataError,
-        match=r"^table: hospital '07' is not one of the run's, whose personal models are hospitals' own; did you mean",
+        match=r"^table: hospital '07' was not in the run, and each personal model belongs to one hospital; did you",
     ):
         local.predict(rows)
     chip = Predictor.open(folder_of(place, {"name": "chip", "clusters": 2}))

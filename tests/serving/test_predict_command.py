@@ -106,7 +106,7 @@ def test_the_command_refuses_in_a_line(
     assert line(run, "stay.csv", "--out", "scores.csv") == "table: 'stay.csv' does not exist; did you mean 'stays.csv'?"
     assert line(run, "empty.csv", "--out", "scores.csv").startswith("table: 'empty.csv' is empty; it needs a line of")
     assert line(run, *good, "--model", "persona").startswith("--model: 'persona' was used for no hospital in ")
-    assert line(run, *good, "--hospital", "13").startswith("table: hospital '13' is not one of the run's")
+    assert line(run, *good, "--hospital", "13").startswith("table: hospital '13' was not in the run")
     assert not (tmp_path / "scores.csv").exists()
 
 

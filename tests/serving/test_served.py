@@ -323,7 +323,7 @@ def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate
         (lambda tensors: save({name: tensor.astype(np.int64) for name, tensor in tensors.items()}), "of type int64"),
         (
             lambda tensors: save({name: np.append(tensor, tensor) for name, tensor in tensors.items()}),
-            "has 8 numbers of type float64, and the model 4",
+            "has 8 numbers of type float64, but the model needs 4",
         ),
     ],
 )

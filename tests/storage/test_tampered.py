@@ -41,7 +41,7 @@ TICKET: dict[str, Any] = {
         ({"checkpoints": 5}, "resume.json.checkpoints: 5 is not text"),
         ({"working": None}, "resume.json.working: null is not text"),
         ({"finished": [True]}, "resume.json.finished: "),
-        ({"id": "x' or 1=1"}, "id \"x' or 1=1\" is none of raysim's"),
+        ({"id": "x' or 1=1"}, 'id "x\' or 1=1" was not made by raysim'),
         ({"more": 1}, "unexpected keyword argument 'more'"),
         ({"settings": json.loads('{"a":' * 200 + "1" + "}" * 200)}, "it nests too deep"),
     ],
@@ -74,7 +74,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
     [
         (lambda h: h.update(round=-1), "its round is -1"),
         (lambda h: h.update(round="one"), "its round is 'one'"),
-        (lambda h: h.update(round=0), "it is of round 0 and holds 1 rounds"),
+        (lambda h: h.update(round=0), "its round is 0, and it holds 1 rounds"),
         (lambda h: h.update(seconds=[]), "float"),
         (lambda h: h.update(setup_down=1e300), "its setup_down is 1e"),
         (lambda h: h["ledger"][0].__setitem__(2, 10**15), "its ledger is 1000000000000000"),

@@ -165,7 +165,7 @@ def late(header: Header, arrays: Tensors) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (late, "it is of round 1 and holds"),
+        (late, "its round is 1, and it holds"),
         (lambda header, arrays: arrays.update(more=np.empty((10**9, 0), dtype=np.int64)), "is empty"),
         (lambda header, arrays: arrays.update(ledger=arrays["ledger"] - 10), "from hospitals that did not take part"),
         (lambda header, arrays: header["ledger"].clear(), "damaged"),

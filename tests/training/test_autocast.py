@@ -96,7 +96,7 @@ def test_text_networks_train_so_too(name: str) -> None:
     [
         ("float16", "float32", "^model.autocast: 'float16' is not bfloat16; leave it out to train in"),
         (True, "float32", "^model.autocast: True is not bfloat16"),
-        ("bfloat16", "float64", "^model.autocast: bfloat16 goes with training.precision float32, not float64"),
+        ("bfloat16", "float64", "^model.autocast: bfloat16 needs training.precision float32, not float64"),
     ],
 )
 def test_what_it_cannot_be_is_said(value: object, precision: str, message: str) -> None:

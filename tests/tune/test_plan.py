@@ -39,7 +39,10 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__searcher": "optna"}, "sweep.searcher: 'optna' is not a searcher; did you mean 'optuna'?"),
         ({"sweep__searcher": "grid"}, "has infinitely many values, which searcher grid cannot list"),
         ({"sweep__scheduler": "ahsa"}, "sweep.scheduler: 'ahsa' is not a scheduler; did you mean 'asha'?"),
-        ({"sweep__scheduler": "asha"}, "sweep.scheduler.objective: asha cannot judge by several (auroc, worst_decile"),
+        (
+            {"sweep__scheduler": "asha"},
+            "sweep.scheduler.objective: asha cannot use several objectives (auroc, worst_decile",
+        ),
         ({"sweep__scheduler": {"name": "asha", "objective": "std"}}, "'std' is not among the sweep's objectives"),
         ({"sweep__scheduler": ASHA | {"grce": 3}}, "sweep.scheduler.grce: unknown key; did you mean 'grace'?"),
         (
@@ -53,7 +56,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, and the scheduler"),
         (
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
-            "sweep.scheduler.objective: bytes_up says nothing early",
+            "sweep.scheduler.objective: bytes_up is known only at the end",
         ),
         ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is read only by run, compare and plan"),
         (

@@ -143,7 +143,7 @@ class EvaluationSection(Section):
         if self.groups is not None and "age" not in self.groups and self.age_bands != type(self)().age_bands:
             raise ConfigError(
                 f"evaluation.age_bands: {list(self.age_bands)} divide the attribute age, which evaluation.groups does "
-                "not name; add it, or take them out"
+                "not name; add age there, or remove the bands"
             )
         return self
 

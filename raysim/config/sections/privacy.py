@@ -77,7 +77,7 @@ class NoisyStatistic(Section):
     @classmethod
     def _ascending(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
-            raise ValueError(f"{list(value)} does not rise; give the least and the greatest value, such as [0, 30]")
+            raise ValueError(f"{list(value)} is not ascending; give the least and the greatest value, such as [0, 30]")
         return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
@@ -228,7 +228,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """The noise by kind of statistic; that of sizes under the name :data:`SIZE`."""
+        """The noise by kind of statistic; sizes have the name :data:`SIZE`."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named

@@ -37,8 +37,8 @@ class ResourcesSection(Section):
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
     ``dashboard`` starts raysim's own Ray with its dashboard. ``runs_at_once`` says how many runs of a comparison, or
     trials of a sweep, are played side by side, an actor each; ``auto``: as many as there are cores, where
-    runs are small. ``head_start``: a small run is played by the command's own process, unless resources are asked for
-    that only Ray has.
+    runs are small. ``head_start``: the command's own process executes a small run, unless the section requests
+    resources that only Ray has.
     """
 
     hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")

@@ -93,12 +93,11 @@ PERFECT = {
 
 
 class RoundsSection(Section):
-    """``system.rounds``: when the server ends a round. Asynchronous strategies, which have no rounds, take no notice of
-    it.
+    """``system.rounds``: when the server ends a round. Asynchronous strategies, which have no rounds, ignore it.
 
-    - ``deadline``: seconds after which it waits no longer. What comes later is dropped (``late: drop``), or used in the
-      round in which it arrives, with its weight times ``1 / (1 + rounds it is late)`` (``late: discount``; the rule of
-      J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*, SIGMOD 2017).
+    - ``deadline``: seconds after which the server stops waiting. A later update is dropped (``late: drop``), or used in
+      the round in which it arrives, with its weight times ``1 / (1 + rounds it is late)`` (``late: discount``; the rule
+      of J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*, SIGMOD 2017).
     - ``over_selection``: x, by which share more hospitals are selected than are needed; the first 1 / (1 + x) of them
       to answer are taken (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019, there .3).
     - ``minimum_cohort``: with fewer updates the server starts again, up to ``retries`` times; then the round changes

@@ -1,8 +1,8 @@
 """Find columns of a table that may give its label away, and numbers that may be codes.
 
-A model learns whatever predicts. With a date of death, a code that is entered at discharge, or a laboratory value that
-is ordered only for the dying, a model looks excellent and is of no use. The check reads each column as the source gives
-it, over all rows including test rows: it checks the table, and no model learns from it.
+A model learns every column that predicts. With a date of death, a code that is entered at discharge, or a laboratory
+value that is ordered only for the dying, a model looks excellent and is of no use. The check reads each column as the
+source gives it, over all rows including test rows: it checks the table, and no model learns from it.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def check(
     """Return the findings in ``table`` at its rows ``rows [n]``, the gravest first.
 
     ``home [n]`` is the hospital of each row, ``y [n]`` its label (a class, or a number where ``classes`` is empty), and
-    ``patients [n]`` its patient where the source has patients. ``unlike`` are columns with another value in every row:
-    copies of a row may differ in them.
+    ``patients [n]`` its patient where the source has patients. ``unlike`` are columns with a different value in every
+    row; the search for copied rows ignores them.
     """
     order = in_order(home)
     asked = _Asked(tuple(hospitals), home[order], len(table.order))
@@ -108,7 +108,7 @@ def check(
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """The checks of single columns at rows that are in order of their hospitals."""
+    """The checks of single columns, with rows sorted by hospital."""
 
     hospitals: tuple[str, ...]
     home: Ints
@@ -189,7 +189,7 @@ class _Asked:
     def _units(self, column: _Column) -> Suspect | None:
         """Report a measurement that is in another unit at some hospitals.
 
-        The quartiles of one side are those of the other side times a known factor, or converted to degrees Fahrenheit.
+        The quartiles of both sides differ by a known factor, or by conversion to degrees Fahrenheit.
         """
         sides = _two_sides(column.quartiles())
         if sides is None:

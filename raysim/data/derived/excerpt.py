@@ -47,7 +47,7 @@ def newcomer(
 ) -> Federation:
     """Store one hospital in ``folder``, with its rows ``train`` and ``test`` as those parts; return it.
 
-    Both are positions in ``federation``, whose features stay as they are.
+    Both are positions in ``federation``, whose features are not changed.
     """
     rows = np.concatenate([train, test])
     write(

@@ -112,7 +112,7 @@ class Pooled(BaseModel):
         if by is not None:
             raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
         if column not in (None, PART):
-            raise DataError(f"data.split.column: '{column}' is not there; use '{PART}', the stratified holdout")
+            raise DataError(f"data.split.column: '{column}' does not exist; use '{PART}', the stratified holdout")
         return self
 
     def read(self) -> Records:

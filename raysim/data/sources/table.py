@@ -120,7 +120,7 @@ class Table(BaseModel):
         if self._silo == self.label:
             raise ValueError(f"label: '{self.label}' is the silo column too; name another")
         if self.task == "regression" and self.positive is not None:
-            raise ValueError(f"positive: '{self.positive}' names a class, task regression has none; remove it")
+            raise ValueError(f"positive: '{self.positive}' names a class, but task regression has none; remove it")
         for field in ("numeric", "categorical"):
             for name in getattr(self, field) or ():
                 if name in self._never_features():

@@ -53,8 +53,8 @@ class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. The label is the stay's. Where every hour has a label, that of the hour after the first ``hours`` is used,
-    and stays without it are left out. A label of truth values or of 0 and 1 makes two classes; decimal numbers are
+    value. The label is the stay's. If every hour has a label, the hour after the first ``hours`` gives the stay's
+    label; stays without it are left out. A label of truth values or of 0 and 1 makes two classes; decimal numbers are
     predicted as they are. Rows before admission are left out, and counted.
     """
 

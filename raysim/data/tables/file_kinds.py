@@ -63,7 +63,7 @@ def kind_of(path: Path, field: str) -> Kind:
     if refused := _refused(path, head):
         raise DataError(f"{field}: '{path}' is {refused}")
     if path.name.lower().endswith((".parquet", ".pq")):
-        raise DataError(f"{field}: '{path}' is not readable Parquet; write it again, or give a text file its own name")
+        raise DataError(f"{field}: '{path}' is not readable Parquet; write it again, or rename a text file to .csv")
     return "text"
 
 

@@ -46,7 +46,7 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return a column's texts that mean a missing value, as configured and with a decimal point for a comma."""
+        """Return a column's texts that mean a missing value: the configured ones, also with their comma as a point."""
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 

@@ -1,8 +1,8 @@
 """The form of a table as text: its encoding, its separator, its decimal mark, and lines above its column names.
 
-A configuration may name encoding, separator and decimal mark. What it leaves out is recognised: the encoding from the
-whole file, the separator from its first lines. Where two readings fit equally well, the file is refused, and the error
-names the key that decides.
+A configuration may name encoding, separator and decimal mark. Properties that it leaves out are recognised: the
+encoding from the whole file, the separator from its first lines. Where two readings fit equally well, the file is
+refused, and the error names the key that decides.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def check_attacks(
             f"adversary.attack: '{adversary.attack}' changes classes, and the label is a number; choose another attack"
         )
     if adversary.attack == "backdoor" and adversary.label >= classes:
-        raise ConfigError(f"adversary.label: {adversary.label} is none of {classes} classes; write one below {classes}")
+        raise ConfigError(
+            f"adversary.label: {adversary.label} is not one of {classes} classes; write one below {classes}"
+        )
     if aggregation is not None and aggregation.root in [names[i] for i in bad.tolist()]:
         raise ConfigError(
             f"aggregation.root: '{aggregation.root}' is one of the hospitals that adversary.share makes Byzantine; "
@@ -74,4 +76,4 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
 
 def _check_name(key: str, name: str, choices: Sequence[str]) -> None:
     if name not in choices:
-        raise ConfigError(f"{key}: '{name}' is not there; {nearest(name, choices)}")
+        raise ConfigError(f"{key}: '{name}' does not exist; {nearest(name, choices)}")

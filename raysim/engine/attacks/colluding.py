@@ -68,8 +68,8 @@ class Colluders:
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
         """Return the position of the update that ``mimic`` copies.
 
-        That is the update of the configured hospital, if it is among ``ids``. Otherwise it is the update that stands
-        out most along the principal direction of all rounds so far.
+        That is the update of the configured hospital, if it is among ``ids``. Otherwise it is the update that deviates
+        most along the principal direction of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:

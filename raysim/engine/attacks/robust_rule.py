@@ -151,7 +151,7 @@ def check_ruled(problem: LocalProblem, name: str) -> None:
         )
     if sent.weight is None:
         raise ConfigError(
-            f"aggregation.name: strategy '{name}' averages single updates in a way of its own, which no rule can "
+            f"aggregation.name: strategy '{name}' averages single updates by its own rule, which no robust rule can "
             "replace; choose another strategy or leave aggregation out"
         )
     if problem.beside or problem.spread:

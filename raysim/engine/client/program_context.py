@@ -69,7 +69,7 @@ class HospitalContext:
     """A program's view of one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(self, run: ProgramRun, j: int, hospital: int, kept: HospitalStates) -> None:
-        """``j``: the entry of the plan. ``kept``: the memory of all hospitals of the process."""
+        """``j``: the entry of the plan. ``kept``: the stored memory of all hospitals of the process."""
         self._run, self._j, self.hospital, self._kept = run, j, hospital, kept
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:

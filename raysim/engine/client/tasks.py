@@ -84,7 +84,7 @@ class Tasks:
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the features and labels that the entry trains on; an attack changes those of a bad hospital."""
+        """Return the features and labels that the entry trains on; an attack changes them at a Byzantine hospital."""
         X, y = self._true_rows(hospital, j)
         for step in self._plan.steps:
             X, y = step.rows(hospital, X, y)

@@ -39,7 +39,7 @@ class Groups:
             if groups.shape != (last - first,) or (
                 len(groups) and not 0 <= groups.min() <= groups.max() < division.count
             ):
-                raise ValueError(f"{type(division).__name__} gives rows groups that are not 0..{division.count - 1}")
+                raise ValueError(f"{type(division).__name__} gives group numbers outside 0..{division.count - 1}")
             by_hospital[hospital] = groups
         return by_hospital[hospital]
 

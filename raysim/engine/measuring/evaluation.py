@@ -112,7 +112,7 @@ class Evaluation:
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` if noise on figures would hide nobody.
+        """Raise ``ConfigError`` if noise on figures would not hide any hospital.
 
         This is so if models of the strategy called ``name``, or a ``private`` part of each model, stay at hospitals.
         """

@@ -6,7 +6,7 @@ the smallest loss (the earliest, if equal); its models are used in the end.
 
 A run stops after ``patience`` checks in a row without a fall. A fall is a loss below the loss at the last fall by more
 than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow descent
-counts. A loss that is not finite is no fall.
+counts. A loss that is not finite does not count as a fall.
 """
 
 from __future__ import annotations

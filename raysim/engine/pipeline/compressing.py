@@ -33,7 +33,7 @@ class Compressing(HospitalStep):
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
-        """Return the compression that a section configures, before any round."""
+        """Build the compression that a section configures, in its state before the first round."""
         return Compressing(section.make(Compression, feedback=section.remembers), seed, 0, in_shares)
 
     @property
@@ -98,8 +98,8 @@ class CompressedUpdates(Step):
         sent = problem.sent
         if problem.spread:
             raise ConfigError(
-                f"compression.name: strategy '{self._name}' sends zeros along with updates if the server learns only "
-                "sums, and these cannot be compressed; leave compression out"
+                f"compression.name: strategy '{self._name}' sends zeros along with updates to hide their sum, "
+                "and zeros cannot be compressed; leave compression out"
             )
         if sent is not None and sent.what == "parameters":
             raise ConfigError(

@@ -160,8 +160,8 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
     if federation.preprocessing_noise != asked.named:
         made = f"with noise of {federation.preprocessing_noise}" if federation.preprocessing_noise else "without noise"
         raise ConfigError(
-            f"privacy.statistics.preprocessing: the data were prepared {made}, and {asked.named} is asked for; prepare "
-            "them with this configuration"
+            f"privacy.statistics.preprocessing: the data were prepared {made}, but this run asks for {asked.named}; "
+            "prepare them with this configuration"
         )
 
 
@@ -221,8 +221,8 @@ def _check_strategy(job: Job) -> None:
         )
     if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
         raise ConfigError(
-            f"strategy.weights: '{strategy.weights}' counts a hospital by who else takes part, and under privacy.unit: "
-            f"{section.unit} a hospital would count as much as its rows; set strategy.weights to uniform, and "
+            f"strategy.weights: '{strategy.weights}' makes a hospital's weight depend on other hospitals, which "
+            f"privacy.unit: {section.unit} does not allow; set strategy.weights to uniform, and "
             "privacy.weights: capped for weights by rows"
         )
 
@@ -239,7 +239,7 @@ def _check_cohorts(job: Job) -> None:
         )
     if section.way == "pooled" and rate != 1.0:
         raise ConfigError(
-            f"selection.name: '{name}' leaves hospitals out, and privacy.mode: pooled draws patients of all hospitals; "
+            f"selection.name: '{name}' leaves hospitals out, but privacy.mode: pooled needs patients of all hospitals; "
             "set selection to all, and privacy.rate for the share of patients"
         )
     if selection.uses_losses:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's half of a noisy statistic: noise on the sums over its rows that it sends by themselves."""
+    """The hospital's part of a noisy statistic: noise on its own sums over rows, which it sends alone."""
 
     noise: StatisticNoise
     """The noise on the sums."""

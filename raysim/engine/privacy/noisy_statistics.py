@@ -102,7 +102,8 @@ class FirstAnswers:
 
         A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
 
-        Seeded noise is reproducible. In that case hospitals are asked again, so that changed answers have no effect.
+        Seeded noise is reproducible. In that case hospitals send their statistics again, so that changed answers have
+        no effect.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":

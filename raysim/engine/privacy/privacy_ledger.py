@@ -1,7 +1,8 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
 A kind is covered by noise, declared public in the configuration, or exact. One exact kind makes epsilon infinite, and
-is named. Exact kinds count against every adversary, as results are published with the messages of hospitals.
+the report names this kind. Exact kinds count against every adversary, as results are published with the messages of
+hospitals.
 """
 
 from __future__ import annotations

@@ -137,7 +137,9 @@ def check_sent(problem: LocalProblem, name: str) -> None:
     }
     for reason, applies in reasons.items():
         if applies:
-            raise ConfigError(f"privacy.unit: strategy '{name}' {reason}, which no clipped sum hides; choose another")
+            raise ConfigError(
+                f"privacy.unit: strategy '{name}' {reason}, which a clipped sum does not hide; choose another"
+            )
 
 
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:

@@ -48,7 +48,7 @@ def _of_plugins(job: Job) -> set[str]:
 
 
 def _named(modules: Iterable[str]) -> set[str]:
-    """Return the names of statistics in these modules and of users' programs; what they send has that kind."""
+    """Return the names of statistics in these modules and of users' programs; each name is a kind of message."""
     loaded = [sys.modules[name] for name in dict.fromkeys(modules) if name in sys.modules]
     classes = [each for module in loaded for each in vars(module).values() if isinstance(each, type)]
     programs = [each for each in classes if issubclass(each, Program)]

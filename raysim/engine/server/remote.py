@@ -99,7 +99,7 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide hospitals' memory by the processes that run them; that of pooled rows goes to the first."""
+        """Divide hospitals' memory by the processes that run them; the memory of pooled rows goes to the first."""
         if states is None:
             return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]

@@ -38,7 +38,7 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     if history is None:
         return
     if history.models_held.shape != (hospitals,):
-        raise ValueError(f"it is of {len(history.models_held)} hospitals, and there are {hospitals}")
+        raise ValueError(f"it has {len(history.models_held)} hospitals, and the run has {hospitals}")
     in_rounds = job.system is None and server.strategy.asynchrony() is None
     if server.pipeline.keeps_residuals:
         check_residuals(since.kept, history, all_trained=in_rounds)
@@ -150,7 +150,7 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
         if kind in UPDATES:
             senders.setdefault(t, set()).update(ids.tolist())
     if len(history.cohorts) != len(history.rounds):
-        raise ValueError(f"it has cohorts of {len(history.cohorts)} rounds, and {len(history.rounds)} were played")
+        raise ValueError(f"it has cohorts of {len(history.cohorts)} rounds, and {len(history.rounds)} were run")
     for row, cohort in zip(history.rounds, history.cohorts, strict=True):
         if always and cohort is not None and row.round not in senders:
             raise ValueError(f"its ledger has no updates of round {row.round}")

@@ -163,7 +163,7 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the answers to a call that was sent at once, with those of lying hospitals replaced by lies."""
+        """Return the answers to a call that was sent at once; lies replace the answers of Byzantine hospitals."""
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
@@ -219,7 +219,8 @@ class UpdatePipeline:
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update as the strategy learns from it (None: nothing); ``problem``: the strategy's own."""
+        """Return the update from which the strategy learns (None: nothing); ``problem`` is the strategy's own
+        problem."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update

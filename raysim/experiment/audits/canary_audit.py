@@ -65,7 +65,7 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
     with opened(with_canaries) as session:
         outcome = _played(job, with_canaries, session, homes, inside, length, single)
     if outcome.seen is None or outcome.privacy is None:
-        raise AssertionError("a run with canaries tells what was seen of them, and what it guarantees")
+        raise AssertionError("a run with canaries lacks their measurements or its guarantee")
     scores = outcome.seen.sum(axis=0)
     if section.unit != "hospital":
         scores = -scores / _relative_noise(job, section, with_canaries)[homes]  # gradients are descended

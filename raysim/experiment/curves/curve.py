@@ -228,7 +228,9 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
     if not {"strategy", "seed", "model"} <= set(hospitals):
         raise ConfigError(f"--of: {folder} holds no comparison; name the folder of a finished one")
     if f"n_{part}" not in hospitals:
-        raise ConfigError(f"evaluation.part: {folder} was not evaluated on {part} rows; name the part that it was")
+        raise ConfigError(
+            f"evaluation.part: {folder} was not evaluated on {part} rows; name the part that was evaluated"
+        )
     if curve.figure not in hospitals.select_dtypes("number"):
         raise ConfigError(
             f"curve.figure: '{curve.figure}' is not a column of figures in {folder / 'hospitals.csv'}; name one that is"

@@ -154,7 +154,7 @@ def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
     if "role" in frame:
         frame["role"] = frame["role"].fillna("").astype(str)
         if not (known := frame["role"].isin(ROLES)).all():
-            raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is none of {ROLES}")
+            raise DataError(f"row {_first(~known)}: role '{frame['role'][~known].iloc[0]}' is not one of {ROLES}")
     for name in NUMBERS:
         if name not in frame:
             continue

@@ -1,9 +1,9 @@
 """How a joining hospital uses its first labelled rows, other than to recalibrate the model used for it.
 
 A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
-the model, as participants do. Where the server has clusters, it first gets one: by the strategy's rule for newcomers,
-or else the one whose model has the lowest mean loss on these rows; among equal clusters, the one with more training
-rows. The labelled rows are never used for testing.
+the model, as participants do. Where the server has clusters, the hospital first gets one by the strategy's rule for
+newcomers. Without a rule it gets the cluster whose model has the lowest mean loss on these rows; among equal clusters,
+the larger one. The labelled rows are never used for testing.
 """
 
 from __future__ import annotations

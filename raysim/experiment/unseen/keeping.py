@@ -1,4 +1,4 @@
-"""Keeps what was judged in a fold beside the fold's run, so that a resumed comparison makes none of its rows again."""
+"""Stores the results of a fold next to the fold's run, so that a resumed comparison does not compute its rows again."""
 
 from __future__ import annotations
 

@@ -92,7 +92,8 @@ class FoldRuns:
         self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
-        """Judge the hospitals that were left out as soon as a run has ended; ``played`` executes the runs in order.
+        """Judge hospitals that were left out as soon as a run has ended; the iterator ``played`` executes the runs in
+        order.
 
         Returns what was found in the order of folds, then seeds, then strategies. The runs' files enter ``out``.
         """

@@ -90,7 +90,7 @@ def notes(left_out: Sequence[Judged]) -> list[str]:
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:
-    """Judge the hospitals of a fold under every model used of a run without them."""
+    """Judge the hospitals of a fold under every model that a run without them uses."""
     result, federation = run.result, run.result.federation
     predictions = result.outcome.predictions
     everything = {}

@@ -137,10 +137,10 @@ def _pooled_figures(of: Sequence[Unseen], part: pd.DataFrame, thresholds: Sequen
 
 
 def _benefits(of: Sequence[Unseen], thresholds: Sequence[float]) -> dict[str, Pooled]:
-    """Pool the net benefit above that of the better of acting on everyone and on no one, at each threshold.
+    """Pool the net benefit minus the net benefit of the better default, acting on everyone or on no one, by threshold.
 
-    A hospital at which no decision differs from the default has no variance. If there are many of them, the gain of
-    the others is no mean over hospitals, and undefined.
+    A hospital at which no decision differs from the default has no variance. If there are many of them, the gain of the
+    others is not a mean over hospitals, and is undefined.
     """
     counts = [each.scores for each in of if each.scores is not None]
     found: dict[str, Pooled] = {}

@@ -137,7 +137,7 @@ def _caption(shown: Evidence, worst: bool, empty: int) -> str:
 
 
 def equal_sentences(shown: Evidence) -> list[str]:
-    """Name the members of each entry that stands for several methods with the same figure at every hospital."""
+    """Name the members of each entry that represents several methods with the same figure at every hospital."""
     sentences = []
     for entry in (*shown.entries, *shown.references):
         others = [short(each) for each in entry.called if each != entry.name]

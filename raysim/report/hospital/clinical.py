@@ -218,7 +218,7 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -
 
 
 def worth_using(curve: pd.DataFrame) -> str:
-    """Say where a model's net benefit exceeds that of acting on all and on none, and where it is negative.
+    """Return sentences on where a model's net benefit exceeds both defaults (all, none), and where it is negative.
 
     ``curve`` has ``threshold``, ``value`` and ``of_all``, of one run or means over seeds.
     """

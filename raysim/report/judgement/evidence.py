@@ -155,7 +155,7 @@ class Evidence:
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return training alone less ``entries[i]``, with its joint interval over the entries as it is printed.
+        """Return training alone minus ``entries[i]``, with its printed joint interval over the entries.
 
         The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Needs a
         run of training alone.
@@ -166,7 +166,8 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """Return the printed interval of ``of_references[r]``; for training alone that of :meth:`alone_less`."""
+        """Return the printed interval of ``of_references[r]``; training alone has the interval of
+        :meth:`alone_less`."""
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
@@ -303,7 +304,7 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
     """Find equivalent entries: the joint interval of their difference lies within the equivalence margin, ``[E, E]``.
 
-    Only for the AUROC: the margin of an error depends on its unit, and is not defined.
+    Equality is defined for the AUROC alone, because the margin of an error would depend on its unit.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():

@@ -235,7 +235,7 @@ def _clean(value: Any, called: Mapping[str, str]) -> Any:
 def _sentence(text: str, called: Mapping[str, str]) -> str:
     """Replace names by pseudonyms, and remove numbers of patients below :data:`LEAST`.
 
-    A name that is a number cannot be told from other numbers, so parentheses that contain one are removed.
+    A name that is a number cannot be distinguished from other numbers, so parentheses that contain one are removed.
     """
     text = _without_lists(text, [name for name in called if name.isdigit()])
     words = sorted((name for name in called if name and not name.isdigit()), key=len, reverse=True)

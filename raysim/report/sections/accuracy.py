@@ -160,7 +160,7 @@ def _drawn(material: Material, first: Sequence[Key]) -> list[svg.Figure]:
 
 
 def _local(material: Material) -> list[svg.Figure]:
-    """Plot hospitals' local accuracy minus that of the reference, folded away."""
+    """Plot the difference of hospitals' local accuracy from the reference, in a collapsed section."""
     hospitals, against = material.hospitals, material.against
     if hospitals is None or against is None or "accuracy" not in hospitals:
         return []

@@ -178,7 +178,7 @@ def errors(
     """Simulate the mean absolute error over each hospital's ``rows [H]`` as :func:`federations` does, from all errors.
 
     The ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: under equal service every permutation
-    is as likely as the observed one, for any distribution. At another of ``taus [T]`` a hospital's true error is
+    is as likely as the observed one, for any distribution. For any other of ``taus [T]`` a hospital's true error is
     log-normal, with the mean of all hospitals and the standard deviation tau of its logarithm. Relative errors of rows
     have the pooled distribution, but shrunken to the standard deviation ``within`` that rows of one hospital have.
     """

@@ -160,7 +160,7 @@ def mode(
 def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
     """Return the posterior mode ``a [H]`` with ``b`` fixed at 1; NaN if it is not finite.
 
-    The derivative of the likelihood decreases in ``a``, so its sign tells the side of the mode. A Newton step beyond
+    The derivative of the likelihood decreases in ``a``, so its sign gives the side of the mode. A Newton step beyond
     the known bracket is replaced by bisection.
     """
     mean, held = (0.0, 0.0) if prior is None else (prior.mean, 1 / prior.variance)

@@ -48,10 +48,10 @@ def gained(
     rows: NDArray[Any],
     probability: float,
 ) -> tuple[Floats, Floats]:
-    """Compute the net benefit above that of the better of acting on everyone and on no one, and its variance, ``[H]``.
+    """Compute the net benefit minus the better default's (acting on everyone or on no one), and its variance, ``[H]``.
 
-    Arguments as for :func:`net_benefits`. A row's gain is its benefit less that under the default, and the variance
-    is that of the mean of these gains, ``s^2/n``. NaN below two rows.
+    Arguments as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default. The variance
+    of the mean of these gains is ``s^2/n``. NaN below two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)

@@ -159,7 +159,7 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
     """Compute the exact sums over pairs of rows by hospital for one model's ``scores``; see :func:`placements`."""
     z, event, segments = _checked(scores, y, offsets)
     if len(z) != 1:
-        raise ValueError(f"scores: shape {z.shape} is not that of one model, [n]")
+        raise ValueError(f"scores: shape {z.shape} is not [n], for one model")
     ids = segments.ids()
     events = segments.counts(event)
     twice, ties = _won(z[0], event, segments, ids)

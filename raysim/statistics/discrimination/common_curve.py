@@ -2,7 +2,7 @@
 
 A hospital with one event has no own variance, and one with an AUROC of 1 has none above 0. Both are judged here, by
 components averaged over the hospitals that have them. The averages are unbiased for any distribution of scores, also if
-hospitals differ. For simulation, the shape is that of two normal distributions with the same ratio of components.
+hospitals differ. For simulation, two normal distributions with the same ratio of components give the shape.
 Definitions: ``docs/statistics.md``.
 """
 

@@ -1,8 +1,8 @@
 """The mean of hospitals' figures and the prediction interval for a further hospital; each hospital's shrunken AUROC.
 
 AUROCs have the variances of the common curve, so that no hospital has to be left out. The spread has no interval here.
-Use that of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little. Definitions:
-``docs/statistics.md``.
+Use the interval of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little.
+Definitions: ``docs/statistics.md``.
 
 Shrinking by one estimate of the spread takes that for the truth: its intervals are too narrow exactly where the spread
 is hard to see. Here every spread counts as far as the data support it. Sources: Rubin 1981; what is uniform beforehand,

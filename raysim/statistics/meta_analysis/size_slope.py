@@ -46,9 +46,9 @@ class SizeSlope:
 def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: float) -> SizeSlope:
     """Weighted least squares of ``auroc [H]`` on ``ln sizes [H]`` with weights ``1 / (variance + tau2)``.
 
-    ``variance [H]`` is that of the common curve and ``tau2`` the squared true spread (Paule and Mandel). Hospitals with
-    a NaN are left out. The residuals may widen the standard error and never narrow it. Over several seeds, the AUROC is
-    the mean of each hospital's.
+    ``variance [H]`` comes from the common curve, and ``tau2`` is the squared true spread (Paule and Mandel). Hospitals
+    with a NaN are left out. The residuals may widen the standard error and never narrow it. Over several seeds, the
+    AUROC is the mean of each hospital's.
     """
     a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
     defined = np.isfinite(a) & np.isfinite(v) & (n > 0)

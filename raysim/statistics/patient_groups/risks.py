@@ -30,7 +30,7 @@ OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 
 
 class GroupRisk(NamedTuple):
-    """A group's events compared with those expected at its hospitals.
+    """A group's events compared with the events expected at its hospitals.
 
     ``ratio`` is observed over expected. ``log_odds`` is the group's log odds ratio against the other patients of its
     hospitals at equal predicted risk (one step), with its 95 % interval and ``p``.

@@ -99,7 +99,7 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 
 @dataclass(frozen=True, eq=False)
 class WithinGap:
-    """An attribute's gap within hospitals: that of the pair of groups with the largest studentised difference.
+    """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs at once. ``p_holm`` is adjusted for all tested attributes: a gap is demonstrated if it is at
     most .05. NaN if no hospital has all rows that the comparison needs.
@@ -177,7 +177,7 @@ def within_gap(
     exact: bool = False,
     attributes: int = 1,
 ) -> WithinGap:
-    """Compute the gap of an attribute with these known ``groups [G]``, one of ``attributes`` tested attributes."""
+    """Compute the gap of an attribute with known ``groups [G]``; ``attributes`` is the number of tested attributes."""
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
     weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
     first, second = sums.sums()

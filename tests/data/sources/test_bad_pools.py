@@ -68,7 +68,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"strategy": "{name: chip, clusters: 11}"}, "strategy.clusters: 11 is more than the 10 hospitals with"),
         ({"strategy": "{name: ifca, clusters: 11}"}, "strategy.clusters: 11 is more than the 10 hospitals with"),
         ({"data.split": "{by: patient}"}, "data.split.by: 'patient', but these rows have no groups; use row"),
-        ({"data.split": "{column: fold}"}, "data.split.column: 'fold' is not there; use 'part'"),
+        ({"data.split": "{column: fold}"}, "data.split.column: 'fold' does not exist; use 'part'"),
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",
 )
@@ -283,7 +283,7 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
     ("changes", "message"),
     [
         ({"study": None}, "study: missing; this section says how the data is divided"),
-        ({"study.alphas": "[1]"}, "study.alphas: [1.0] are too few to be told apart; name at least two"),
+        ({"study.alphas": "[1]"}, "study.alphas: [1.0] are too few to compare; name at least two"),
         ({"study.alphas": "[1, 0]"}, "study.alphas: 0 is not a finite number above 0"),
         ({"study.alphas": "[1, 1]"}, "study.alphas: [1.0, 1.0] repeats a value; name each once"),
         ({"study.seeds": "[3]"}, "study.seeds: [3] must be two or more"),

@@ -45,7 +45,7 @@ def test_identity_covariances_are_that():
 def test_what_is_no_set_is_refused():
     with pytest.raises(ValidationError, match="groups: 3 is more than the 2 hospitals; lower it"):
         Coalitions(hospitals=2)
-    with pytest.raises(DataError, match=r"data.split.column: 'fold' is not there; use 'part'"):
+    with pytest.raises(DataError, match=r"data.split.column: 'fold' does not exist; use 'part'"):
         build(Coalitions(), Split(column="fold"))
     with pytest.raises(DataError, match=r"data.split.by: 'patient', but these rows have no groups"):
         build(Coalitions(), Split(by="patient"))

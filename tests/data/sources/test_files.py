@@ -175,7 +175,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
     "bzip2": ("t.csv.bz2", b"BZh91AY&SY", "is compressed by bzip2; unpack it: bunzip2 -k "),
     "no gzip": ("t.csv.gz", ASCII, "is not a valid gzip file; copy or compress it again"),
     "a cut gzip": ("t.csv.gz", gzip.compress((HEAD + PLAIN * 999).encode())[:-30], "is a corrupt gzip file ("),
-    "text called Parquet": ("t.parquet", ASCII, "is not readable Parquet; write it again, or give a text file its own"),
+    "text called Parquet": ("t.parquet", ASCII, "is not readable Parquet; write it again, or rename a text file"),
     "two encodings": (
         "t.csv",
         WESTERN.encode() + ROWS.encode("latin-1"),

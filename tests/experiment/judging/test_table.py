@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[Change, str]] = {
         changed("model", 5, "FedAvg"),
         r"model: 'fedavg' \(35\), 'FedAvg' \(1\) differ only in blanks or",
     ),
-    "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is none of"),
+    "an unknown role": (lambda frame: frame.assign(role="boss"), "row 1: role 'boss' is not one of"),
     "a column twice": (lambda frame: pd.concat([frame, frame[["label"]]], axis=1), "column 'label' is there twice"),
     "a word": (
         changed("probability", 4, "high"),

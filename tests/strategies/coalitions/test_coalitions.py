@@ -378,7 +378,7 @@ def test_labels_depend_on_the_stream_alone():
     [
         (GOLDEN, 5, "coalitions: 5 is more than the 4 hospitals; lower it"),
         (GOLDEN, 0, "coalitions: 0 is not at least 1"),
-        (GOLDEN[:2], 1, r"losses: shape \(2, 4\) is not that of a square matrix"),
+        (GOLDEN[:2], 1, r"losses: shape \(2, 4\) is not square"),
         (np.where(GOLDEN > 8, np.nan, GOLDEN), 2, "losses: not all are finite"),
     ],
 )

@@ -1,7 +1,7 @@
 """Clipped sums of gradients of any module, by a gradient for each row: always correct, but slow.
 
-If a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), its norm has
-no shortcut. ``vmap`` computes the gradients of some rows at once.
+If a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), its norm
+needs the whole gradient. ``vmap`` computes the gradients of some rows at once.
 """
 
 from __future__ import annotations

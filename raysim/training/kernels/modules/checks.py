@@ -19,7 +19,7 @@ def check_autocast(value: object, device: str, precision: str) -> None:
     if value != "bfloat16":
         raise ConfigError(f"model.autocast: {value!r} is not bfloat16; leave it out to train in training.precision")
     if precision != "float32":
-        raise ConfigError(f"model.autocast: bfloat16 goes with training.precision float32, not {precision}; set that")
+        raise ConfigError(f"model.autocast: bfloat16 needs training.precision float32, not {precision}; set that")
     if device != "cpu":
         raise ConfigError("model.autocast: bfloat16 is for CPUs; leave it out, or set resources.device: cpu")
 

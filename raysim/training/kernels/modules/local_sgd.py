@@ -62,7 +62,8 @@ class ProximalTerms:
 
 
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
-    """Run LocalSGD of ``task`` with the module of ``flat``; ``into [P]``, its start, is overwritten by the result.
+    """Run LocalSGD of ``task`` with the module of ``flat``; The vector ``into [P]`` holds the start, and then the
+    result.
 
     ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are computed in bfloat16.
     """
