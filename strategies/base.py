@@ -27,6 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # All names of the interface can be imported from here.
+from raysim.core.early_stopping import Held as Held
+from raysim.core.early_stopping import Stop as Stop
 from raysim.strategies.fields import Invalid as Invalid
 from raysim.strategies.fields import Unfit as Unfit
 from raysim.strategies.fields import above as above
@@ -85,7 +87,6 @@ from raysim.strategies.view import FederationView as FederationView
 from raysim.strategies.view import Noise as Noise
 from raysim.strategies.view import Selection as Selection
 from raysim.strategies.view import State as State
-from raysim.strategies.view import Stop as Stop
 from raysim.strategies.view import Training as Training
 
 S = TypeVar("S", bound=State)

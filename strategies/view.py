@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.early_stopping import Stop
 from raysim.strategies.problem import Floats, Ids, Mask, Update
 from raysim.strategies.programs import Caller
 from raysim.trees.settings import TreeTask
@@ -39,15 +40,6 @@ class Training:
     """The task of the trees if the model is boosted trees; else None."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
     """The declared limits of each feature; see :attr:`FederationView.ranges`."""
-
-
-class Stop(NamedTuple):
-    """The rule of early stopping; see :mod:`raysim.core.early_stopping`."""
-
-    patience: int
-    """The number of checks in a row without a fall after which training ends."""
-    tolerance: float
-    """The smallest fall that counts, as a share of the loss before training."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +162,9 @@ class FederationView:
     """The declared smallest and largest recorded value of each numeric feature, ``[F]``."""
     stop: Stop | None = None
     """The rule of early stopping (``training.stop``); None: no early stopping."""
+    checked: Mask | None = None
+    """Whether each hospital has validation rows, so that it receives what is new in a model after each round
+    (:meth:`Strategy.news`), ``[N]``; None: no early stopping."""
     least_members: int = 1
     """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
     _found: list[Ids] = field(default_factory=list, repr=False)

@@ -4,6 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+
+class Stop(NamedTuple):
+    """When to stop early."""
+
+    patience: int
+    """The number of checks in a row without a fall after which training ends."""
+    tolerance: float
+    """The smallest fall that counts, as a share of the loss before training."""
+
+
+class Held(NamedTuple):
+    """Validation rows by which training alone stops early: features ``X [n, F]``, labels ``y [n]`` and the rule."""
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    stop: Stop
 
 
 @dataclass(frozen=True)

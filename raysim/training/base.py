@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.early_stopping import Held
 from raysim.core.words import as_yaml
 from raysim.training.private import PrivateSteps
 
@@ -133,6 +134,7 @@ class Task:
     - ``moments``: the optimiser's state to continue from; None: a fresh one.
     - ``private``: steps of DP-SGD in place of ``epochs`` and ``batches``, which are then unused. Only models that are
       :class:`raysim.training.kernels.clipped.Clippable` support them.
+    - ``held``: validation rows by which trees stop early; other models have none.
     """
 
     X: NDArray[Any]
@@ -148,6 +150,7 @@ class Task:
     weights: NDArray[Any] | None = None
     moments: Moments | None = None
     private: PrivateSteps | None = None
+    held: Held | None = None
 
     @property
     def works(self) -> bool:

@@ -83,7 +83,8 @@ class TreeModel:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Append a hospital's ``own_trees``, grown on its training rows, to the trees that it starts from.
 
-        See :meth:`raysim.trees.settings.TreeTask.personal`.
+        See :meth:`raysim.trees.settings.TreeTask.personal`. The validation rows of the task decide how many are kept,
+        if they are :func:`raysim.trees.boosting.enough`; none are kept if no tree lowers their loss.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 
@@ -91,4 +92,4 @@ class TreeModel:
         forest, own = self.forest(task.start), self.trees.personal()
         if not task.works or not self.trees.settings.own_trees or not len(forest):
             return task.start
-        return self.shape.vector(boosted(own, task.X, task.y, bins_of(own, task.X), forest))
+        return self.shape.vector(boosted(own, task.X, task.y, bins_of(own, task.X), forest, held=task.held))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.early_stopping import Checks
+from raysim.core.early_stopping import Checks, Held, Stop
 from raysim.trees.binning import Bins, find_bins
 from raysim.trees.edges import Floats, Ints, answered, pooled
 from raysim.trees.forest import Forest
@@ -17,6 +17,9 @@ from raysim.trees.growing import Grown, Level, grow, level_of, members, reached
 from raysim.trees.histograms import Binned
 from raysim.trees.losses import GRID, base, gradients, label_scale, label_units, mean_loss
 from raysim.trees.settings import TreeTask
+
+LEAST_LABELS = 30
+"""The smallest number of validation rows of each class, or with a number, by which a hospital stops alone."""
 
 
 class Rows:
@@ -54,19 +57,34 @@ class Rows:
 class Validation:
     """Validation rows, whose loss decides how many trees are grown, and how many of these the model has."""
 
-    def __init__(self, task: TreeTask, start: Forest, rows: Rows, patience: int, tolerance: float) -> None:
-        """``start``: the forest without the trees to come. ``rows`` are at its margins."""
-        self._loss, self._scale, self._rows = task.loss, start.scale, rows
-        self._patience, self._tolerance = patience, tolerance
-        before = mean_loss(self._loss, np.zeros_like(rows.margins), rows.y, self._scale)
-        self.checks = Checks(before)
+    def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
+        """``start``: the forest that trees are added to. ``rows`` are at its margins."""
+        self._task, self._start, self._rows, self._stop = task, start, rows, stop
+        # A model without trees is zeros, whatever its first margins will be.
+        self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))
 
     def ends(self, trees: list[Grown]) -> bool:
         """Add trees to the margins, and return whether the loss no longer falls."""
         self._rows.add(trees)
-        loss = mean_loss(self._loss, self._rows.margins, self._rows.y, self._scale)
-        self.checks = self.checks.after(len(self.checks.rounds) + 1, loss)
-        return self.checks.waited(self._tolerance) >= self._patience
+        self._checks = self._checks.after(len(self._checks.rounds) + 1, self._loss(self._rows.margins))
+        return self._checks.waited(self._stop.tolerance) >= self._stop.patience
+
+    def best(self, forest: Forest) -> Forest:
+        """Return a grown ``forest`` with the trees up to the least loss: at least one if it started without trees."""
+        checks, start = self._checks, len(self._start)
+        if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
+            return forest.first(start) if start else forest
+        return forest.first(start + (checks.best + 1) * self._task.outputs)
+
+    def _loss(self, margins: Ints) -> float:
+        return mean_loss(self._task.loss, margins, self._rows.y, self._start.scale)
+
+
+def enough(task: TreeTask, y: NDArray[Any]) -> bool:
+    """Return whether validation labels ``y [n]`` are enough to decide how many trees a hospital keeps: fewer would stop
+    by chance, and make training alone look worse than it is."""
+    least = np.bincount(y, minlength=task.classes).min() if task.classes else len(y)
+    return bool(least >= LEAST_LABELS)
 
 
 def bins_of(task: TreeTask, X: NDArray[Any]) -> Bins:
@@ -90,7 +108,7 @@ def boosted(
     forest: Forest | None = None,
     columns: Callable[[int], NDArray[np.bool_] | None] | None = None,
     rows: Callable[[int], NDArray[np.bool_] | None] | None = None,
-    ends: Callable[[list[Grown]], bool] | None = None,
+    held: Held | None = None,
 ) -> Forest:
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
@@ -98,16 +116,21 @@ def boosted(
     - ``forest``: the trees to add to; None: no trees.
     - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` it is grown
       on.
-    - ``ends(trees)``: whether these are the last trees; None: all are grown.
+    - ``held``: validation rows, which decide how many trees are grown and kept, if they are :func:`enough`; None: all
+      are.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest
     here = Rows(Binned(bins, bins.codes(X)), y, forest.base + forest.steps(X))
+    checked = None
+    if held is not None and enough(task, held.y):
+        margins = forest.base + forest.steps(held.X)
+        checked = Validation(task, forest, Rows(Binned(bins, bins.codes(held.X)), held.y, margins), held.stop)
     for t in range(task.together):
         allowed = None if columns is None else columns(t)
         trees = here.grown(task, forest.scale, allowed, None if rows is None else rows(t))
         here.add(trees)
         forest = forest.grown(trees, bins)
-        if ends is not None and ends(trees):
+        if checked is not None and checked.ends(trees):
             break
-    return forest
+    return forest if checked is None else checked.best(forest)

@@ -36,7 +36,11 @@ from raysim.strategies.trees.federated import FederatedTrees
 
 @dataclass(frozen=True)
 class PersonalTrees(FederatedTrees):
-    """Trees from sums. After the last round each hospital adds ``model.own_trees`` to the federated trees."""
+    """Trees from sums. After the last round each hospital adds ``model.own_trees`` to the federated trees.
+
+    With ``training.stop`` the hospital's own validation rows decide how many it adds, if they are
+    :func:`raysim.trees.boosting.enough`.
+    """
 
     title: ClassVar[str] = "Fine-tuning"
 

@@ -5,7 +5,7 @@ sampled once. In each round the next hospital receives the trees since its last 
 receives whole trees of single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it must not.
 
 Traffic of a round: for one hospital, up to K trees of every hospital down and K trees up, 8 bytes for each of their
-entries.
+entries. With early stopping, hospitals receive the K new trees for their validation rows, and not again in their turn.
 """
 
 from __future__ import annotations

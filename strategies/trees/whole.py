@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.strategies.base import (
     OWN,
@@ -16,6 +15,7 @@ from raysim.strategies.base import (
     Calls,
     Context,
     FederationView,
+    Held,
     Ids,
     Keep,
     Program,
@@ -26,22 +26,18 @@ from raysim.strategies.base import (
     own_state,
 )
 from raysim.strategies.trees.base import Trees, TreesState, columns_of, row_numbers, rows_key, taken, task_of
-from raysim.trees.boosting import Rows, Validation, bins_of, boosted, starting
+from raysim.trees.boosting import bins_of, boosted, starting
 from raysim.trees.forest import Forest
-from raysim.trees.histograms import Binned
 from raysim.trees.losses import base, check_counts
 from raysim.trees.settings import TreeTask
 from raysim.trees.stored import Shape
-
-LEAST_LABELS = 30
-"""The smallest number of validation rows of each class, or with a number, by which a hospital stops alone."""
 
 
 def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> Forest:
     """Grow trees on one hospital's rows, with the hospital's own edges.
 
-    With ``stop`` the hospital's validation rows, if it has :func:`enough`, decide how many trees it grows. It uses the
-    trees up to the smallest loss.
+    With ``stop`` the hospital's validation rows decide how many trees are grown and kept, if they are
+    :func:`raysim.trees.boosting.enough`.
 
     If a class has no rows, no tree is grown. Each row then has the log-odds of the class shares, with half a row added
     to each class.
@@ -54,31 +50,17 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
         check_counts(y)
     if task.loss == "poisson" and not y.any():
         return Forest.start(task, base(task.loss, np.array([0.5]), len(y)))
-    columns, bins, start = at.received.get("columns"), bins_of(task, X), starting(task, y)
-    checked = None
-    if stop is not None and enough(task, held := at.validation.y):
-        margins = np.repeat(start.base[None], len(held), axis=0)
-        rows = Rows(Binned(bins, bins.codes(at.validation.X)), held, margins)
-        checked = Validation(task, start, rows, *stop)
-    forest = boosted(
+    columns = at.received.get("columns")
+    return boosted(
         task,
         X,
         y,
-        bins,
-        start,
+        bins_of(task, X),
+        starting(task, y),
         None if columns is None else lambda tree: columns[tree],
         lambda tree: taken(task, key, tree, partial(row_numbers, X, y)),
-        None if checked is None else checked.ends,
+        None if stop is None else Held(at.validation.X, at.validation.y, stop),
     )
-    best = None if checked is None else checked.checks.best
-    return forest if best is None else forest.first((best + 1) * task.outputs)
-
-
-def enough(task: TreeTask, y: NDArray[Any]) -> bool:
-    """Return whether validation labels ``y [n]`` are enough to decide how many trees a hospital keeps: fewer would stop
-    by chance, and make training alone look worse than it is."""
-    least = np.bincount(y, minlength=task.classes).min() if task.classes else len(y)
-    return bool(least >= LEAST_LABELS)
 
 
 @dataclass(frozen=True)
@@ -110,7 +92,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop`` a hospital stops by the loss on its own validation rows, if they are :func:`enough`.
+    With ``training.stop`` a hospital stops by the loss on its own validation rows, if they are
+    :func:`raysim.trees.boosting.enough`.
     """
 
     title: ClassVar[str] = "Training alone"

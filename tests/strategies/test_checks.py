@@ -283,6 +283,7 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
     assert left_out == {
         "columns": 0,
         "stop": None,
+        "checked": None,
         "measured": frozenset(),
         "available": None,
         "staleness": None,

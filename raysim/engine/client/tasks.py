@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from raysim.core.early_stopping import Held, Stop
 from raysim.core.streams import Streams
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.client.failure_context import named
@@ -68,7 +69,13 @@ class Tasks:
             contrast=contrast,
             weights=row_weights(plan.work.class_weights, y),
             moments=self._moments(hospital) if phase.training.carry else None,
+            held=None if plan.stop is None else self._held(hospital, plan.stop),
         )
+
+    def _held(self, hospital: int, stop: Stop) -> Held:
+        federation = self._open(False)
+        rows = federation.rows(hospital, "validation")
+        return Held(federation.X[rows], federation.y[rows], stop)
 
     def _moments(self, hospital: int) -> Moments:
         """Return the state of the hospital's optimiser, which a kernel may overwrite."""

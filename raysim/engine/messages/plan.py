@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.early_stopping import Stop
 from raysim.data.federation import Federation
 from raysim.engine.measuring.measurement import NOTHING, Measured, Measurement
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Program
@@ -122,6 +123,8 @@ class RoundPlan:
     """The steps that change a hospital's rows and messages, in order."""
     measured: Measurement = NOTHING
     """What hospitals measure before they train."""
+    stop: Stop | None = None
+    """The rule by which hospitals that add trees alone stop early; None: they add all."""
 
     @property
     def bit(self) -> bool:

@@ -86,7 +86,8 @@ class Ending:
         if tuning is not None:
             problem = fine_tune(headline(server.strategy_serves())[1], tuning)
         if problem is not None:
-            server.hospitals.play(server.plan(server.view.round + 1, server.state, server.everyone, problem))
+            plan = server.plan(server.view.round + 1, server.state, server.everyone, problem)
+            server.hospitals.play(plan if server.view.trees is None else replace(plan, stop=server.view.stop))
             server.traffic.begin(self._last + 1)
             server.traffic.trained(server.everyone, problem, server.state)
 

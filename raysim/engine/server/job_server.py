@@ -106,6 +106,7 @@ class JobServer:
             trees=getattr(model, "trees", None),
             ranges=self.federation.limits,
             stop=None if job.stop is None else Stop(job.stop.patience, job.stop.tolerance),
+            checked=None if job.stop is None else federation.sizes("validation") > 0,
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.private = self.strategy.private(view)

@@ -338,6 +338,18 @@ def test_bytes_of_early_stopping(tmp_path, strategy, label):
     assert not setup  # before the first round there is no tree
 
 
+def until_stopped(loss_of, most, patience, tolerance):
+    """The losses with 0, 1, ... trees, at most ``most``, until they no longer fall."""
+    losses, fallen = [], 0
+    for count in range(most + 1):
+        losses.append(loss_of(count))
+        if losses[count] < losses[fallen] - tolerance * losses[0]:
+            fallen = count
+        if count - fallen == patience:
+            break
+    return losses
+
+
 @pytest.mark.parametrize("label", ["died", "stay", "z"])
 def test_local_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
     """As a loop that grows one tree more each time and scores the validation rows with all of them."""
@@ -360,14 +372,12 @@ def test_local_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
         train, held = (made.rows(hospital, part) for part in ("train", "validation"))
         X, y = made.X[train], made.y[train]
         whole = boosted(task, X, y, bins_of(task, X), starting(task, y))
-        losses, fallen = [], 0
-        for count in range(31):
+
+        def loss_of(count, whole=whole, held=held):
             vector = served.vector(whole.first(count * task.outputs)) if count else np.zeros(served.size)
-            losses.append(bound.row_losses(bound.logits(vector, made.X[held]), made.y[held]).mean())
-            if losses[count] < losses[fallen] - tolerance * losses[0]:
-                fallen = count
-            if count - fallen == patience:
-                break
+            return bound.row_losses(bound.logits(vector, made.X[held]), made.y[held]).mean()
+
+        losses = until_stopped(loss_of, 30, patience, tolerance)
         # The last hospital has too few validation rows to decide.
         best = 1 + int(np.argmin(losses[1:])) if hospital < 3 else 30
         counts.append(best)
@@ -375,6 +385,35 @@ def test_local_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
         assert len(mine) == best * task.outputs
         np.testing.assert_array_equal(mine.value, whole.first(len(mine)).value)
     assert max(counts[:3]) < 30
+
+
+@pytest.mark.parametrize("label", ["died", "stay", "z"])
+def test_own_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
+    """As a loop from the federated trees, which a hospital keeps as they are if no tree of its own is better."""
+    silos = np.where(np.arange(2000) < 100, 3, np.arange(2000) % 3)
+    made = federation_of(tmp_path, rows_of(2000), silos, label, train=0.5, validation=0.25, test=0.25)
+    options, patience, tolerance = {"trees": 12, "rate": 1.0, "own_trees": 40}, 4, 0.001
+    job = job_of(made, FineTuning().with_trees(), rounds=12, model=model(**options))
+    outcome = run(made, replace(job, stop=StopSection(patience=patience, tolerance=tolerance)), 2)
+    task = TreeTask(TreeSettings(**OPTIONS | options), made.levels, len(made.classes))
+    served, bound = Shape(task), model(**options).bind(made, "cpu", "float64")
+    before, own, counts = served.forest(outcome.models[0]), task.personal(), []
+    for hospital in range(4):
+        train, held = (made.rows(hospital, part) for part in ("train", "validation"))
+        X, y = made.X[train], made.y[train]
+        whole = boosted(own, X, y, bins_of(own, X), before)
+
+        def loss_of(count, whole=whole, held=held):
+            vector = served.vector(whole.first(len(before) + count * task.outputs))
+            return bound.row_losses(bound.logits(vector, made.X[held]), made.y[held]).mean()
+
+        # The last hospital has too few validation rows to decide.
+        best = int(np.argmin(until_stopped(loss_of, 40, patience, tolerance))) if hospital < 3 else 40
+        counts.append(best)
+        mine = served.forest(outcome.kept[hospital])
+        assert len(mine) == len(before) + best * task.outputs
+        np.testing.assert_array_equal(mine.value, whole.first(len(mine)).value)
+    assert min(counts) == 0 < counts[2] < 40
 
 
 def bytes_of(trees: int) -> int:
@@ -387,11 +426,28 @@ def test_bytes_of_early_stopping_for_whole_trees(tmp_path, strategy, trees):
     """After each round hospitals receive the trees of this round, and not the model."""
     (down, up), (plain_down, plain_up), setup = traffic_of(tmp_path, strategy)
     rounds = 6 // trees
-    # The next call sends the trees of only the last round: of bagging always, of cyclic training in the second round.
-    not_again = (rounds - 1) * 3 if isinstance(strategy, TreesBagging) else 1
-    assert down - plain_down == (rounds * 3 - not_again) * bytes_of(trees)
+    # The calls send no tree again: neither those of the last round nor, in cyclic training, those since the last turn.
+    bagging = isinstance(strategy, TreesBagging)
+    calls = (rounds - 1) * 3 * bytes_of(trees) if bagging else bytes_of(1) + bytes_of(2) + 3 * bytes_of(3)
+    assert down - plain_down == rounds * 3 * bytes_of(trees) - calls
     assert up - plain_up == rounds * 3 * 16
     assert not setup
+
+
+def test_a_hospital_in_turn_receives_trees_with_the_call_only_if_no_check_has_brought_them(tmp_path):
+    silos = np.where(np.arange(400) < 1, 3, np.arange(400) % 3)
+    made = federation_of(tmp_path, rows_of(400), silos, train=0.5, validation=0.25, test=0.25)
+    assert (made.sizes("validation") > 0).tolist() == [True, True, True, False]
+    job = job_of(made, TreesCyclic(), rounds=8, model=model(trees=8))
+    stopping, plain = run(made, replace(job, stop=StopSection(patience=8)), 2), run(made, job, 2)
+    assert [row.bytes_up for row in stopping.rounds] == [row.bytes_up + 3 * 16 for row in plain.rounds]
+    shape = Shape(TreeTask(TreeSettings(**OPTIONS | {"trees": 8}), made.levels, 2))
+    served, whole = (shape.forest(each.models[0]) for each in (stopping, plain))
+    np.testing.assert_array_equal(served.value, whole.value[: len(served)])
+    more = [a.bytes_down - b.bytes_down for a, b in zip(stopping.rounds, plain.rounds, strict=True)]
+    lacked = [0, *[bytes_of(min(4, steps)) for steps in range(1, 8)]]
+    lacked[4] = 0  # the second turn of the hospital without validation rows, which begins; no check was for it
+    assert more == [3 * bytes_of(1) - known for known in lacked]
 
 
 @pytest.mark.parametrize("strategy", [TreesCyclic(), TreesBagging()])
