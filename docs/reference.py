@@ -44,8 +44,8 @@ $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strate
 ```
 
 Further keys of `data`, `model`, `selection` and `strategy` belong to the plug-in that is named: `raysim list sources
-synthetic` prints the keys of a source. The `config.yaml` in a run's folder is the complete configuration with these keys,
-and gives the same run. `null` means "not set"; `NAME` is a hospital's name.
+synthetic` prints the keys of a source. The `config.yaml` in a run's folder is the complete configuration with these
+keys, and gives the same run. `null` means "not set"; `NAME` is a hospital's name.
 
 A key that changes nothing is refused if it differs from its default: `training.batch_size` with `strategy: newton`,
 `training.rounds` with boosted trees, or `model` together with `models` in a comparison. In a comparison, a key is
