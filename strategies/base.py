@@ -162,7 +162,8 @@ class Strategy:
         return True
 
     def uses_training(self) -> bool:
-        """Whether the configured learning rate, batches and local epochs matter. If not, sweeps do not tune them."""
+        """Whether the configured learning rate, batches and local epochs matter. If a strategy does not use them,
+        sweeps do not tune them."""
         return True
 
     def unused_training(self) -> frozenset[str]:

@@ -63,7 +63,8 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a user's path with the home folder for ``~``. Raises ``ConfigError`` for one that no system can have."""
+    """Return a user's path with the home folder for ``~``. Raises ``ConfigError`` for a path that no system can
+    have."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:

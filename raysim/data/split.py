@@ -148,7 +148,7 @@ def assign(
     hospital permutes its groups with a separate random stream (``seed`` and its name) and cuts the permutation in two
     places: the first groups train, the next validate, the rest test. Cuts are where row counts are closest to the
     fractions, at the later place where two are equally close; training gets at least one group. A group that an earlier
-    hospital has assigned stays in its part, and the hospital's other groups make up for it.
+    hospital has assigned stays in its part, and the hospital's other groups compensate for it.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """

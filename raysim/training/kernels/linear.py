@@ -147,7 +147,7 @@ class _Buffers:
     multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
 
     Gathering jumps between rows, so it reads from a copy that was just written and is still in the cache. This takes a
-    third of the time of jumping in the original memory.
+    third of the time of random access to the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
