@@ -152,7 +152,7 @@ def read_ticket(folder: Path) -> Ticket:
 
 
 def has_progress(folder: Path) -> bool:
-    """Return whether a run in ``folder``, or one of its comparison, is finished or has left a checkpoint.
+    """Return whether the run in ``folder``, or any run of a comparison there, is finished or has left a checkpoint.
 
     A store behind a URI is not queried, and may have one.
     """

@@ -133,7 +133,7 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
             "declare one of the two"
         )
     if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
-        raise Invalid(f"{where}: needs an upload of deltas, without sum_index or single where it is in all sums")
+        raise Invalid(f"{where}: needs an upload of deltas, and without sum_index and single if it enters all sums")
     if sent.weight is None or sent.weight.ndim > 1:
         raise Invalid(f"{where}: needs one weight for each hospital; give Upload(weight)")
 

@@ -174,7 +174,7 @@ class TestOnTwoActors:
         federation = federate(SIZES, [6] * 8)
         with pytest.raises(StrategyError, match=r"round 1: aggregate called sys.exit\(0\); raise an error instead"):
             list(two.run(job(federation, Leaves())))
-        with pytest.raises(HospitalFailed, match=r"what it ran called sys.exit\(0\); raise an error instead"):
+        with pytest.raises(HospitalFailed, match=r"its code called sys.exit\(0\); raise an error instead"):
             list(two.run(job(federation, AsksLeaving())))
 
     def test_a_module_that_the_driver_alone_has_is_named(

@@ -190,7 +190,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(program=Beside(4, sums=2), upload=Upload(WEIGHT, np.zeros(3, np.int64), 2)),
-            "program 'beside': needs an upload of deltas, without sum_index or single where it is in all sums",
+            "program 'beside': needs an upload of deltas, and without sum_index and single if it enters all sums",
         ),
         (problem(program=Beside(4), upload=Upload(single=True)), "program 'beside': needs one weight for each"),
         (

@@ -100,7 +100,8 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
 
 
 def drawn(found: Found, ways: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
-    """Plot the left-out hospitals under the first of ``ways`` as a forest, and what rows of a newcomer buy under all.
+    """Plot the left-out hospitals under the first of ``ways`` as a forest, and the gain from labelled rows under all
+    ways.
 
     ``ways`` are models used with their readable names: the one that is taken, and training alone; ``looks`` are the
     styles of the page's models.

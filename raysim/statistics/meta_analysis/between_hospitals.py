@@ -100,8 +100,8 @@ class Posterior(NamedTuple):
 def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     """From estimates ``y [k]`` with variances ``v [k]``, normal around a normal distribution.
 
-    Its mean may be anything, and its variance anything up to the square of ``widest``, equally likely beforehand. A
-    standard deviation that is equally likely beforehand is too often close to 0: its intervals cover too little.
+    The priors are uniform: of its mean over all numbers, and of its variance up to the square of ``widest``. A standard
+    deviation that is equally likely beforehand is too often close to 0: its intervals cover too little.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
