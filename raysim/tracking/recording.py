@@ -31,6 +31,9 @@ FLUSH_SECONDS = 5.0
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to reach the store during the runs."""
 
+LOCKED = 2
+"""Further attempts at the end for a store in a file, which another command may have locked for a moment."""
+
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -173,9 +176,9 @@ class Recorder:
                     self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                     record.doubtful = True
                     self.tell(record)
-                    if self._closing.is_set():
+                    if self._closing.is_set() and not (self._tracking.uri.startswith("sqlite:") and tries < LOCKED):
                         return  # no further attempts: the store is unreachable
-                    self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
+                    (time.sleep if self._closing.is_set() else self._closing.wait)(WAITS[min(tries, len(WAITS) - 1)])
                     tries += 1
                 self._calls += 1
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow.tracking import MlflowClient
 
 from raysim.config.reading import resolve
+from raysim.config.schema import TrackingSection
+from raysim.tracking import recording
 from raysim.tracking.client import Tracker, parameter_name
 from raysim.tracking.recording import joined
 from tests.conftest import empty_store
@@ -109,3 +113,31 @@ def test_mlflow_tells_its_makers_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ASKED, str(empty_store(tmp_path) / "mlflow.db")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.stdout.strip() == "True None False", done.stderr
+
+
+@pytest.mark.parametrize(("times", "sent"), [(recording.LOCKED, True), (recording.LOCKED + 1, False)])
+def test_a_file_that_is_locked_for_a_moment_is_tried_again(
+    times: int, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a command, too: another one may be writing its own runs."""
+    real, store = Tracker.complete, f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}"
+    recorder, failures = recording.Recorder(TrackingSection(uri=store)), ["database is locked"] * times
+
+    def locked(*arguments: Any) -> None:
+        assert recorder._closing.wait(600)
+        if failures:
+            raise sqlite3.OperationalError(failures.pop())
+        real(*arguments)
+
+    monkeypatch.setattr(recording, "WAITS", (0.01,))
+    monkeypatch.setattr(Tracker, "complete", locked)
+    with recorder, recorder.run("r", {}, {"raysim.run": "1"}):
+        pass
+    assert [each.name for each in recorder.unsent] == ([] if sent else ["r"])
+    (run,) = MlflowClient(tracking_uri=store).search_runs([experiment_of(store)])
+    assert run.info.status == ("FINISHED" if sent else "RUNNING")
+
+
+def experiment_of(store: str) -> str:
+    (experiment,) = (each for each in MlflowClient(tracking_uri=store).search_experiments() if each.name == "raysim")
+    return str(experiment.experiment_id)
