@@ -74,7 +74,7 @@ def refused(tmp_path: Path, address: str, command: Callable[..., None] = _patien
 
 
 def test_nobody_answers(tmp_path, nobody):
-    assert f"'{nobody}' does not answer (Connection refused); see that the cluster is up" in refused(tmp_path, nobody)
+    assert f"'{nobody}' does not answer (Connection refused); check that the cluster runs" in refused(tmp_path, nobody)
 
 
 def test_auto_leads_to_a_ray_that_has_ended(tmp_path, nobody):

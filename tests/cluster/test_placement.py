@@ -176,7 +176,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(hospitals_per_actor=3, gpus_per_actor=0.6),
             "2x4cpu+1gpu",
-            r"resources.gpus_per_actor: 2 of 3 actors fit .* its fraction of a GPU on one device",
+            r"resources.gpus_per_actor: 2 of 3 actors fit .* its GPU fraction on one device",
         ),
         (
             ResourcesSection(hospitals_per_actor=4, gpus_per_actor=2),

@@ -156,7 +156,9 @@ def test_a_run_in_which_nothing_can_happen_ends_with_the_reason(federation):
         match=r"^system.rounds.late: discount is for strategies whose only model is .* start; set late: drop",
     ):
         play(federation, Chip(clusters=2), system=late)
-    with pytest.raises(ConfigError, match=r"^system.rounds.late: discount lowers the weights .* none; set late: drop"):
+    with pytest.raises(
+        ConfigError, match=r"^system.rounds.late: discount lowers the weights .* have no weights; set late: drop"
+    ):
         play(federation, QFedAvg(), system=late)
 
 
