@@ -159,8 +159,9 @@ def _two_sided(
     """Return the gains ``[2, K, B]`` of the candidates of ``K`` nodes and columns with missing rows, which go left and
     right.
 
-    ``low [3, K, B]``: sums of the left sides without missing rows; ``missing`` and ``whole [3, K]``: sums of missing
-    rows and of nodes; ``counts [K, B]``: rows of each candidate's bin; ``of [K]``: the columns.
+    - ``low [3, K, B]``: sums of the left sides without missing rows.
+    - ``missing`` and ``whole [3, K]``: sums of missing rows and of nodes.
+    - ``counts [K, B]``: rows of each candidate's bin. ``of [K]``: the columns.
     """
     gains = np.stack(
         [_gains(low + missing[:, :, None], whole[:, :, None], settings), _gains(low, whole[:, :, None], settings)]

@@ -137,13 +137,7 @@ class HospitalContext:
         X, y = federation.X[rows], federation.y[rows]
         for step in self._run.plan.steps:
             X, y = step.rows(self.hospital, X, y)
-        return Rows(
-            X=_read_only(X),
-            y=_read_only(y),
-            observed=_read_only(federation.observed[rows]),
-            weights=row_weights(self._run.plan.work.class_weights, y),
-            patients=partial(_patients, federation, rows),
-        )
+        return self._made(X, y, rows)
 
     @cached_property
     def validation(self) -> Rows:
@@ -151,10 +145,18 @@ class HospitalContext:
         it."""
         if not self._run.call.program.validates or self.hospital == POOLED:
             raise ValueError("validation: a program that reads validation rows has to declare validates")
-        federation, rows = self._federation, self._federation.rows(self.hospital, "validation")
-        X, y, observed = (_read_only(part[rows]) for part in (federation.X, federation.y, federation.observed))
-        weights = row_weights(self._run.plan.work.class_weights, y)
-        return Rows(X=X, y=y, observed=observed, weights=weights, patients=partial(_patients, federation, rows))
+        rows = self._federation.rows(self.hospital, "validation")
+        return self._made(self._federation.X[rows], self._federation.y[rows], rows)
+
+    def _made(self, X: NDArray[Any], y: NDArray[Any], rows: Any) -> Rows:
+        """Return ``rows`` of the federation with the features ``X [n, F]`` and labels ``y [n]``."""
+        return Rows(
+            X=_read_only(X),
+            y=_read_only(y),
+            observed=_read_only(self._federation.observed[rows]),
+            weights=row_weights(self._run.plan.work.class_weights, y),
+            patients=partial(_patients, self._federation, rows),
+        )
 
     @cached_property
     def model(self) -> HospitalModel:

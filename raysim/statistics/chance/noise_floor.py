@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from raysim.core.ahead import ahead
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
+from raysim.statistics.chance.ahead import ahead
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
 from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri
 
-from raysim.core.ahead import ahead
+from raysim.statistics.chance.ahead import ahead
 from raysim.statistics.chance.ranks import Ranks
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raysim.core.ahead import ahead
+from raysim.statistics.chance.ahead import ahead
 
 
 def test_items_come_in_their_order_and_an_error_after_those_before_it():
