@@ -95,12 +95,13 @@ local.
 def main(results: Path, impact: Path) -> None:
     rows = [row for task in TASKS for row in flamby(results, task)]
     parts = [
-        "| task, 5 seeds | centres | compared with | method | difference (95 %) | difference demonstrated in 4 of 5 studies | demonstrated here |",
+        "| task, 5 seeds | centres | compared with | method | difference (95 %) | "
+        "difference demonstrated in 4 of 5 studies | demonstrated here |",
         "|---|---|---|---|---|---|---|",
         *rows,
         "",
-        "| claim | hospitals | gain | median test rows, share of events, AUROC, seeds | difference demonstrated in 4 of 5 studies | "
-        "power for the gain |",
+        "| claim | hospitals | gain | median test rows, share of events, AUROC, seeds | "
+        "difference demonstrated in 4 of 5 studies | power for the gain |",
         "|---|---|---|---|---|---|",
         *map(published, PUBLISHED),
         "",
