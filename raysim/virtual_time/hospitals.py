@@ -85,7 +85,7 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
         raise ConfigError(
-            f"system.{key}: {names[wrong[0]]} draws {values[wrong[0]]:g}, which is not {words}; draw from uniform"
+            f"system.{key}: {names[wrong[0]]} samples {values[wrong[0]]:g}, which is not {words}; use uniform"
         )
 
 
@@ -267,7 +267,7 @@ def number(text: str, where: str) -> float:
     (1.5, 0.75)
     """
     if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", text):
-        raise ConfigError(f"{where}: '{text}' may have its comma before decimals or thousands; write it with a point")
+        raise ConfigError(f"{where}: the comma of '{text}' may mark decimals or thousands; write a point")
     try:
         return float(re.sub(r"^([+-]?\d*),(\d+)$", r"\1.\2", text))
     except ValueError:

@@ -37,6 +37,6 @@ def test_numbers_have_a_point_or_a_comma():
         12,
         1e3,
     ]
-    for text, said in (("1,234", "may have its comma before decimals or thousands"), ("1,2,3", "is not a number")):
+    for text, said in (("1,234", "may mark decimals or thousands"), ("1,2,3", "is not a number")):
         with pytest.raises(ConfigError, match=f"^speeds: '{text}' {said}"):
             number(text, "speeds")

@@ -88,7 +88,7 @@ class Mine(Strategy):
         return super().aggregate(view, state, update)
 """
 
-GOES_ON = "stopped; 'raysim resume out' goes on"
+GOES_ON = "stopped; continue with 'raysim resume out'"
 
 SMALL = {
     "data": {"source": "synthetic", "hospitals": 6, "rows": 300, "features": 4},

@@ -287,7 +287,7 @@ def test_the_command_refuses_in_a_line(
         return refusal(["export", *arguments], capsys, monkeypatch)
 
     assert line(local, "--out", "m") == (
-        "--hospital: the personal model is not one for all hospitals; name one of 7, 10, 11, 12"
+        "--hospital: there is a personal model for each hospital; name one of 7, 10, 11, 12"
     )
     assert line(chip, "--out", "m", "--model", "cluster").startswith("--hospital: the cluster model is not one for all")
     assert line(chip, "--out", "m", "--hospital", "1") == (
