@@ -37,6 +37,6 @@ def test_numbers_have_a_point_or_a_comma():
         12,
         1e3,
     ]
-    for text, said in (("1,234", "may mark decimals or thousands"), ("1,2,3", "is not a number")):
-        with pytest.raises(ConfigError, match=f"^speeds: '{text}' {said}"):
+    for text, said in (("1,234", "the comma of '1,234' may mark decimals or thousands"), ("1,2,3", "'1,2,3' is not a")):
+        with pytest.raises(ConfigError, match=f"^speeds: {said}"):
             number(text, "speeds")

@@ -53,7 +53,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
             {"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__space": {"strategy.clusters": {"choice": [2]}}},
             "pbt changes learning rates and penalties",
         ),
-        ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, and the scheduler"),
+        ({"sweep__scheduler": ASHA, "training__rounds": 0}, "training.rounds: 0 trains in no round, but the scheduler"),
         (
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
             "sweep.scheduler.objective: bytes_up is known only at the end",
