@@ -89,7 +89,7 @@ def bomb(header: Header, arrays: Tensors) -> None:
         (lambda header, arrays: header.update(kept=[]), "has no error of compression"),
         (kept(drop_one), "has no error of compression"),
         (other_ids(99), "it has stored state of hospital 99, but there are 6 hospitals"),
-        (other_ids(-1), "owes"),
+        (other_ids(-1), "error of compression"),
         (values(lambda array: array * np.nan), "finite numbers"),
         (values(lambda array: array[:, :1]), "finite numbers"),
         (values(lambda array: np.repeat(array, 2, axis=1)), "finite numbers"),
@@ -117,7 +117,7 @@ def test_what_a_hospital_owes_that_was_never_asked(run):
             arrays[name] = np.concatenate([arrays[name], arrays[name][:1]])
 
     sign_again(kept(invented))
-    refused("sent no update and owes")
+    refused("sent no update but has an error")
 
 
 SUMS = of("attacks", "secure", 0)
