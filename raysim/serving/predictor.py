@@ -119,7 +119,8 @@ class Predictor:
             owners = others if model is None or alike == {others} else None
         if owners is None:
             raise ConfigError(
-                f"--hospital: there is a {served} model for each hospital; name one of {some(list(theirs), NAMED)}"
+                f"--hospital: there is no single {served} model for all hospitals; name one of "
+                f"{some(list(theirs), NAMED)}"
             )
         if not isinstance(owners, str):
             raise ConfigError(

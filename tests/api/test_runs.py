@@ -406,7 +406,7 @@ def test_what_was_stopped_goes_on_and_then_loads(tmp_path: Path):
     stopped = tmp_path / "stopped"
     with pytest.raises(ZeroDivisionError):
         raysim.run(SMALL, overrides={"checkpoint.every": 1, "strategy": Stopping(2)}, out=stopped, in_process=True)
-    with pytest.raises(raysim.RaysimError, match="is not finished; 'raysim resume"):
+    with pytest.raises(raysim.RaysimError, match="is not finished; continue with 'raysim resume"):
         raysim.load(stopped)
     Stopping.stops = False
     try:

@@ -189,7 +189,9 @@ def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federat
     with pytest.raises(ConfigError, match="--hospital: the personal model of hospital 'h3' was never trained") as error:
         predictor.owner("h3")
     assert len(str(error.value).splitlines()) == 1
-    with pytest.raises(ConfigError, match=r"--hospital: there is a personal model for each hospital; name one of h0"):
+    with pytest.raises(
+        ConfigError, match=r"--hospital: there is no single personal model for all hospitals; name one of h0"
+    ):
         predictor.owner(None)
 
 

@@ -185,8 +185,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     guarantee = check_privacy(job, federation)
     if job.stop is not None and not federation.sizes("validation").any():
         raise ConfigError(
-            "training.stop: no hospital has the validation rows that it needs; give data.split.validation a share, "
-            "such as 0.1, or leave training.stop out"
+            "training.stop: no hospital has validation rows, which early stopping needs; give data.split.validation a "
+            "share, such as 0.1, or leave training.stop out"
         )
     if not federation.sizes(job.evaluation.part).any():
         raise ConfigError(
