@@ -70,8 +70,8 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"training.batch_size": -1}, "training.batch_size: -1 is not at least 0"),
         (
             {"training.stop": "{}"},
-            "training.stop: no hospital has validation rows, which early stopping needs; give data.split.validation a share, "
-            "such as 0.1, or leave training.stop out",
+            "training.stop: no hospital has validation rows, which early stopping needs; give data.split.validation a "
+            "share, such as 0.1, or leave training.stop out",
         ),
         ({"training.stop": "{patience: 0}"}, "training.stop.patience: 0 is not at least 1"),
         ({"training.stop.rounds": 5}, "training.stop.rounds: unknown key"),

@@ -78,7 +78,7 @@ def test_clear_sums_of_few_rows_are_refused_in_a_line(tmp_path: Path, binary: Fe
 @pytest.mark.parametrize(("features", "fewest"), [(2, 30), (5, 30), (6, 35)])
 def test_clear_sums_need_five_rows_a_column_and_thirty(federate: MakeFederation, features: int, fewest: int) -> None:
     assert play(federate([fewest] * 3, features=features), Newton(sums="clear"), rounds=1).played
-    with pytest.raises(ConfigError, match=f"its {fewest - 1} rows, as {features + 1} columns need {fewest}; "):
+    with pytest.raises(ConfigError, match=f"the {fewest - 1} rows of .*; {features + 1} columns need {fewest} rows; "):
         play(federate([fewest, fewest - 1, fewest], features=features), Newton(sums="clear"))
 
 
