@@ -29,8 +29,16 @@ from numpy.typing import NDArray
 # All names of the interface can be imported from here.
 from raysim.core.early_stopping import Held as Held
 from raysim.core.early_stopping import Stop as Stop
+from raysim.strategies.fields import BelowOne as BelowOne
 from raysim.strategies.fields import Invalid as Invalid
+from raysim.strategies.fields import Limit as Limit
+from raysim.strategies.fields import NonNegativeFloat as NonNegativeFloat
+from raysim.strategies.fields import NonNegativeInt as NonNegativeInt
+from raysim.strategies.fields import PositiveInt as PositiveInt
+from raysim.strategies.fields import Settings as Settings
+from raysim.strategies.fields import ShareOfOne as ShareOfOne
 from raysim.strategies.fields import Unfit as Unfit
+from raysim.strategies.fields import UnitInterval as UnitInterval
 from raysim.strategies.fields import above as above
 from raysim.strategies.fields import at_least as at_least
 from raysim.strategies.fields import below_one as below_one
@@ -109,7 +117,7 @@ class Asynchrony:
     """How many updates the server waits for before it updates the model."""
 
 
-class Strategy:
+class Strategy(Settings):
     """A federated method. Derive from this class, make it a frozen dataclass, and override what differs."""
 
     is_reference: ClassVar[bool] = False

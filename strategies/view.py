@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.early_stopping import Stop
+from raysim.strategies.fields import Settings
 from raysim.strategies.problem import Floats, Ids, Mask, Update
 from raysim.strategies.programs import Caller
 from raysim.trees.settings import TreeTask
@@ -59,7 +60,7 @@ class Draw:
     ``[len(ids)]``."""
 
 
-class Selection:
+class Selection(Settings):
     """A rule for client sampling. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
     uses_losses: ClassVar[bool] = False
