@@ -36,5 +36,5 @@ def test_numbers_have_a_point_or_a_comma(tmp_path: Path):
         ("007", 1.5, 0.125),
         ("NA", 12.25, 1000),
     ]
-    with pytest.raises(ConfigError, match="^speeds: '1,2,3' is not a number"):
+    with pytest.raises(ConfigError, match=r"^speeds: '1,2,3' is not a number"):
         number("1,2,3", "speeds")
