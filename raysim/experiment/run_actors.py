@@ -70,6 +70,7 @@ class RunActor:
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
+        host.collect_rarely()
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
         # Import what runs need before the first run arrives.
         import raysim.experiment.comparison  # noqa: F401
