@@ -92,7 +92,9 @@ class Tracker:
             self._prepare(held)
 
     def _tables(self, experiment: str) -> SqliteStore | None:
-        return SqliteStore.of(sqlite_path(self._uri), experiment) if self._uri.startswith(SQLITE) else None
+        tables = SqliteStore.of(sqlite_path(self._uri), experiment) if self._uri.startswith(SQLITE) else None
+        self._answered()
+        return tables
 
     @cached_property
     def _client(self) -> _Answering:
