@@ -233,7 +233,10 @@ def _code(module: str) -> list[str]:
     """Compute digests of the code that reads and builds, so that no entry outlives the program that made it."""
     here = Path(__file__).parent
     files = {
-        path for folder in (here, here.parent / "core") for kind in ("*.py", "*.sql") for path in folder.rglob(kind)
+        path
+        for folder in (here, here.parent / "core")
+        for kind in ("*.py", "*.sql", "*.yaml")
+        for path in folder.rglob(kind)
     }
     if file := getattr(sys.modules.get(module), "__file__", None):
         files.add(Path(file))

@@ -327,8 +327,7 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
     """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` for NaN; the others are ``[D]``."""
-    features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
-    return features
+    return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 
 
 def _number(text: str) -> float | None:

@@ -168,8 +168,7 @@ def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
 
 
 def _of_coefficients(tree: Mapping[str, Any], X: NDArray[np.float32]) -> Floats:
-    made: Floats = float(tree["intercept"]) + X.astype(np.float64) @ np.array(list(tree["coefficients"].values()))
-    return made
+    return np.asarray(float(tree["intercept"]) + X.astype(np.float64) @ np.array(list(tree["coefficients"].values())))
 
 
 def _of_trees(tree: Mapping[str, Any], X: NDArray[np.float32]) -> Floats:

@@ -69,5 +69,4 @@ def _empty(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     empty = pc.is_null(column, nan_is_null=True)
     if is_texts(column.type):
         empty = pc.or_(empty, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(column), ""), ""))
-    found: NDArray[np.bool_] = empty.to_numpy()
-    return found
+    return np.asarray(empty.to_numpy())

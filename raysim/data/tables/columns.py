@@ -81,8 +81,7 @@ def texts(
     # One object for each text, not for each row: a hospital's name may occur in many rows.
     encoded = pc.dictionary_encode(column).combine_chunks()
     different = np.array([*encoded.dictionary.to_pylist(), unknown], object)
-    values: NDArray[Any] = different[encoded.indices.fill_null(-1).to_numpy()]
-    return values
+    return np.asarray(different[encoded.indices.fill_null(-1).to_numpy()])
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,7 +1,7 @@
 """Local training of a whole cohort at once in torch, for a GPU, where launches cost more than memory traffic.
 
 Every step is one product for all hospitals that still have a batch to train on. On a CPU the numpy kernels are faster
-for any number and size of hospitals measured (``benchmarks/kernels.py``), so there only tests use this module.
+for any number and size of hospitals measured, so there only tests use this module.
 
 A hospital's result agrees with those kernels up to rounding. The shapes of its products do not depend on the other
 hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
