@@ -71,6 +71,7 @@ class RunActor:
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
+        host.collect_rarely()
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
         # Import what runs need before the first run arrives; searches for cycles then leave it out.
         import raysim.experiment.run_page  # noqa: F401
