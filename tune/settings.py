@@ -6,7 +6,7 @@ A sweep file is a configuration for ``raysim run`` with this section in addition
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
@@ -33,14 +33,12 @@ TRAFFIC = ("bytes_down", "bytes_up")
 class Fifo(Section):
     """The scheduler that runs every trial to its end."""
 
-    judges: ClassVar[bool] = False
     name: Literal["fifo"] = "fifo"
 
 
 class Judging(Section):
     """A scheduler that evaluates ``objective`` after every evaluated round."""
 
-    judges: ClassVar[bool] = True
     objective: str | None = default("sweep.scheduler.objective")
 
 

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection

@@ -6,6 +6,7 @@ Placement changes no number, so the files equal the files of consecutive runs; o
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
 from collections import deque
@@ -70,9 +71,12 @@ class RunActor:
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
+        host.collect_rarely()
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # Import what runs need before the first run arrives.
-        import raysim.experiment.comparison  # noqa: F401
+        # Import what runs need before the first run arrives; searches for cycles then leave it out.
+        import raysim.experiment.run_page  # noqa: F401
+
+        gc.freeze()
 
     def ready(self) -> int:
         """Return the id of the process, once it is running."""

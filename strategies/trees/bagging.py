@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of
+from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit
 from raysim.strategies.trees.base import forest_of, steps_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
@@ -34,9 +34,6 @@ class TreesBagging(SentWhole):
 
     scale: Literal["hospitals", "rows", "none"] = "hospitals"
     """The factor of each tree's values: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
-
-    def __post_init__(self) -> None:
-        one_of("scale", self.scale, SCALES)
 
     def setup(self, view: FederationView) -> State:
         if task_of(view).together < len(view.trainable):

@@ -181,7 +181,7 @@ def test_sections_that_exclude_each_other(federation, beside, message):
     [
         ("cfl", "needs each update by itself"),
         ("fedsoft", "sends whole models"),
-        ("fedgmc", "sends a vector for each group"),
+        ("kfed", "sends a vector for each group"),
     ],
 )
 def test_strategies_that_no_secure_sum_fits(federation, strategy, message):

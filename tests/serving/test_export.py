@@ -22,7 +22,7 @@ from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.table import Table
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import Reading
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, some
 from raysim.data.tables.blank_rows import without_blank_rows
-from raysim.data.tables.kinds import MISSING
-from raysim.data.tables.reading import unquoted
+from raysim.data.tables.rules import MISSING, unquoted
 from raysim.data.tables.spelling import check_twins, twins, written
 from raysim.engine.measuring.subgroups import MOST_GROUPS
 
