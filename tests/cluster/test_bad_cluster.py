@@ -333,8 +333,8 @@ def test_a_ray_that_dies_ends_the_command_with_one_line():
     done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr == (
-        "raysim: resources: Ray itself has failed (raylet has ended); what is finished is on disk: 'raysim resume' "
-        "with its folder goes on\n"
+        "raysim: resources: Ray itself has failed (raylet has ended); finished results are on disk; "
+        "continue with 'raysim resume FOLDER'\n"
     )
 
 

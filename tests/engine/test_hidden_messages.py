@@ -204,7 +204,7 @@ def test_what_does_not_go_with_messages_is_refused(federation):
 
 def test_a_clip_that_moves_does_not_go_with_choices(federation):
     privacy = {"noise_multiplier": 2.0, "clip": 0.5, "adaptive": {"bits": 5.0}}
-    with pytest.raises(ConfigError, match=r"privacy.adaptive: changes the clip, which fixes the weights of .* 'Ifca'"):
+    with pytest.raises(ConfigError, match=r"privacy.adaptive: changes the clip, but the weights of .* 'Ifca'"):
         run(federation, hidden(federation, STRATEGIES[1], privacy=privacy), 1)
     run(federation, hidden(federation, STRATEGIES[0], privacy=privacy), 1)
 
