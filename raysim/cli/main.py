@@ -240,6 +240,7 @@ def main() -> None:
     blas.prefer()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     host.end_in_order()
+    host.collect_rarely()
     atexit.register(gc.freeze)  # otherwise Python searches all objects for cycles at exit, for a second after a run
     try:
         _add_commands()

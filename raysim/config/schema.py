@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
@@ -142,8 +138,8 @@ class Config(Section):
         noisy = self.privacy is not None and self.privacy.noise_of(PREPROCESSING) is not None
         if noisy and data.preprocessing != "standard":
             raise ConfigError(
-                f"privacy.statistics.preprocessing: is noise on means and deviations, and data.preprocessing: "
-                f"{data.preprocessing} sends none; use standard, or take it out"
+                f"privacy.statistics.preprocessing: adds noise to means and deviations, but data.preprocessing: "
+                f"{data.preprocessing} sends none; use standard, or remove it"
             )
         if data.ranges is None and (noisy or data.preprocessing == "declared"):
             why = "privacy.statistics.preprocessing" if noisy else "data.preprocessing: declared"

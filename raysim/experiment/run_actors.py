@@ -71,6 +71,7 @@ class RunActor:
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
+        host.collect_rarely()
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
         # Import what runs need before the first run arrives; searches for cycles then leave it out.
         import raysim.experiment.run_page  # noqa: F401
@@ -214,7 +215,7 @@ class RunActors:
         _await_end(self._pids[place])
         self._actors[place] = self._start()
         (self._pids[place],) = self._wait_until_up([self._actors[place]])
-        return f"the process of {run} was lost ({how}); another one goes on"
+        return f"the process of {run} was lost ({how}); another process continues"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
         """Wait until actors are running; return the ids of their processes."""

@@ -65,8 +65,8 @@ class HospitalNoise(Guard):
         check_sent(problem, self._job.name)
         if problem.spread and self._section.adaptive is not None:
             raise ConfigError(
-                "privacy.adaptive: changes the clip, which fixes the weights of hospitals for strategy "
-                f"'{self._job.name}'; take it out"
+                "privacy.adaptive: changes the clip, but the weights of hospitals under strategy "
+                f"'{self._job.name}' depend on it; remove it"
             )
         self._weights, self._problem = self._fixed(view, cohort.state), problem
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))

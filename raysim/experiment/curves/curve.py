@@ -184,7 +184,7 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
             lines[label] = (line, value)
     if not any(value is not None for _, value in lines.values()):
         raise ConfigError(
-            f"strategies: none leaves {curve.field} to the curve; list one that has this key and does not set it"
+            f"strategies: none has {curve.field} as a key that is not set; list one with this key, and do not set it"
         )
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
