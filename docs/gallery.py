@@ -1,7 +1,7 @@
-"""Runs configurations of the documentation's pages, and makes docs/gallery.md and its pictures of what they draw.
+"""Run configurations of the documentation's pages, and write docs/gallery.md with their figures.
 
-``python docs/gallery.py`` makes all of it again, with the picture of a report for the home page if Chromium is there.
-Runs go without Ray, which changes no number.
+``python docs/gallery.py`` writes all figures again, and the picture of a report for the home page if Chromium is
+installed. The configurations run without Ray, which changes no number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 class Entry(NamedTuple):
-    """A picture: the page and the title of its YAML, the command that draws it, and what is to be seen."""
+    """A figure: the page and the title of its YAML, the command that writes it, and its caption."""
 
     page: str
     title: str
@@ -31,18 +31,20 @@ class Entry(NamedTuple):
 
 
 ENTRIES = (
-    Entry("tutorial", "tutorial.yaml", "compare", "forest", "What is shown to be better, and what is not."),
-    Entry("tutorial", "tutorial.yaml", "compare", "caterpillar", "What each hospital gains over training alone."),
+    Entry("tutorial", "tutorial.yaml", "compare", "forest", "Differences between methods, with intervals."),
+    Entry("tutorial", "tutorial.yaml", "compare", "caterpillar", "The gain of each hospital over training alone."),
     Entry("tutorial", "tutorial.yaml", "compare", "by_size", "Accuracy against the size of a hospital."),
     Entry("personal", "personal.yaml", "compare", "trade_offs", "Accuracy against equity."),
-    Entry("heterogeneity", "unlike.yaml", "compare", "costs", "What each strategy moves."),
+    Entry("heterogeneity", "unlike.yaml", "compare", "costs", "The traffic of each strategy."),
     Entry("unreliable", "slow.yaml", "compare", "virtual_time", "Accuracy against time, with slow hospitals."),
-    Entry("coalitions", "curve.yaml", "curve", "curve", "Loss and its variance with three and four coalitions."),
+    Entry(
+        "coalitions", "curve.yaml", "curve", "curve", "Mean and variance of the loss with three and four coalitions."
+    ),
 )
 
 BEFORE = """# Gallery
 
-The YAML under each picture produces it. Save the YAML as a file and run the command. The page explains the rest.
+To reproduce a figure, save the YAML under it as a file and run the command. The linked page explains the figure.
 
 <div class="gallery" markdown>
 """

@@ -36,27 +36,29 @@ which hold all defaults.
 
 Your configuration overrides the defaults. Mappings are merged key by key; lists and single values replace the default.
 `--set a.b=value` overrides both. The order of several `--set` does not matter: sections are set before their keys. If
-one key is set twice, the last value counts. A section that only names its plug-in may be that name: `strategy: fedavg`
-is `strategy: {name: fedavg}`, and `data: digits` is `data: {source: digits}`. `--set` can then add keys to it:
+one key is set twice, the last value counts. If a section only names its plug-in, the name can replace the section:
+`strategy: fedavg` means `strategy: {name: fedavg}`, and `data: digits` means `data: {source: digits}`. `--set` can then
+add keys to the section:
 
 ```console
 $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
 ```
 
-Further keys of `data`, `model`, `selection` and `strategy` belong to the plug-in that is named: `raysim list sources
-synthetic` prints the keys of a source. The `config.yaml` in a run's folder is the complete configuration with these
-keys, and gives the same run. `null` means "not set"; `NAME` is a hospital's name.
+Further keys of `data`, `model`, `selection` and `strategy` belong to the plug-in. For example, `raysim list sources
+synthetic` prints the keys of the source `synthetic`. The `config.yaml` in a run's folder is the complete configuration
+with these keys, and repeats the same run. `null` means "not set"; `NAME` is a hospital's name.
 
-A key that changes nothing is refused if it differs from its default: `training.batch_size` with `strategy: newton`,
-`training.rounds` with boosted trees, or `model` together with `models` in a comparison. In a comparison, a key is
-accepted if at least one strategy uses it. A `selection` is ignored where all hospitals take part, and the command says
-so. The `config.yaml` of a run contains only the keys that this run uses; all others have their defaults.
+raysim refuses a key that has no effect but differs from its default. Examples are `training.batch_size` with `strategy:
+newton`, `training.rounds` with boosted trees, and `model` together with `models` in a comparison. In a comparison, a
+key is accepted if at least one strategy uses it. If a strategy always calls all hospitals, raysim ignores `selection`
+and prints a note. The `config.yaml` of a run contains only the keys that this run uses; all other keys have their
+defaults.
 
 Paths that raysim **reads** are `data.path` and other paths of a source, `strategy.from`, `system.trace` and
-`system.table`. In a YAML file they are relative to its folder. With `--set`, or in a configuration made in Python, they
-are relative to the working directory. raysim stores them as absolute paths, so `config.yaml` names the same files
-wherever it is run again. Paths that raysim **writes** (`--out`, `tracking.uri`, `checkpoint.path`) are relative to the
-working directory.
+`system.table`. In a YAML file these paths are relative to the file's folder. With `--set`, or in a configuration made
+in Python, they are relative to the working directory. raysim stores them as absolute paths, so `config.yaml` names the
+same files from any working directory. Paths that raysim **writes** (`--out`, `tracking.uri`, `checkpoint.path`) are
+relative to the working directory.
 
 The commands `raysim sweep`, `study` and `curve` read the sections of the same names. [Sweeps](sweeps.md),
 [the metric study](study.md) and [coalitions](coalitions.md) list the keys of these sections that have no default.

@@ -1,6 +1,6 @@
-"""Draws docs/pictures/which-strategy.svg: the questions of docs/which-strategy.md as a tree.
+"""Write docs/pictures/which-strategy.svg: the questions of docs/which-strategy.md as a tree.
 
-``python docs/which_strategy.py`` writes it again.
+``python docs/which_strategy.py`` writes the picture again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WIDTH, ROW, BOX = 900, 74, 52
 
 
 class Question(NamedTuple):
-    """A question, and which strategies a yes leads to."""
+    """A question, and the strategies to try if the answer is yes."""
 
     asks: str
     names: str
@@ -22,23 +22,27 @@ class Question(NamedTuple):
 
 
 QUESTIONS = (
-    Question("Is it your first comparison?", "fedavg, local", "the two that everything is measured against"),
+    Question("Is it your first comparison?", "fedavg, local", "all others are compared with these two"),
     Question(
         "Is it a regression?", "newton, meta_analysis, own_intercepts", "exact or in one round, with standard errors"
     ),
     Question(
-        "Does accuracy fall or fluctuate?", "fedprox, scaffold, fedadam", "hospitals differ, one model still fits"
+        "Does accuracy fall or fluctuate?", "fedprox, scaffold, fedadam", "hospitals differ, but one model still fits"
     ),
-    Question("Do hospitals fall into kinds?", "chip, hierarchical, ifca", "a model for each kind"),
-    Question("Is every hospital its own case?", "fine_tuning, ditto, fedrep", "a model for each hospital"),
-    Question("Do patients fall into kinds?", "fedgmc, cbfl, kfed", "a model for each kind of patient"),
-    Question("Must the worst-served gain?", "qfedavg, afl, fairfed", "hospitals or groups with large losses count"),
-    Question("Are hospitals slow or away?", "fedbuff, fedasync", "nobody waits for the slowest"),
+    Question("Are there kinds of hospitals?", "chip, hierarchical, ifca", "a model for each kind of hospital"),
+    Question("Is every hospital different?", "fine_tuning, ditto, fedrep", "a model for each hospital"),
+    Question("Are there kinds of patients?", "fedgmc, cbfl, kfed", "a model for each kind of patient"),
+    Question(
+        "Must the worst-off gain most?",
+        "qfedavg, afl, fairfed",
+        "more weight for hospitals or groups with large losses",
+    ),
+    Question("Are hospitals slow or offline?", "fedbuff, fedasync", "no hospital waits for the slowest"),
 )
 
 
 def drawing() -> str:
-    """The tree as SVG: questions go down the left side, answers stand to the right."""
+    """The tree as SVG: questions are on the left side, answers on the right."""
     height = ROW * (len(QUESTIONS) + 1)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
@@ -63,7 +67,7 @@ def drawing() -> str:
     top = 12 + len(QUESTIONS) * ROW
     parts += [
         f'<rect x="10" y="{top}" width="300" height="{BOX}" rx="6"/>',
-        f'<text x="160" y="{top + BOX / 2 + 5}" text-anchor="middle">All no: stay with fedavg.</text>',
+        f'<text x="160" y="{top + BOX / 2 + 5}" text-anchor="middle">If all answers are no, use fedavg.</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

@@ -252,7 +252,7 @@ class SweepTracker:
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
         charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
-        links = f"[Draw what was searched]({charts}) · [Compare the trials]({together})"
+        links = f"[Plot the trials]({charts}) · [Compare the trials]({together})"
         tracker.tag(self._run, {NOTE_TAG: f"{conclusion.note}\n\n{links}" if trials else conclusion.note})
         if recommended is not None:
             taken = f"trial {recommended} is {RECOMMENDED}"

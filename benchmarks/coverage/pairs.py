@@ -41,7 +41,7 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
         (pair,) = _differences(drawn, sent, [(1, 0)])
         interval = pair.population()
         tally.covers("hospitals like these", *interval, _truth(effects))
-        tally.add("difference shown", np.nan if np.isnan(interval.low) else interval.shows)
+        tally.add("difference claimed", np.nan if np.isnan(interval.low) else interval.shows)
         tally.add("width", interval.high - interval.low)
         weights = np.where(np.isfinite(drawn.auroc).all(axis=0), drawn.rows, 0.0).sum(axis=0)
         each = effects.auroc(effects.advantage, drawn.fixed[1]) - effects.auroc(0.0, drawn.fixed[0])
@@ -50,7 +50,7 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
         defined = np.isfinite(gained.low) & (gained.seeds == seeds)
         tally.add("one hospital", float(np.mean(((gained.low <= each) & (each <= gained.high))[defined])))
         if not effects.hospital and not effects.advantage:
-            tally.add("any equal one said to lose", harm(sent[1], sent[0]).losses.at_least > 0)
+            tally.add("some hospital said to lose under an equal strategy", harm(sent[1], sent[0]).losses.at_least > 0)
     return tally
 
 
@@ -67,14 +67,14 @@ def families(hospitals: int, seeds: int, effects: Effects, rng: np.random.Genera
             differences = _differences(drawn, sent, against)
             intervals = adjusted(differences)
             equal = [k for k, (a, _) in enumerate(against) if a < MODELS - 1 or not effects.advantage]
-            tally.add(f"any equal one shown, {name}", any(intervals[k].shows for k in equal))
+            tally.add(f"some equal strategy claimed to differ, {name}", any(intervals[k].shows for k in equal))
             tally.add(f"the same unadjusted, {name}", any(differences[k].population().shows for k in equal))
             truth = [0.0 if k in equal else _truth(effects) for k in range(len(against))]
             inside = [low <= value <= high for (low, high), value in zip(intervals, truth, strict=True)]
-            tally.add(f"all intervals hold the truth, {name}", all(inside))
+            tally.add(f"all intervals cover the true differences, {name}", all(inside))
             if effects.advantage:
                 better = [intervals[k].low > 0 for k in range(len(against)) if k not in equal]
-                tally.add(f"advantage shown, {name}", float(np.mean(better)))
+                tally.add(f"advantage claimed, {name}", float(np.mean(better)))
     return tally
 
 
@@ -87,7 +87,7 @@ def deciles(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generat
         sides = drawn.auroc[1], drawn.auroc[0], drawn.rows
         interval = worst_decile_difference(*sides, rng, draws=RESAMPLED)
         tally.covers("worst decile", *interval, truth)
-        tally.add("difference shown, worst decile", np.nan if np.isnan(interval.low) else interval.shows)
+        tally.add("difference claimed, worst decile", np.nan if np.isnan(interval.low) else interval.shows)
         alone = paired_interval(*sides, rng, figure="worst_decile", draws=RESAMPLED)
         tally.covers("worst decile, hospitals alone", *alone, truth)
     return tally
@@ -109,10 +109,10 @@ def fronts(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generato
                 better[i, j, figure], better[j, i, figure] = interval.low > 0, interval.high < 0
         left = not_dominated(better)
         if not effects.advantage:
-            tally.add("any equal one dominated", not left.all())
+            tally.add("some equal strategy called dominated", not left.all())
         else:
-            tally.add("the best one dominated", not left[-1])
-            tally.add("worse ones shown dominated", float(1 - left[:-1].mean()))
+            tally.add("the best strategy called dominated", not left[-1])
+            tally.add("worse strategies called dominated", float(1 - left[:-1].mean()))
     return tally
 
 

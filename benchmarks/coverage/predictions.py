@@ -80,7 +80,7 @@ def calibrations(hospitals: int, rng: np.random.Generator, draws: int) -> Tally:
             for n, intercept in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
                 z = centre + SPREAD * rng.standard_normal(n)
                 groups.append(raw(expit(z), rng.random(n) < expit(z + intercept)))
-            tally.add(f"difference shown, spread {tau}", calibration_chance(groups, rng, 200) <= 0.05)
+            tally.add(f"difference claimed, spread {tau}", calibration_chance(groups, rng, 200) <= 0.05)
     return tally
 
 
@@ -95,7 +95,7 @@ def off(hospitals: int, tau: float, rng: np.random.Generator, draws: int) -> Tal
         found = calibration_by_hospital(score_counts(z, (rng.random(len(z)) < risk).astype(np.int64), offsets))
         truth = np.add.reduceat(risk, offsets[:-1]) / found.expected
         tally.add("observed over expected, one hospital", float(np.mean((found.low <= truth) & (truth <= found.high))))
-        tally.add(f"difference shown at some hospital, spread {tau}", found.bound.at_least > 0)
+        tally.add(f"difference claimed at some hospital, spread {tau}", found.bound.at_least > 0)
         tally.add(f"hospitals off, at least, spread {tau}", found.bound.at_least)
         tally.add(f"hospitals whose interval excludes 1, spread {tau}", int(((found.low > 1) | (found.high < 1)).sum()))
     return tally

@@ -62,17 +62,17 @@ def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draw
         further = float(expit(middle(tau) + tau * rng.standard_normal()))
         tally.covers("a further hospital", between.predicted_low, between.predicted_high, further)
         shrunken = (between.shrunken_low[judged] <= true) & (true <= between.shrunken_high[judged])
-        tally.add("share of hospitals, shrunken", float(shrunken.mean()))
+        tally.add("shrunken estimate of a hospital", float(shrunken.mean()))
         per_hospital = delong(federation.placed)
         raw = auroc_interval(
             per_hospital.auroc[0], per_hospital.variance[0], per_hospital.events, per_hospital.non_events
         )
-        tally.add("share of hospitals, own", float(((raw.low[judged] <= true) & (true <= raw.high[judged])).mean()))
+        tally.add("raw estimate of a hospital", float(((raw.low[judged] <= true) & (true <= raw.high[judged])).mean()))
 
         slope = size_slope(curve.auroc, curve.variance, federation.sizes, between.tau**2)
         tally.covers("slope on size", slope.low, slope.high, 0.0)
         # A true slope would be added to the one that is found.
-        tally.add("true slope of .02 shown", np.nan if np.isnan(slope.slope) else slope.low + 0.02 > 0)
+        tally.add("true slope of .02 claimed", np.nan if np.isnan(slope.slope) else slope.low + 0.02 > 0)
     return tally
 
 
@@ -91,7 +91,7 @@ def _chance(rng: np.random.Generator) -> Chance:
 
 def _floor(tally: Tally, federation: Served, true: Floats, tau: float, chance: Chance) -> None:
     floor = noise_floor(federation.sums, federation.sizes, chance, draws=FLOOR_DRAWS)
-    tally.add("difference shown", floor.shown)
+    tally.add("difference claimed", floor.shown)
     tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
     tally.add("spread has no upper limit", bool(np.isinf(floor.tau.high)))
     judged = federation.sums.judged
@@ -115,7 +115,7 @@ def errors(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws
         rmse = np.sqrt(np.add.reduceat(np.square(error), first) / rows)
         together = error_counts(error, np.zeros(len(error)), [0, len(error)]).errors
         floor = error_floor("MAE", mae, rmse, together, rows, 5 * rows, chance, draws=FLOOR_DRAWS)
-        tally.add("difference shown", floor.shown)
+        tally.add("difference claimed", floor.shown)
         tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
         truth = Dispersion(rows >= 5, np.log(5.0 * rows), larger=False).figures(level * ERROR_MEANS[law])
         for name, figure in floor.figures.items():

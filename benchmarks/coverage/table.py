@@ -104,8 +104,11 @@ def _measures(cells: Sequence[Cell], done: Pieces) -> dict[tuple[str, str], dict
                 if cell.study in ("pairs", "families", "deciles", "fronts"):
                     seeds = next((text for key, text in SEEDS.items() if key in cell.name), "3 or 5 seeds")
                 what = name
-                if seeds == "one seed" and ("shown" in name or name.startswith(("all intervals", "worst decile"))):
-                    what, kind = name.replace("shown", "would be shown"), " ".join(filter(None, (role, NOT_CLAIMED)))
+                if seeds == "one seed" and ("claimed" in name or name.startswith(("all intervals", "worst decile"))):
+                    what, kind = (
+                        name.replace("claimed", "would be claimed"),
+                        " ".join(filter(None, (role, NOT_CLAIMED))),
+                    )
                 label = ", ".join(filter(None, (what, seeds, kind)))
                 by_number = measures.setdefault((label, kind), {})
                 by_number.setdefault(_hospitals(cell), []).append(total.mean(name))
@@ -131,13 +134,21 @@ def _hospitals(cell: Cell) -> str:
 def _role(cell: Cell, measure: str) -> str:
     """What a measure is: ``false alarm``, ``right`` for a finding that is true, nothing for coverage."""
     equal = cell.name.endswith((", equal", "spread 0.0")) or "spread 0.0" in measure
-    if measure.startswith(("any equal one", "the best one dominated", "calibration error above")):
+    if measure.startswith(
+        (
+            "some equal strategy",
+            "some hospital said to lose",
+            "the best strategy called dominated",
+            "calibration error above",
+        )
+    ):
         return "false alarm"
     if "p <= .05" in measure or measure.endswith("called diverged"):
         return "false alarm"
-    if measure.startswith("difference shown"):
+    if measure.startswith("difference claimed"):
         return "false alarm" if equal else "right"
-    return "right" if "shown" in measure or cell.study == "curves" else ""
+    found = "claimed" in measure or measure.startswith("worse strategies") or cell.study == "curves"
+    return "right" if found else ""
 
 
 def _range(role: str, means: Sequence[Mean]) -> str:

@@ -59,15 +59,13 @@ def rows_of(first: Floats, second: Floats) -> Floats:
     within = vectors[:, seen] / root
     _, turned = np.linalg.eigh(within.T @ second @ within)
     rows = (vectors[:, seen] * root @ turned).T
-    read: Floats = np.asarray(rows / rows[:, :1], dtype=np.float64)
-    return read
+    return np.asarray(rows / rows[:, :1], dtype=np.float64)
 
 
 def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Floats:
     """Infer the labels ``[n]`` of ``rows [n, p]`` from a ``gradient [p]`` at which the model predicts ``means [n]``."""
     residuals = np.linalg.lstsq(rows.T, gradient, rcond=None)[0]
-    labels: Floats = np.asarray(residuals + means, dtype=np.float64)
-    return labels
+    return np.asarray(residuals + means, dtype=np.float64)
 
 
 EXACT = 1e-3

@@ -29,8 +29,7 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
     rows = np.arange(len(labels))
     others = z.copy()
     others[rows, labels] = -np.inf
-    score: Floats = z[rows, labels] - np.logaddexp.reduce(others, axis=1)
-    return score
+    return np.asarray(z[rows, labels] - np.logaddexp.reduce(others, axis=1))
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:

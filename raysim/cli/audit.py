@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raysim.cli import options
 from raysim.cli.blocks import show_block
-from raysim.cli.options import (
-    Details,
-    InProcess,
-    Json,
-    Open,
-    Out,
-    Set,
-    Verbose,
-    console_of,
-    greet,
-    place,
-    places_of,
-    print_json,
-    progress_of,
-    show_end,
-)
 from raysim.cli.usage import NUMBER, whole_number
 
 if TYPE_CHECKING:
@@ -52,21 +37,21 @@ Canaries = Annotated[
 
 def audit(
     config: ConfigPath,
-    set_: Set = None,
-    out: Out = None,
+    set_: options.Set = None,
+    out: options.Out = None,
     shadows: Shadows = 16,
     canaries: Canaries = None,
-    in_process: InProcess = False,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
-    verbose: Verbose = False,
+    in_process: options.InProcess = False,
+    details: options.Details = False,
+    json: options.Json = False,
+    open_: options.Open = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Attack a run's privacy, and report what the attacks found.
 
     They ask who was trained on, how large epsilon is at least, and what an update reveals.
     """
-    greet()
+    options.greet()
     import shlex
     import time
     from functools import partial
@@ -78,7 +63,7 @@ def audit(
     from raysim.report.terminal.answers import in_time
     from raysim.report.terminal.progress import say, waiting
 
-    began, console, beside = time.perf_counter(), console_of(json), progress_of()
+    began, console, beside = time.perf_counter(), options.console_of(json), options.progress_of()
     asked = reading.resolve(config, set_ or [])
     with waiting(beside, "playing the run and attacking it") as far:
         folder = play(
@@ -93,12 +78,12 @@ def audit(
         )
     summary = bounded.read_json(folder / "audit.json")
     if json:
-        print_json(places_of(folder, PAGE) | summary)
-        show_end(folder, console, out, open_, PAGE)
+        options.print_json(options.places_of(folder, PAGE) | summary)
+        options.show_end(folder, console, out, open_, PAGE)
         return
     command, seconds = f"raysim audit {shlex.quote(str(config))}", in_time(time.perf_counter() - began)
     more = f"{command} --details" if shadows else f"{command} --shadows 16"
-    shown = audited.block(summary, asked.name, seconds, str(place(folder, out) / PAGE), more)
+    shown = audited.block(summary, asked.name, seconds, str(options.place(folder, out) / PAGE), more)
     below = partial(_show, summary, console) if details else None
     show_block(shown, console, folder / PAGE, below, open_=open_)
 

@@ -7,24 +7,8 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli import options
 from raysim.cli.answers import show_curve
-from raysim.cli.options import (
-    Dashboard,
-    Details,
-    InProcess,
-    Json,
-    Open,
-    Out,
-    Set,
-    Verbose,
-    console_of,
-    greet,
-    places_of,
-    print_json,
-    progress_of,
-    show_end,
-    with_dashboard,
-)
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
 Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comparison in this folder.")]
@@ -32,21 +16,21 @@ Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comp
 
 def curve(
     config: CurvePath,
-    set_: Set = None,
-    out: Out = None,
+    set_: options.Set = None,
+    out: options.Out = None,
     of: Of = None,
-    in_process: InProcess = False,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
-    dashboard: Dashboard = False,
-    verbose: Verbose = False,
+    in_process: options.InProcess = False,
+    details: options.Details = False,
+    json: options.Json = False,
+    open_: options.Open = False,
+    dashboard: options.Dashboard = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compare strategies along the values of one hyper-parameter.
 
     Mean and variance over hospitals are plotted for each value.
     """
-    greet()
+    options.greet()
     import time
 
     began = time.perf_counter()
@@ -54,17 +38,24 @@ def curve(
     from raysim.api import running
     from raysim.experiment.curves.curve import DRAWING, FILE
 
-    console = console_of(json)
-    settings = with_dashboard(set_, dashboard, in_process)
+    console = options.console_of(json)
+    settings = options.with_dashboard(set_, dashboard, in_process)
     result = running.curve(
-        config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=progress_of()
+        config,
+        overrides=settings,
+        of=of,
+        out=out,
+        in_process=in_process,
+        verbose=verbose,
+        console=options.progress_of(),
     )
     if json:
-        print_json(
-            places_of(result.folder) | {"found": result.found.as_json(), "rows": result.curve.to_dict("records")}
+        options.print_json(
+            options.places_of(result.folder)
+            | {"found": result.found.as_json(), "rows": result.curve.to_dict("records")}
         )
         if of is None:
-            show_end(result.folder, console, out, open_)
+            options.show_end(result.folder, console, out, open_)
         return
     files = "" if of is None else f"Drawn: {of / FILE}, {of / DRAWING}"
     seconds = time.perf_counter() - began

@@ -7,20 +7,8 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli import options
 from raysim.cli.blocks import show_block
-from raysim.cli.options import (
-    REPORT,
-    Details,
-    Json,
-    Open,
-    Out,
-    console_of,
-    greet,
-    place,
-    places_of,
-    print_json,
-    show_end,
-)
 
 PredictionsPath = Annotated[
     Path, typer.Argument(metavar="PREDICTIONS", help="CSV or Parquet: hospital, row, label, model, seed, probability.")
@@ -43,13 +31,13 @@ def judge(
     logits: Logits = False,
     percent: Percent = False,
     common: Common = False,
-    out: Out = None,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
+    out: options.Out = None,
+    details: options.Details = False,
+    json: options.Json = False,
+    open_: options.Open = False,
 ) -> None:
     """Judge predictions from any framework as a comparison does."""
-    greet()
+    options.greet()
     import shlex
     import time
     from functools import partial
@@ -64,7 +52,7 @@ def judge(
     from raysim.report.terminal.progress import say
     from raysim.report.terminal.tables import comparison_table
 
-    began, console = time.perf_counter(), console_of(json)
+    began, console = time.perf_counter(), options.console_of(json)
     if len(reference) > 1:
         raise ConfigError(f"--reference: {listed(reference)} are {len(reference)} models; name one")
     (one,) = reference
@@ -83,12 +71,12 @@ def judge(
         say(console, f"warning: {text}")
     if json:
         rows = found.comparison.to_dict("records")
-        print_json(places_of(found.folder) | {"answer": found.content, "reference": one, "rows": rows})
-        show_end(found.folder, console, out, open_)
+        options.print_json(options.places_of(found.folder) | {"answer": found.content, "reference": one, "rows": rows})
+        options.show_end(found.folder, console, out, open_)
         return
-    report = str(place(found.folder, out) / REPORT)
+    report = str(options.place(found.folder, out) / options.REPORT)
     command = f"raysim judge {shlex.quote(str(predictions))} --reference {shlex.quote(one)} --details"
     seconds, kind = time.perf_counter() - began, reporting(found.comparison)
     shown = block(found.answer.card, found.name, seconds, report, command, kind)
     more = partial(console.print, comparison_table(found.comparison, one, console.width)) if details else None
-    show_block(shown, console, found.folder / REPORT, more, open_=open_)
+    show_block(shown, console, found.folder / options.REPORT, more, open_=open_)

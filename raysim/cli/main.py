@@ -21,20 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli.options import (
-    Dashboard,
-    Details,
-    InProcess,
-    Json,
-    Open,
-    Out,
-    Set,
-    Verbose,
-    console_of,
-    greet,
-    progress_of,
-    with_dashboard,
-)
+from raysim.cli import options
 from raysim.cli.usage import NUMBER, in_one_line, whole_number
 
 if TYPE_CHECKING:
@@ -147,33 +134,33 @@ def _names(ctx: typer.Context, incomplete: str) -> list[str]:
 def train(
     ctx: typer.Context,
     config: ConfigPath = None,
-    set_: Set = None,
+    set_: options.Set = None,
     seed: Seed = None,
-    out: Out = None,
-    in_process: InProcess = False,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
-    dashboard: Dashboard = False,
-    verbose: Verbose = False,
+    out: options.Out = None,
+    in_process: options.InProcess = False,
+    details: options.Details = False,
+    json: options.Json = False,
+    open_: options.Open = False,
+    dashboard: options.Dashboard = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Execute ``raysim run`` or ``raysim compare``, as ``ctx`` names it."""
-    greet()
+    options.greet()
     from raysim.cli import commands
 
-    settings = with_dashboard(set_, dashboard, in_process)
+    settings = options.with_dashboard(set_, dashboard, in_process)
     comparing = ctx.info_name == "compare"
     execute = commands.compare_all if comparing else commands.run_one
     execute(
         _configuration(config, settings, seed),
-        console_of(json),
+        options.console_of(json),
         out,
         in_process=in_process,
         verbose=verbose,
         json=json,
         open_=open_,
         details=details,
-        progress=progress_of(),
+        progress=options.progress_of(),
         path=config,
         settings=[*(set_ or ()), *(_one_seed(seed) if comparing else ())],
     )
@@ -182,7 +169,7 @@ def train(
 @app.command()
 def describe(
     config: ConfigPath = None,
-    set_: Set = None,
+    set_: options.Set = None,
     seed: Seed = None,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CSV to write: rows and PSI of each hospital and class.")
@@ -190,35 +177,35 @@ def describe(
     epsilon: Annotated[
         str | None, typer.Option(metavar="NUMBER|counts", help="What smooths empty bins in PSI; counts: half a row.")
     ] = None,
-    json: Json = False,
-    verbose: Verbose = False,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Print the hospitals: sizes, prevalence, missing values.
 
     Also how much they differ, where metrics are undefined, and what the source has read.
     """
-    greet()
+    options.greet()
     from raysim.cli.commands import describe_data
 
-    describe_data(_configuration(config, set_, seed), console_of(json), table, epsilon, json=json)
+    describe_data(_configuration(config, set_, seed), options.console_of(json), table, epsilon, json=json)
 
 
 @app.command()
 def plan(
     config: ConfigPath = None,
-    set_: Set = None,
+    set_: options.Set = None,
     seed: Seed = None,
     nodes: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Nodes to plan for, such as 2x16cpu+1gpu,1x8cpu.")
     ] = None,
-    json: Json = False,
-    verbose: Verbose = False,
+    json: options.Json = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Plan a run without starting it: placement, memory, bytes."""
-    greet()
+    options.greet()
     from raysim.cli.commands import show_plan
 
-    show_plan(_configuration(config, set_, seed), nodes, console_of(json), json=json)
+    show_plan(_configuration(config, set_, seed), nodes, options.console_of(json), json=json)
 
 
 @app.command("list")
@@ -228,19 +215,19 @@ def list_(
         str | None,
         typer.Argument(metavar="[NAME]", help="Print the documentation and keys of this one.", autocompletion=_names),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """List the names a configuration can use, or explain one."""
-    greet()
+    options.greet()
     from raysim.cli.listing import show_kind, show_one
     from raysim.core.errors import ConfigError, nearest
 
     if kind not in set(Kind):
         raise ConfigError(f"list: '{kind}' cannot be listed; {nearest(kind, Kind)}; see 'raysim list --help'")
     if name is None:
-        show_kind(kind, console_of(json), json=json)
+        show_kind(kind, options.console_of(json), json=json)
     else:
-        show_one(kind, name, console_of(json), json=json)
+        show_one(kind, name, options.console_of(json), json=json)
 
 
 def main() -> None:
@@ -253,6 +240,7 @@ def main() -> None:
     blas.prefer()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     host.end_in_order()
+    host.collect_rarely()
     atexit.register(gc.freeze)  # otherwise Python searches all objects for cycles at exit, for a second after a run
     try:
         _add_commands()

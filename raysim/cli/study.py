@@ -7,41 +7,26 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli import options
 from raysim.cli.blocks import show_block
-from raysim.cli.options import (
-    REPORT,
-    Details,
-    Json,
-    Open,
-    Out,
-    Set,
-    Verbose,
-    console_of,
-    greet,
-    place,
-    places_of,
-    print_json,
-    progress_of,
-    show_end,
-)
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="YAML: a data section and a section 'study'.")]
 
 
 def study(
     config: StudyPath,
-    set_: Set = None,
-    out: Out = None,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
-    verbose: Verbose = False,
+    set_: options.Set = None,
+    out: options.Out = None,
+    details: options.Details = False,
+    json: options.Json = False,
+    open_: options.Open = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Find the measure that best predicts how clients differ.
 
     A data set is partitioned over a grid, and every measure is computed for each partition.
     """
-    greet()
+    options.greet()
     import shlex
     import time
     from functools import partial
@@ -52,14 +37,14 @@ def study(
     from raysim.study.answer import block, ranking_table
     from raysim.study.run import begin
 
-    began, console = time.perf_counter(), console_of(json)
-    folder = begin(config, set_ or [], out, progress_of())
+    began, console = time.perf_counter(), options.console_of(json)
+    folder = begin(config, set_ or [], out, options.progress_of())
     shares = pd.read_csv(folder / "importances.csv")
     if json:
-        print_json(places_of(folder) | {"rows": shares.to_dict("records")})
-        show_end(folder, console, out, open_)
+        options.print_json(options.places_of(folder) | {"rows": shares.to_dict("records")})
+        options.show_end(folder, console, out, open_)
         return
-    report = str(place(folder, out) / REPORT)
+    report = str(options.place(folder, out) / options.REPORT)
     shown = block(
         folder,
         shares,
@@ -68,4 +53,4 @@ def study(
         f"raysim study {shlex.quote(str(config))} --details",
     )
     more = partial(console.print, ranking_table(shares)) if details else None
-    show_block(shown, console, folder / REPORT, more, open_=open_)
+    show_block(shown, console, folder / options.REPORT, more, open_=open_)

@@ -10,26 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raysim.cli import options
 from raysim.cli.blocks import show_block
-from raysim.cli.options import (
-    REPORT,
-    Dashboard,
-    Details,
-    InProcess,
-    Json,
-    Open,
-    Out,
-    Set,
-    Verbose,
-    console_of,
-    greet,
-    place,
-    places_of,
-    print_json,
-    progress_of,
-    show_end,
-    with_dashboard,
-)
 from raysim.cli.usage import NUMBER, whole_number
 
 if TYPE_CHECKING:
@@ -53,52 +35,54 @@ Browser = Annotated[bool, typer.Option("--open/--no-open", help="Whether to open
 
 def sweep(
     config: SweepPath,
-    set_: Set = None,
-    out: Out = None,
-    details: Details = False,
-    json: Json = False,
-    open_: Open = False,
-    dashboard: Dashboard = False,
-    verbose: Verbose = False,
+    set_: options.Set = None,
+    out: options.Out = None,
+    details: options.Details = False,
+    json: options.Json = False,
+    open_: options.Open = False,
+    dashboard: options.Dashboard = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Search for an accurate and fair configuration.
 
     Many trials, a Pareto set, one recommendation.
     """
-    greet()
+    options.greet()
     import time
 
     began = time.perf_counter()
 
     from raysim.api import running
 
-    console, settings = console_of(json), with_dashboard(set_, dashboard)
-    result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=progress_of())
+    console, settings = options.console_of(json), options.with_dashboard(set_, dashboard)
+    result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=options.progress_of())
     if json:
-        print_json(places_of(result.folder) | dict(result.summary))
-        show_end(result.folder, console, out, open_)
+        options.print_json(options.places_of(result.folder) | dict(result.summary))
+        options.show_end(result.folder, console, out, open_)
     else:
         _show(result, console, out, time.perf_counter() - began, details=details, open_=open_)
     raise typer.Exit(_code(result))
 
 
-def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
+def resume(
+    folder: Folder, failed: Failed = False, in_process: options.InProcess = False, verbose: options.Verbose = False
+) -> None:
     """Continue a stopped command; nothing is repeated."""
-    greet()
+    options.greet()
     import time
 
     from raysim.tune.sweep import is_sweep
 
-    console, began = console_of(), time.perf_counter()
+    console, began = options.console_of(), time.perf_counter()
     if is_sweep(folder):
         from raysim.api.running import resume_sweep
 
-        result = resume_sweep(folder, failed=failed, verbose=verbose, console=progress_of())
+        result = resume_sweep(folder, failed=failed, verbose=verbose, console=options.progress_of())
         _show(result, console, folder, time.perf_counter() - began)
         raise typer.Exit(_code(result))
     from raysim.cli.commands import resume_run
 
-    resume_run(folder, console, in_process=in_process, verbose=verbose, progress=progress_of())
+    resume_run(folder, console, in_process=in_process, verbose=verbose, progress=options.progress_of())
 
 
 def ui(
@@ -106,13 +90,13 @@ def ui(
     uri: Store = "sqlite:///mlflow.db",
     port: Port = 5000,
     open_: Browser = True,
-    verbose: Verbose = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Open MLflow with the recorded runs, on this machine only.
 
     With the folder of a finished sweep, open its charts: every searched key against every objective.
     """
-    greet()
+    options.greet()
     import contextlib
     import sys
     import webbrowser
@@ -134,7 +118,7 @@ def ui(
     if folder is not None and (sweep := recorded(folder)[0]) is None:
         raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or none")
     with contextlib.ExitStack() as standing:
-        with waiting(console_of(), "starting MLflow"):
+        with waiting(options.console_of(), "starting MLflow"):
             charts = None if sweep is None else charts_of(uri, sweep)
             server = standing.enter_context(serving(uri, port))
             page = server.page(charts or newest_runs(uri))
@@ -161,11 +145,13 @@ def _show(
     from raysim.tune import answer
     from raysim.tune.choice import choice_in
 
-    choice, at = choice_in(result.folder), place(result.folder, out)
+    choice, at = choice_in(result.folder), options.place(result.folder, out)
     name = str(read_tree(result.folder / "sweep.yaml").get("name", ""))
-    shown = answer.block(choice, result.summary, name, in_time(seconds), str(at), str(at / REPORT), ended=result.ended)
+    shown = answer.block(
+        choice, result.summary, name, in_time(seconds), str(at), str(at / options.REPORT), ended=result.ended
+    )
     more = partial(answer.details, choice, result.summary, console) if details else None
-    show_block(shown, console, result.folder / REPORT, more, open_=open_)
+    show_block(shown, console, result.folder / options.REPORT, more, open_=open_)
 
 
 def _code(result: SweepResult) -> int:

@@ -7,6 +7,7 @@ threads and search paths. raysim changes them through this module alone.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -28,6 +29,13 @@ def take() -> None:
 
 class Terminated(SystemExit):
     """SIGTERM has arrived: the command ends cleanly, with exit code 143."""
+
+
+def collect_rarely() -> None:
+    """Make Python search for cycles of objects rarely, in a process of raysim's own: the searches took half a second
+    while libraries were imported, and find almost nothing.
+    """
+    gc.set_threshold(20_000, 20, 20)
 
 
 def end_in_order() -> None:

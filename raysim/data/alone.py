@@ -57,8 +57,7 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
     hashed = (hashlib.blake2b(repr(each).encode(), digest_size=8, key=key, person=person).digest() for each in distinct)
     # 53 bits fit into a double, so that no number is rounded up to 1.
     drawn = np.array([int.from_bytes(digest, "little") >> 11 for digest in hashed], np.float64)
-    places: Places = drawn[codes] * 2.0**-53
-    return places
+    return np.asarray(drawn[codes] * 2.0**-53)
 
 
 def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:

@@ -27,7 +27,7 @@ import numpy as np
 from raysim.core import registry
 from raysim.core.errors import DataError
 from raysim.core.package import cache_folder
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import Reading
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
@@ -233,7 +233,10 @@ def _code(module: str) -> list[str]:
     """Compute digests of the code that reads and builds, so that no entry outlives the program that made it."""
     here = Path(__file__).parent
     files = {
-        path for folder in (here, here.parent / "core") for kind in ("*.py", "*.sql") for path in folder.rglob(kind)
+        path
+        for folder in (here, here.parent / "core")
+        for kind in ("*.py", "*.sql", "*.yaml")
+        for path in folder.rglob(kind)
     }
     if file := getattr(sys.modules.get(module), "__file__", None):
         files.add(Path(file))

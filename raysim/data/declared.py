@@ -176,8 +176,7 @@ def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
     placed = (values.astype(np.float64) - middle) / half
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)
-    added: Floats = np.concatenate([defined, placed, placed * placed], axis=1)
-    return added
+    return np.asarray(np.concatenate([defined, placed, placed * placed], axis=1))
 
 
 def _of(method: str, described: Mapping[str, Range | Categorical], numeric: Mapping[str, Numeric]) -> Preprocessing:

@@ -75,14 +75,12 @@ class Summary:
     @property
     def shares(self) -> NDArray[np.float64]:
         """The share of each class over all rows, ``[C]``."""
-        shares: NDArray[np.float64] = self.counts.sum(axis=0) / max(self.rows, 1)
-        return shares
+        return np.asarray(self.counts.sum(axis=0) / max(self.rows, 1))
 
     @property
     def prevalence(self) -> NDArray[np.float64]:
         """The share of each class at each hospital, ``[H, C]``."""
-        shares: NDArray[np.float64] = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
-        return shares
+        return np.asarray(self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1))
 
     @property
     def untested(self) -> tuple[str, ...]:

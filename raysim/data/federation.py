@@ -45,8 +45,7 @@ class Coded:
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> NDArray[np.str_]:
-        taken: NDArray[np.str_] = self.texts[self.codes[rows]]
-        return taken
+        return np.asarray(self.texts[self.codes[rows]])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,14 +168,12 @@ class Federation:
         Where the source does not identify patients, each row counts as a patient. Raises ``FileNotFoundError`` where
         ``split.by`` replaced the source's patients by another column.
         """
-        people: NDArray[np.int64] = np.load(self.folder / "people.npy")
-        return people
+        return np.asarray(np.load(self.folder / "people.npy"))
 
     @cached_property
     def source_rows(self) -> NDArray[np.int64]:
         """The position of each row in the source, from 0, ``[N]``."""
-        rows: NDArray[np.int64] = np.load(self.folder / "source_rows.npy")
-        return rows
+        return np.asarray(np.load(self.folder / "source_rows.npy"))
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:

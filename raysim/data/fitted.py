@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
-from raysim.data.tables.columns import canonical_number
-from raysim.data.tables.kinds import NUMBER
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import NUMBER, Reading, canonical_number
 
 Floats = NDArray[np.float64]
 
@@ -327,8 +325,7 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
     """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` for NaN; the others are ``[D]``."""
-    features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
-    return features
+    return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 
 
 def _number(text: str) -> float | None:

@@ -241,8 +241,7 @@ def _mean_pair_difference(values: Floats) -> float:
 def _shares(counts: Counts) -> Floats:
     """Compute the class shares of the hospitals that have rows, ``[H', C]``."""
     sizes = counts.sum(axis=1)
-    shares: Floats = counts[sizes > 0] / sizes[sizes > 0, None]
-    return shares
+    return np.asarray(counts[sizes > 0] / sizes[sizes > 0, None])
 
 
 def _stability(terms: Floats, sizes: Counts) -> Stability:

@@ -82,8 +82,7 @@ class Scaler:
 
 
 def _mean(around_zero: Sums) -> Floats:
-    mean: Floats = around_zero.total / np.maximum(around_zero.count, 1)
-    return mean
+    return np.asarray(around_zero.total / np.maximum(around_zero.count, 1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

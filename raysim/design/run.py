@@ -17,7 +17,7 @@ from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.report.sections.common import plain, set_by
-from raysim.report.sections.section import Section
+from raysim.report.sections.section import Section, included
 from raysim.report.svg import Chart, Figure, Style
 from raysim.report.svg.styles import SHAPES
 from raysim.report.terminal.block import Block
@@ -25,13 +25,7 @@ from raysim.statistics.design.power import Draws, Sites, differences, slope_powe
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 
-MORE = """\
-{{ parts.figures_table("Shares are of 4,000 simulated studies (a slope: of 400).", "Plan", headings, rows) }}
-<p class="note">Studies are simulated under a normal model from the sizes of the hospitals, and judged as a comparison \
-judges them. Where fewer than ten hospitals take part no slope on size is computed.</p>
-"""
-
-SECTIONS = (Section("figures", "What more would buy", MORE),)
+SECTIONS = (Section("figures", "What more would buy", included("design")),)
 
 
 @dataclass(frozen=True, eq=False)

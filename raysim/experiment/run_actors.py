@@ -6,6 +6,7 @@ Placement changes no number, so the files equal the files of consecutive runs; o
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
 from collections import deque
@@ -70,9 +71,12 @@ class RunActor:
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
+        host.collect_rarely()
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # Import what runs need before the first run arrives.
-        import raysim.experiment.comparison  # noqa: F401
+        # Import what runs need before the first run arrives; searches for cycles then leave it out.
+        import raysim.experiment.run_page  # noqa: F401
+
+        gc.freeze()
 
     def ready(self) -> int:
         """Return the id of the process, once it is running."""
@@ -211,7 +215,7 @@ class RunActors:
         _await_end(self._pids[place])
         self._actors[place] = self._start()
         (self._pids[place],) = self._wait_until_up([self._actors[place]])
-        return f"the process of {run} was lost ({how}); another one goes on"
+        return f"the process of {run} was lost ({how}); another process continues"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
         """Wait until actors are running; return the ids of their processes."""

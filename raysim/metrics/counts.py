@@ -36,14 +36,12 @@ class BinaryCounts:
     @cached_property
     def others(self) -> Floats:
         """The number of rows without the event, ``[S]``."""
-        total: Floats = self.negatives.sum(axis=1)
-        return total
+        return np.asarray(self.negatives.sum(axis=1))
 
     @cached_property
     def events(self) -> Floats:
         """The number of rows with the event, ``[S]``."""
-        total: Floats = self.positives.sum(axis=1)
-        return total
+        return np.asarray(self.positives.sum(axis=1))
 
     @cached_property
     def n(self) -> Floats:
@@ -73,13 +71,11 @@ class BinaryCounts:
 
     def called(self, counts: Floats) -> Floats:
         """Return the number of rows of ``counts [S, BINS]`` with a risk above one half, ``[S]``."""
-        total: Floats = counts[:, CENTRES > 0].sum(axis=1)
-        return total
+        return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def not_called(self, counts: Floats) -> Floats:
         """Return the number of rows with a risk of at most one half, ``[S]``."""
-        total: Floats = counts[:, CENTRES <= 0].sum(axis=1)
-        return total
+        return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
 
 
 @dataclass(eq=False)
@@ -100,14 +96,12 @@ class ClassCounts:
     @cached_property
     def n(self) -> Floats:
         """The number of rows, ``[S]``, from the calls: bins have the same total, but with the noise of all bins."""
-        total: Floats = self.calls.sum(axis=(1, 2))
-        return total
+        return np.asarray(self.calls.sum(axis=(1, 2)))
 
     @cached_property
     def of_class(self) -> Floats:
         """The number of rows of each class, ``[S, C]``."""
-        total: Floats = self.calls.sum(axis=2)
-        return total
+        return np.asarray(self.calls.sum(axis=2))
 
     @cached_property
     def right(self) -> Floats:
@@ -148,21 +142,18 @@ class ClassCounts:
     @cached_property
     def loss(self) -> Floats:
         """The sum of log losses, ``[S]``."""
-        total: Floats = (self.positives @ SOFTPLUS).sum(axis=1)
-        return total
+        return np.asarray((self.positives @ SOFTPLUS).sum(axis=1))
 
     @cached_property
     def squared_error(self) -> Floats:
         """The sum of squared errors, ``[S]``."""
         p = 1.0 / (1.0 + np.exp(-CENTRES))
-        total: Floats = (self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1)
-        return total
+        return np.asarray((self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1))
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
         """Return the mean of ``values [S, C]``, cut to 0 and 1, over the ``counted`` classes; NaN without any."""
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
-        mean: Floats = within.sum(axis=1) / counted.sum(axis=1)
-        return mean
+        return np.asarray(within.sum(axis=1) / counted.sum(axis=1))
 
 
 @dataclass(eq=False)
@@ -189,5 +180,4 @@ def precision(negatives: Floats, positives: Floats) -> Floats:
     hits = np.cumsum(positives[:, ::-1], axis=1)
     called = hits + np.cumsum(negatives[:, ::-1], axis=1)
     share = np.clip(np.divide(hits, called, out=np.zeros_like(hits), where=called > 0), 0.0, 1.0)
-    total: Floats = (positives[:, ::-1] * share).sum(axis=1)
-    return total
+    return np.asarray((positives[:, ::-1] * share).sum(axis=1))

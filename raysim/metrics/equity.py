@@ -157,8 +157,7 @@ def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
     no_smaller = (v[:, None, :] >= v[None, :, :]).all(axis=2)
     larger = (v[:, None, :] > v[None, :, :]).any(axis=2)
     dominated = np.logical_or.reduce(no_smaller & larger, axis=0)
-    front: NDArray[np.bool_] = ~(dominated | np.logical_or.reduce(np.isnan(v), axis=1))
-    return front
+    return np.asarray(~(dominated | np.logical_or.reduce(np.isnan(v), axis=1)))
 
 
 class Difference(NamedTuple):

@@ -38,8 +38,7 @@ class BinaryRows:
     @cached_property
     def called(self) -> NDArray[np.bool_]:
         """Which rows have a probability of at least one half, ``[n]``."""
-        called: NDArray[np.bool_] = self.z >= 0
-        return called
+        return np.asarray(self.z >= 0)
 
     @cached_property
     def ranks(self) -> tuple[Floats, Floats]:
@@ -49,8 +48,7 @@ class BinaryRows:
     @cached_property
     def log_loss(self) -> Floats:
         """Of each row, ``[n]``."""
-        loss: Floats = np.maximum(self._against, 0.0) + np.log1p(self._decay)
-        return loss
+        return np.asarray(np.maximum(self._against, 0.0) + np.log1p(self._decay))
 
     @cached_property
     def squared_error(self) -> Floats:
@@ -65,8 +63,7 @@ class BinaryRows:
 
     @cached_property
     def _decay(self) -> Floats:
-        decay: Floats = np.exp(-np.abs(self._against))
-        return decay
+        return np.asarray(np.exp(-np.abs(self._against)))
 
 
 @dataclass(eq=False)
@@ -97,16 +94,14 @@ class ClassRows:
     @cached_property
     def log_loss(self) -> Floats:
         """Of each row, ``[n]``."""
-        loss: Floats = -self.log_p[np.arange(len(self.labels)), self.labels]
-        return loss
+        return np.asarray(-self.log_p[np.arange(len(self.labels)), self.labels])
 
     @cached_property
     def squared_error(self) -> Floats:
         """Summed over classes, ``[n]``."""
         errors = np.exp(self.log_p)
         errors[np.arange(len(self.labels)), self.labels] -= 1.0
-        total: Floats = np.square(errors).sum(axis=1)
-        return total
+        return np.asarray(np.square(errors).sum(axis=1))
 
     @cached_property
     def ranks(self) -> Floats:
@@ -234,5 +229,4 @@ def _mean_of_defined(values: Floats) -> Floats:
     Classes lie along the contiguous axis, so that numpy adds a segment's classes in one order whatever ``S`` is.
     """
     defined = ~np.isnan(values)
-    mean: Floats = np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1)
-    return mean
+    return np.asarray(np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1))

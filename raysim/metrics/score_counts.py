@@ -6,6 +6,7 @@ Counts are integers, so the counts of several hospitals add up exactly, in any o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,16 @@ from raysim.metrics.segments import Segments, floating, ranges, sortable
 Ints = NDArray[np.int64]
 
 
-class ScoreCounts(NamedTuple):
-    """The counts of ``H`` hospitals under one model.
+class _Counts(NamedTuple):
+    filled: Ints
+    bins: NDArray[np.uint16]
+    positives: Ints
+    negatives: Ints
+    called: Ints
+
+
+class ScoreCounts(_Counts):
+    """The counts of ``H`` hospitals under one model. Its sums are computed once: many figures divide by them.
 
     - ``filled [H]``: how many bins of its histogram a hospital fills; ``bins [B]``, ``positives [B]`` and
       ``negatives [B]`` are those bins of all hospitals back to back, as in :class:`ScoreHistogram`.
@@ -26,18 +35,12 @@ class ScoreCounts(NamedTuple):
       thresholds.
     """
 
-    filled: Ints
-    bins: NDArray[np.uint16]
-    positives: Ints
-    negatives: Ints
-    called: Ints
-
     @property
     def scalars(self) -> Ints:
         """Numbers that each hospital sends, ``[H]``: a bin and two counts for each that it fills, and its calls."""
         return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
 
-    @property
+    @cached_property
     def offsets(self) -> Ints:
         """Where each hospital's bins begin, and where the last one's end, ``[H + 1]``."""
         return np.concatenate([[0], np.cumsum(self.filled)]).astype(np.int64)
@@ -61,17 +64,17 @@ class ScoreCounts(NamedTuple):
         """The sum of ``values [B]`` over each hospital's bins, ``[H]``; 0 for one without rows."""
         return Segments(self.offsets, self.filled).sums(np.asarray(values, dtype=np.float64))
 
-    @property
+    @cached_property
     def events(self) -> Ints:
         """Each hospital's rows with the event, ``[H]``."""
         return self.sums(self.positives).astype(np.int64)
 
-    @property
+    @cached_property
     def rows(self) -> Ints:
         """Each hospital's rows, ``[H]``."""
         return self.sums(self.positives + self.negatives).astype(np.int64)
 
-    @property
+    @cached_property
     def broken(self) -> NDArray[np.bool_]:
         """The hospitals with a margin that is NaN, ``[H]``: nothing is defined there."""
         return self.sums(self.bins == NAN_BIN) > 0

@@ -61,8 +61,7 @@ class Segments:
 
     def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The segments that are empty or hold a set flag, ``[S]``."""
-        empty_or_flagged: NDArray[np.bool_] = (self.lengths == 0) | (self.counts(flags) > 0)
-        return empty_or_flagged
+        return np.asarray((self.lengths == 0) | (self.counts(flags) > 0))
 
 
 def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -93,5 +92,4 @@ def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.
     [7, 8, 3, 4, 5]
     """
     before = np.cumsum(lengths) - lengths
-    index: NDArray[np.int64] = np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64)
-    return index
+    return np.asarray(np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64))

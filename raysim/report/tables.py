@@ -30,6 +30,7 @@ from raysim.metrics.labels import reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel, Sent
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.statistics.differences.worst_decile import worst_decile_difference
+from raysim.statistics.intervals import stdtrit
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 KEYS = ["strategy", "model"]
@@ -196,13 +197,11 @@ def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Return half the width of Student's 95 % interval of each metric's mean over seeds or folds, by model."""
-    from scipy.stats import t  # takes a third of a second to import, and not every comparison needs it
-
     groups = (
         complete(per_seed).drop(columns=["seed", "yardstick", "learner"], errors="ignore").groupby(KEYS, sort=False)
     )
     counts = groups.count()
-    half_widths: pd.DataFrame = groups.std(ddof=1) / np.sqrt(counts) * t.ppf(0.975, counts - 1)
+    half_widths: pd.DataFrame = groups.std(ddof=1) / np.sqrt(counts) * stdtrit(counts - 1, 0.975)
     return half_widths
 
 

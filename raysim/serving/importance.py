@@ -91,8 +91,7 @@ def importances(predictor: Predictor, federation: Federation, part: str, repeats
 
     def figure(X: NDArray[np.float32], observed: NDArray[np.bool_]) -> Floats:
         outputs = predictor.outputs(X, observed, rows.hospitals)
-        measured: Floats = task.measure(outputs, rows.y, rows.offsets)[:, at]
-        return measured
+        return np.asarray(task.measure(outputs, rows.y, rows.offsets)[:, at])
 
     whole, sizes = figure(rows.X, rows.observed), np.diff(rows.offsets)
     gain, spread = _gains(predictor, rows), _spreads(predictor, rows)

@@ -13,7 +13,7 @@ from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.report.sections.common import plain, set_by
-from raysim.report.sections.section import Section
+from raysim.report.sections.section import Section, included
 from raysim.study.answer import called, headline, ranking
 from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL
@@ -22,16 +22,8 @@ from raysim.study.settings import Study
 PACKAGES = ("raysim", "numpy", "scikit-learn")
 """The packages whose versions affect the numbers."""
 
-FIGURES = """\
-{% for table in tables %}
-{{ parts.figures_table(table.caption, "Metric", table.columns, table.rows) }}
-{% endfor %}
-<p class="note">R² is of predictions for partitions of seeds that the model did not see: 1 is exact, 0 no better than \
-the mean. Importance and what shuffling costs are in the pictures, and by number of clients in importances.csv. Rank \
-correlation with alpha: −1 or 1 for a metric that always moves one way.</p>
-"""
 
-TABLES = Section("figures", "How well metrics predict the skew", FIGURES)
+TABLES = Section("figures", "How well metrics predict the skew", included("study"))
 
 
 @dataclass(frozen=True)

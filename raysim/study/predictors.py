@@ -124,5 +124,4 @@ def _importances(model: Any) -> Floats:
     """Return a fitted model's importances, summing to 1: of impurity, or absolute coefficients of scaled metrics."""
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()
-    shares: Floats = weights / total if total > 0 else weights
-    return shares
+    return np.asarray(weights / total if total > 0 else weights)

@@ -150,8 +150,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 
     ``terms``: the number of terms of each sum, by name.
     """
-    check_sent(reply, program, rows, finite=False)
-    sends = program.sends  # a program may compute it at each access
+    sends = _checked_sends(reply, program, rows, finite=False)
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not isinstance(reply.group, Integral) or not 0 <= int(reply.group) < groups:
@@ -181,15 +180,22 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
 
     Raises it also for a value that must be ``finite`` and is not.
     """
+    _checked_sends(reply, program, rows, finite=finite)
+    check_kept(reply.memory, program, rows, finite=finite)
+
+
+def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
+    """Return the declaration that the arrays of ``reply`` fit; a program may compute it at each access."""
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
+    sends = program.sends
     check_mapping("sent", reply.sent)
-    _check_names("sends", reply.sent, program.sends, complete=True)
-    for name, send in program.sends.items():
+    _check_names("sends", reply.sent, sends, complete=True)
+    for name, send in sends.items():
         array = _checked_array(name, reply.sent[name], (rows, *send.shape) if send.by == "row" else send.shape)
         if finite and not np.isfinite(array).all():
             raise Invalid(f"{name}: it is not finite")
-    check_kept(reply.memory, program, rows, finite=finite)
+    return sends
 
 
 def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite: bool = True) -> None:

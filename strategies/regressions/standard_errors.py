@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from raysim.strategies.problem import Floats, Mask
 
@@ -54,7 +54,7 @@ def model_based(
     weights = np.where(np.flatnonzero(keep) == 0, 0.0, ridge)
     inverse = np.linalg.inv(kept + np.diag(weights))
     free = rows - keep.sum()
-    quantile = float(stats.t.ppf((1 + LEVEL) / 2, free)) if free > 0 else np.nan
+    quantile = float(stdtrit(free, (1 + LEVEL) / 2)) if free > 0 else np.nan
     return Errors(_spread(inverse @ kept @ inverse * variance, keep), quantile)
 
 
@@ -74,7 +74,7 @@ def by_hospital(
     inverse = np.linalg.inv(information[np.ix_(keep, keep)] + np.diag(weights))
     factor = hospitals / (hospitals - 1) * (rows - 1) / (rows - p)
     V = inverse @ meat[np.ix_(keep, keep)] @ inverse * factor
-    return Errors(_spread(V, keep), float(stats.t.ppf((1 + LEVEL) / 2, hospitals - 1)))
+    return Errors(_spread(V, keep), float(stdtrit(hospitals - 1, (1 + LEVEL) / 2)))
 
 
 def _spread(covariance: Floats, keep: Mask) -> Floats:

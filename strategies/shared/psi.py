@@ -22,7 +22,7 @@ every bin instead (Jeffreys' prior, renormalised), which has less weight at hosp
 EPSILON: Smoothing = 0.05
 """The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
 share P. Only figures with the same epsilon are comparable. Other things equal, hospitals cluster best with this value
-(``benchmarks/psi_smoothing.py``). With the authors' 1e-6 a single row in an otherwise empty class outweighs the
+(docs/heterogeneity.md). With the authors' 1e-6 a single row in an otherwise empty class outweighs the
 distribution over the other classes."""
 
 

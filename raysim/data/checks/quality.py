@@ -123,8 +123,7 @@ class _Asked:
         whole = sizes == lacking
         usual = lacking[~whole].sum() / max(int(sizes[~whole].sum()), 1)
         chance = usual**sizes * H * self.columns
-        absent: NDArray[np.bool_] = whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all()
-        return absent
+        return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
         """Report columns that have no value at the same hospitals."""

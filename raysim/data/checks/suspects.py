@@ -79,5 +79,4 @@ def _sample(sizes: Ints) -> Ints:
     kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)
     step = -(-len(kept) // _MOST)
     home = np.repeat(np.arange(len(sizes)), sizes)[kept]
-    sampled: Ints = kept[home % step == 0]
-    return sampled
+    return np.asarray(kept[home % step == 0])

@@ -293,15 +293,13 @@ def _normal(chance: Floats) -> Floats:
     """Transform uniform values ``[n]`` in [0, 1), which are multiples of 2**-24, into standard normal values."""
     from scipy.special import ndtri
 
-    values: Floats = ndtri(chance.astype(np.float64) + 2.0**-25)
-    return values
+    return np.asarray(ndtri(chance.astype(np.float64) + 2.0**-25))
 
 
 def _intercepts(prevalence: Floats, signal: float) -> Floats:
     """Solve for ``c [H]`` such that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
     if signal == 0:
-        logits: Floats = np.log(prevalence / (1 - prevalence))
-        return logits
+        return np.asarray(np.log(prevalence / (1 - prevalence)))
     nodes = np.linspace(-8, 8, 321)
     mass = np.exp(-(nodes**2) / 2)
     mass /= mass.sum()
@@ -325,8 +323,7 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
     short = config.rows - floor * H - int(sizes.sum())
     # Largest remainders first, so that sizes add up to ``rows``.
     sizes[np.argsort(sizes - exact, kind="stable")[:short]] += 1
-    total: NDArray[np.int64] = floor + sizes
-    return total
+    return np.asarray(floor + sizes)
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -131,8 +131,7 @@ def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -
             cumulant, mean = (np.exp(eta),) * 2 if link == "log" else (eta**2 / 2, eta)
         return float((cumulant - y * eta).sum() + beta @ shrunken / 2), X.T @ (mean - y) + shrunken
 
-    found: NDArray[Any] = minimize(loss, np.zeros(X.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-8}).x
-    return found
+    return np.asarray(minimize(loss, np.zeros(X.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-8}).x)
 
 
 def _outputs_of_body(

@@ -13,7 +13,7 @@ from raysim.report.naming import interval, number
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.report.sections.common import plain, set_by
-from raysim.report.sections.section import Section
+from raysim.report.sections.section import Section, included
 from raysim.report.terminal.block import Block, Warning
 
 COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected", 2), "calibration_slope": ("slope", 2)}
@@ -22,17 +22,11 @@ COLUMNS = {"auroc": ("AUROC", 3), "observed_over_expected": ("observed/expected"
 IN_BLOCK = 2
 """Number of these figures that fit into a terminal block, next to hospitals' names."""
 
-POOLED = """\
-{{ parts.figures_table("Means and intervals for hospitals like these; the next hospital's interval averages over how \
-uncertain their spread is.", "Of", headings, pooled) }}
-"""
 
-EACH = """\
-{{ parts.figures_table("All rows of a hospital are judged: nothing was trained. Intervals are over its patients.", \
-"Hospital", ["Rows", "Events"] + headings, rows, true) }}
-"""
-
-SECTIONS = (Section("pooled", "Over hospitals", POOLED), Section("figures", "Each hospital", EACH))
+SECTIONS = (
+    Section("pooled", "Over hospitals", included("validation_pooled")),
+    Section("figures", "Each hospital", included("validation")),
+)
 
 
 def page(

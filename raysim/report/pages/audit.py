@@ -16,7 +16,7 @@ from raysim.report.judgement.audited import TITLES
 from raysim.report.naming import minus
 from raysim.report.pages.rendering import Page, Provenance
 from raysim.report.sections.common import ANSWER, PICTURES, setting
-from raysim.report.sections.section import Section, Sheet
+from raysim.report.sections.section import Section, Sheet, included
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24
@@ -25,11 +25,6 @@ FEATURES = 24
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
 """The styles of a hospital, of a patient's value, and of the value reconstructed from the update."""
 
-
-MEMBERS = """\
-{{ parts.plain_table("Members of the training rows, told from others", ["Attack", "AUROC (95 % interval)", \
-"found at 1 % false alarms", "found at .1 %"], found) }}
-"""
 
 SHEET = Sheet(
     "audit",
@@ -40,7 +35,7 @@ SHEET = Sheet(
             title="What the attacks found",
             markup=f'{ANSWER.markup}<p class="note">A stronger attack may find more.</p>\n',
         ),
-        Section("members", "Who was trained on", MEMBERS),
+        Section("members", "Who was trained on", included("audit")),
         PICTURES,
         setting("What was run", facts=False),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raysim.report.sections import accuracy, costs, decision, equity, hospital, method, my_hospital, protection, use
-from raysim.report.sections.section import Material, Section, Sheet, Values
+from raysim.report.sections.section import Material, Section, Sheet, Values, included
 
 SECTIONS: tuple[Section, ...] = (
     decision.SECTION,
@@ -21,25 +21,6 @@ DATED = """\
 {% if provenance.origin %} · data {{ provenance.origin }}{% endif %}{% if provenance.date %} · {{ provenance.date }}\
 {% endif %} · {{ provenance.seeds | length }} training seed{{ "s" if provenance.seeds | length > 1 }}"""
 
-CARD = """\
-{{% if shared is defined %}}<p class="note">{{{{ shared }}}}</p>{{% endif %}}
-<div class="first">
-<section aria-labelledby="answer" class="card">
-<h2 id="answer" class="unseen">The answer</h2>
-{{% if card.what %}}<p class="what">{{{{ card.what }}}}</p>{{% endif %}}
-<p class="recommended">{{{{ card.headline }}}}</p>
-{{{{ parts.lines(card.lines | rejectattr("fact", "equalto", "predicts" if card.what else "") | list, true) }}}}
-</section>
-<div class="beside">{}</div>
-</div>
-{{{{ cards | block("data") }}}}
-"""
-
-FIGURES = """\
-{{ parts.figures_table("Figures over hospitals of each model used." ~ (" Bold is the best number of a column, not a \
-finding." if body | length > 1 else ""), "Model", columns, body) }}
-{{ parts.reading(task, part, few) }}"""
-
 SCRIPTS = ("page.js", "figures.js")
 
 
@@ -51,12 +32,12 @@ def sheet(name: str) -> Sheet:
             "comparison",
             f"Comparison of federated methods {across}",
             SECTIONS,
-            CARD.format("{{ parts.figures_shown(first or forest) }}"),
+            included("card_comparison"),
             DATED,
             True,
             SCRIPTS,
         ),
-        "run": Sheet("run", f"One run {across}", SECTIONS, CARD.format(FIGURES), DATED, True, SCRIPTS),
+        "run": Sheet("run", f"One run {across}", SECTIONS, included("card_run"), DATED, True, SCRIPTS),
         "hospital": hospital.SHEET,
     }[name]
 

@@ -16,7 +16,7 @@ from raysim.report.figures.forest import equal_sentences
 from raysim.report.naming import Key
 from raysim.report.pages.contents import Cell, Row, body_rows, columns, difference_columns, difference_rows
 from raysim.report.pages.sentences import worst_served
-from raysim.report.sections.section import Material, Section, Values
+from raysim.report.sections.section import Material, Section, Values, included
 from raysim.report.tables import KEYS
 
 COLUMNS = (
@@ -66,60 +66,6 @@ def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*KEYS, "hospital", "accuracy"])
     tested = hospitals[(hospitals["n_test"] > 0) & hospitals["accuracy"].notna()]
     return tested.groupby([*KEYS, "hospital"], sort=False)["accuracy"].mean().reset_index()
-
-
-RUN = """\
-{{ parts.gallery(accuracy_figures) }}
-{% if worst %}
-<h3>The worst-served hospitals</h3>
-<div class="wide" tabindex="0" role="region" aria-label="Table of the worst-served hospitals">
-<table style="--columns: {{ 4 if worst.intervals else 3 }}">
-<caption>{{ worst.caption }}</caption>
-<thead><tr><th scope="col">Hospital</th><th scope="col">Stays</th><th scope="col">{{ part | capitalize }} \
-rows</th><th scope="col">{{ worst.title }}</th>{% if worst.intervals %}<th scope="col">95 % interval \
-(patients)</th>{% endif %}</tr></thead>
-<tbody>
-{% for row in worst.rows %}
-<tr><th scope="row">{{ row.name }}</th><td>{{ row.stays }}</td><td>{{ row.tested }}</td><td>{{ row.figure }}</td>{% \
-if worst.intervals %}<td>{{ row.interval }}</td>{% endif %}</tr>
-{% endfor %}
-</tbody>
-</table>
-</div>
-{% endif %}
-{% if accuracy_figures | selectattr("more") | list %}
-<details>
-<summary>All figures of accuracy</summary>
-{{ parts.folded(accuracy_figures) }}
-</details>
-{% endif %}
-"""
-
-COMPARISON = """\
-{{ parts.figures_table(("Mean ± standard deviation over seeds" if several else "One seed") ~ ". Bold is the best \
-number of a column, not a finding.", "Strategy", columns, body) }}
-{% if equal %}<p class="note">{{ equal | join(" ") }}</p>{% endif %}
-{{ parts.reading(task, part, few) }}
-{{ parts.gallery(accuracy_figures) }}
-<details>
-<summary>All figures of accuracy</summary>
-{% if differences %}
-<h3>Difference from {{ baseline }}</h3>
-{{ parts.figures_table("Paired by seed, mean ± standard deviation" ~ ("." if few else "; below the worst decile, from \
-30 judged hospitals on, a 95 % interval that holds by itself."), "Strategy", difference_columns, differences) }}
-<p class="note">{% if task.larger %}Positive is better{% if not few %} for {{ task.title }} and worst decile, \
-negative for size bias{% endif %}.{% else %}Negative is better.{% endif %} The intervals of the mean are in the \
-forest, where they hold together for all pairs; comparison.csv has those that hold by themselves. The difference of \
-mean {{ task.title }} weighs the rows of all seeds alike, as in the decision; the first table has means of seeds, so \
-that its last digit may differ.</p>
-{% endif %}
-{% if accuracy %}
-{{ parts.figures_table("Accuracy over all " ~ part ~ " rows; AD and SDAD, the mean and deviation over hospitals of 1 \
-less local accuracy, are best when low.", "Strategy", accuracy_columns, accuracy) }}
-{% endif %}
-{{ parts.folded(accuracy_figures) }}
-</details>
-"""
 
 
 def values(material: Material) -> Values:
@@ -177,4 +123,6 @@ def _rows_of(frame: pd.DataFrame, keys: figures.Names) -> pd.DataFrame:
     return frame[inside].reset_index(drop=True)
 
 
-SECTION = Section("figures", "Accuracy", {"run": RUN, "comparison": COMPARISON}, values)
+SECTION = Section(
+    "figures", "Accuracy", {"run": included("accuracy_run"), "comparison": included("accuracy_comparison")}, values
+)

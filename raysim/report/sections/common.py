@@ -5,25 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from raysim.report.sections.method import SETTING
-from raysim.report.sections.section import Section, Sheet, Values
+from raysim.report.sections.section import Section, Sheet, Values, included
 
-ANSWER = Section(
-    "answer",
-    "The answer",
-    """\
-{% for paragraph in lead %}
-<p class="lead">{{ paragraph }}</p>
-{% endfor %}
-""",
-)
+ANSWER = Section("answer", "The answer", included("answer"))
 
 PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\n")
 
 
 def setting(title: str, *, facts: bool = True) -> Section:
     """The section on reproducing the numbers, with the page's own ``facts`` instead of those on its data."""
-    return Section("setting", title, "{{ parts.setting(provenance, links, facts) }}" if facts else SETTING)
+    return Section("setting", title, "{{ parts.setting(provenance, links%s) }}" % (", facts" if facts else ""))
 
 
 def plain(

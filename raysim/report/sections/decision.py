@@ -6,44 +6,7 @@ from raysim.report.figures.forest import forest
 from raysim.report.judgement import judged
 from raysim.report.naming import minus
 from raysim.report.pages.sentences import undefined_sentence
-from raysim.report.sections.section import Material, Section, Values
-
-RUN = """\
-{{ parts.lines(card.lines, false) }}
-{% if evidence %}<p>{{ evidence }}</p>{% endif %}
-{% if reasons %}{{ parts.reasons(reasons) }}{% endif %}
-{{ parts.gallery(events) }}
-{% if undefined %}
-<p class="note">{{ undefined }}</p>
-{% endif %}
-"""
-
-COMPARISON = """\
-{% if first %}{{ parts.gallery(forest) }}{% endif %}
-<div class="gallery">
-<div>
-{% if card.lines %}
-<h3>In full</h3>
-{{ parts.lines(card.lines, false) }}
-{% endif %}
-{% if reasons %}
-<h3>All that the data show</h3>
-{{ parts.reasons(reasons) }}
-{% endif %}
-{% if caution %}
-<p class="note">{{ caution }}</p>
-{% endif %}
-</div>
-<div>
-<h3>The evidence</h3>
-{% if evidence %}<p>{{ evidence }}</p>{% endif %}
-{{ parts.figures_shown(events) }}
-{% if undefined %}
-<p class="note">{{ undefined }}</p>
-{% endif %}
-</div>
-</div>
-"""
+from raysim.report.sections.section import Material, Section, Values, included
 
 
 def values(material: Material) -> Values:
@@ -66,4 +29,9 @@ def values(material: Material) -> Values:
     }
 
 
-SECTION = Section("answer-details", "Decision", {"run": RUN, "comparison": COMPARISON}, values)
+SECTION = Section(
+    "answer-details",
+    "Decision",
+    {"run": included("decision_run"), "comparison": included("decision_comparison")},
+    values,
+)

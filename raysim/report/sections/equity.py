@@ -15,44 +15,10 @@ from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key, minus, number, short
 from raysim.report.pages.contents import fairness_headings, fairness_rows, noise_columns, noise_headings, noise_rows
 from raysim.report.sections import hospital_clusters
-from raysim.report.sections.section import Material, Section, Values
+from raysim.report.sections.section import Material, Section, Values, included
 
 MOST = 8
 """The largest number of models in the figure that compares them with chance; the table has all models."""
-
-MARKUP = """\
-{% if gains_by_size %}<p>{{ gains_by_size }}</p>
-{% endif %}
-{{ parts.gallery(equity) }}
-<details>
-<summary>All figures of equity</summary>
-{% if noise %}
-{{ parts.figures_table("Differences between hospitals, and what chance alone would show (seed " ~ noise_seed ~ ").", \
-"Strategy", noise_columns, noise) }}
-<p class="note">First whether hospitals are served differently, and how often chance alone gives as much (p). Then \
-each figure on the {{ part }} rows. After "chance" stands where it lies in 95 % of federations of this size that \
-serve all hospitals truly alike; a figure inside shows no difference. After "beyond" stands what the true \
-differences between hospitals that fit the data add to the mean of these, with a 95 % interval over patients. Each \
-holds by itself. All of it is in noise.csv.</p>
-{% if not task.larger %}<p class="note">Undefined for a label that is a number: a floor of the RMSE, whose spread \
-over hospitals is no figure here; a weighted slope on size, as larger errors vary more; calibration, for which \
-hospitals would have to send more of their predictions. The documentation says more under "What is not said of real \
-labels".</p>
-{% endif %}{% if fairness %}
-{{ parts.figures_table("Differences by hospitals' size and by groups of patients (seed " ~ noise_seed ~ ").", \
-"Strategy", fairness_columns, fairness) }}
-<p class="note">{% if task.larger and not few %}{{ task.title }} by size: what a hospital gains per unit of ln \
-stays, weighted by how sure each hospital is, with a 95 % interval for hospitals like these; above 0, larger ones \
-are served better. The size bias of the first table weighs all hospitals alike. {% endif %}A gap is within \
-hospitals: at each, the first group's {{ task.title }} less the second's, averaged with weights that both groups \
-share. After it stand its interval for these hospitals and p, how often groups that are served alike differ as much. \
-Of more than two groups it is the pair that differs most. Several attributes are looked at, so a small p of one is \
-no claim yet: the decision says which hold together. Gaps are those of the model that serves patients in the end.</p>
-{% endif %}
-{% endif %}
-{{ parts.folded(equity) }}
-</details>
-"""
 
 
 def values(material: Material) -> Values:
@@ -89,7 +55,7 @@ def _few(material: Material) -> Names:
 SECTION = Section(
     "equity",
     "Equity",
-    {"run": MARKUP, "comparison": MARKUP},
+    included("equity"),
     values,
     shown=lambda values: any(values.get(name) for name in ("equity", "noise", "fairness", "gains_by_size")),
 )

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from raysim.report.sections.section import Material, Section, Values
-
-SETTING = "{{ parts.setting(provenance, links) }}"
-
-MARKUP = f"""\
-<div class="gallery">
-{{{{ parts.figures_shown(method) }}}}
-<div>{{{{ parts.lies(files, runs) }}}}</div>
-</div>
-{SETTING}"""
+from raysim.report.sections.section import Material, Section, Values, included
 
 
 def values(material: Material) -> Values:
@@ -25,4 +16,4 @@ def values(material: Material) -> Values:
     }
 
 
-SECTION = Section("setting", "Method", {"run": MARKUP, "comparison": MARKUP}, values)
+SECTION = Section("setting", "Method", included("method"), values)

@@ -11,7 +11,7 @@ from raysim.config.schema import Config
 from raysim.core.words import listed
 from raysim.engine.job import Result
 from raysim.report.naming import minus, size
-from raysim.report.sections.section import Material, Section, Values
+from raysim.report.sections.section import Material, Section, Values, included
 
 Rows = list[list[str]]
 
@@ -86,23 +86,6 @@ def span(low: float, high: float) -> str:
     return size(low) if low == high else f"{size(low)} to {size(high)}"
 
 
-MARKUP = """\
-<div class="gallery">
-{% if protections %}<div>{{ parts.plain_table("What protected the data", ["Protection", "Here"], protections) }}
-{% if privacy %}{{ parts.reasons(privacy) }}{% endif %}
-<p class="note">Whether a patient can be found in what was sent was not tested here: \
-<code>raysim audit RUN.yaml</code> tries it.{% if shared is not defined %} This page holds counts of single hospitals: \
-<code>raysim report FOLDER --for-sharing</code> writes one to pass on.{% endif %}</p>
-{% if traffic %}<p class="note">Of what left: an update is the trained weights, or their change; metrics are figures, \
-and counts of scores; preprocessing is the sums by which features are scaled; a signature is statistics of the rows, \
-for clusters.</p>{% endif %}</div>{% endif %}
-{% if traffic %}{{ parts.plain_table("What left one hospital: bytes by kind, from the lowest to the highest over \
-hospitals and seeds. All but rows is computed from them.", ["Strategy", "Patients' rows", "Kinds and bytes"], \
-traffic) }}{% endif %}
-</div>
-"""
-
-
 def values(material: Material) -> Values:
     """Return the section's tables and sentences."""
     supplement = material.supplement
@@ -116,7 +99,7 @@ def values(material: Material) -> Values:
 SECTION = Section(
     "privacy",
     "Privacy and traffic",
-    {"run": MARKUP, "comparison": MARKUP},
+    included("protection"),
     values,
     shown=lambda values: any(values.get(name) for name in ("protections", "traffic", "privacy")),
 )

@@ -122,6 +122,11 @@ def _nothing(material: Material) -> Values:
     return {}
 
 
+def included(name: str) -> str:
+    """Return markup that is the template ``name`` of ``templates/sections``."""
+    return f'{{% include "sections/{name}.html.j2" %}}'
+
+
 @dataclass(frozen=True)
 class Section:
     """A section of a page."""

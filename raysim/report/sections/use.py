@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from raysim.report.sections.section import Material, Section, Values
+from raysim.report.sections.section import Material, Section, Values, included
 
-RUN = """\
-{{ parts.gallery(use) }}
-"""
-
-FOLDED = """\
-{% if use | selectattr("more") | list %}
-<details>
-<summary>All figures of calibration and use</summary>
-{{ parts.folded(use) }}
-</details>
-{% endif %}
-"""
+RUN = "{{ parts.gallery(use) }}\n"
 
 
 def values(material: Material) -> Values:
@@ -27,7 +16,7 @@ def values(material: Material) -> Values:
 SECTION = Section(
     "use",
     "Calibration and use",
-    {"run": RUN, "comparison": RUN + FOLDED},
+    {"run": RUN, "comparison": RUN + included("use_folded")},
     values,
     shown=lambda values: values.get("use"),
 )

@@ -184,8 +184,7 @@ def _missed(rows: Floats, events: Floats) -> float:
 @cache
 def _distances(bins: int) -> Floats:
     """Return the absolute values of standard normal numbers, ``[10000, bins]``; they are the same for all data."""
-    distances: Floats = np.abs(stream(0, "calibration error").standard_normal((10_000, bins)))
-    return distances
+    return np.asarray(np.abs(stream(0, "calibration error").standard_normal((10_000, bins))))
 
 
 def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient]:

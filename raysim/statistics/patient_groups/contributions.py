@@ -122,8 +122,7 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
 
 def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
     """Return the sums ``[R]`` of the products of ``a`` and ``b [m, R]``."""
-    sums: Floats = np.einsum("ij,ij->j", a, b).astype(np.float64)
-    return sums
+    return np.asarray(np.einsum("ij,ij->j", a, b).astype(np.float64))
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:

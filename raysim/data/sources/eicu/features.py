@@ -3,87 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
-# Official table name -> the columns that the SQL names. Other columns are never read: a leak could only enter through
-# this list and the SQL files.
+import yaml
+
 TABLES: dict[str, tuple[str, ...]] = {
-    "patient": (
-        "patientunitstayid",
-        "uniquepid",
-        "hospitalid",
-        "wardid",
-        "age",
-        "gender",
-        "ethnicity",
-        "admissionheight",
-        "admissionweight",
-        "unitdischargeoffset",
-        "hospitaldischargestatus",
-    ),
-    "hospital": ("hospitalid", "numbedscategory", "teachingstatus", "region"),
-    "vitalPeriodic": (
-        "patientunitstayid",
-        "observationoffset",
-        "temperature",
-        "sao2",
-        "heartrate",
-        "respiration",
-        "systemicsystolic",
-        "systemicdiastolic",
-        "systemicmean",
-    ),
-    "vitalAperiodic": (
-        "patientunitstayid",
-        "observationoffset",
-        "noninvasivesystolic",
-        "noninvasivediastolic",
-        "noninvasivemean",
-    ),
-    "nurseCharting": (
-        "patientunitstayid",
-        "nursingchartoffset",
-        "nursingchartentryoffset",
-        "nursingchartcelltypevallabel",
-        "nursingchartcelltypevalname",
-        "nursingchartvalue",
-    ),
-    "physicalExam": ("patientunitstayid", "physicalexamoffset", "physicalexampath", "physicalexamtext"),
-    "lab": ("patientunitstayid", "labresultoffset", "labresultrevisedoffset", "labname", "labresult"),
-    "intakeOutput": (
-        "patientunitstayid",
-        "intakeoutputoffset",
-        "intakeoutputentryoffset",
-        "cellpath",
-        "celllabel",
-        "cellvaluenumeric",
-    ),
-    "apacheApsVar": (
-        "patientunitstayid",
-        *("intubated", "vent", "dialysis", "eyes", "motor", "verbal", "meds", "urine", "wbc", "temperature"),
-        *("respiratoryrate", "sodium", "heartrate", "meanbp", "ph", "hematocrit", "creatinine", "albumin", "pao2"),
-        *("pco2", "bun", "glucose", "bilirubin", "fio2"),
-    ),
-    "apachePredVar": (
-        "patientunitstayid",
-        *("aids", "hepaticfailure", "cirrhosis", "lymphoma", "leukemia", "metastaticcancer", "immunosuppression"),
-        *("diabetes", "electivesurgery"),
-    ),
-    "pastHistory": ("patientunitstayid", "pasthistoryoffset", "pasthistoryenteredoffset", "pasthistorypath"),
-    "diagnosis": ("patientunitstayid", "diagnosisoffset", "diagnosisstring"),
-    "admissionDx": ("patientunitstayid", "admitdxenteredoffset", "admitdxpath", "admitdxname"),
-    "medication": ("patientunitstayid", "drugorderoffset", "drugstartoffset", "drugname", "drughiclseqno"),
-    "infusionDrug": ("patientunitstayid", "infusionoffset", "drugname", "drugrate", "infusionrate"),
-    "treatment": ("patientunitstayid", "treatmentoffset", "treatmentstring"),
-    "carePlanGeneral": ("patientunitstayid", "cplitemoffset", "cplgroup", "cplitemvalue"),
-    "respiratoryCare": ("patientunitstayid", "respcarestatusoffset", "airwaytype"),
-    "respiratoryCharting": (
-        "patientunitstayid",
-        "respchartoffset",
-        "respchartentryoffset",
-        "respchartvaluelabel",
-        "respchartvalue",
-    ),
+    name: tuple(columns)
+    for name, columns in yaml.safe_load((Path(__file__).parent / "sql" / "tables.yaml").read_text()).items()
 }
+"""The official name of each table, with the columns that the SQL names."""
 
 # Worst values of the first 24 hours, without a time: they are unknown at an earlier prediction time.
 AT_24_HOURS = ("apacheApsVar", "apachePredVar")

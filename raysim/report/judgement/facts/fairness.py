@@ -1,4 +1,8 @@
-"""The card's line on fairness: whether the model ranks one group of patients better within hospitals."""
+"""The card's line on fairness: whether the model ranks one group of patients better within hospitals.
+
+The line is ``ok`` only if the intervals of all attributes rule out a gap beyond :data:`SMALL`. An interval that holds 0
+alone leaves the question open.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from raysim.report.judgement.fairness import CANNOT, figures, ranking
 from raysim.report.possible import NOTHING, difference
 from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
+
+SMALL = 0.05
+"""A gap in AUROC within hospitals that is taken as small, in either direction."""
 
 NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
 SEVERAL_CLASSES = Line(
@@ -32,11 +39,14 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     vague = [gap.attribute for gap in judged if _limits(gap) == NOTHING]
     if told:
         parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in told])}")
+    wide = [gap.attribute for gap in told if gap.larger and not _small(gap)]
+    if wide:
+        parts.append(f"gaps beyond {SMALL} are not ruled out by {some(wide)}")
     if vague:
         parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an interval that says anything")
     if without:
         parts.append(f"groups by {some(without)}: {CANNOT}")
-    state: State = "warn" if shown else "ok" if told and len(told) == len(gaps) else "open"
+    state: State = "warn" if shown else "ok" if all(map(_small, gaps)) else "open"
     numbers = {
         gap.attribute: {
             "groups": list(gap.groups),
@@ -58,6 +68,12 @@ def _figure(gap: WithinGap) -> str:
     # The interval is for this attribute alone; the p-value is corrected for all tested attributes.
     alone = f", {chance(gap.p_holm)} over all attributes" if limits.shows else ""
     return f"{gap.attribute} {figure(gap.estimate, limits, sign=True)}{alone}"
+
+
+def _small(gap: WithinGap) -> bool:
+    """Whether the interval rules out a gap beyond :data:`SMALL`; never for errors, which have no common scale."""
+    limits = _limits(gap)
+    return gap.larger and limits.low >= -SMALL and limits.high <= SMALL
 
 
 def _limits(gap: WithinGap) -> Limits:
