@@ -163,8 +163,8 @@ class Yaib(BaseModel):
         when = f" at hour {self.hours}" if hourly else ""
         if not kept:
             raise DataError(
-                f"data.eicu: of {labelled:,} stays with a label{when} in {self.path} none is in the patient table of "
-                f"{self.eicu}; check that the cohort is of that eICU, and data.hours"
+                f"data.eicu: none of {labelled:,} stays with a label{when} in {self.path} is in the patient table of "
+                f"{self.eicu}; check that the cohort comes from this eICU database, and check data.hours"
             )
         return [
             f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",

@@ -30,7 +30,7 @@ def without_marks(
                 n = counted(column.null_count - table.column(name).null_count, "row")
                 raise DataError(
                     f"data.na_values: '{min(found)}' also occurs in the {kept[name]} '{name}', in {n}; name the "
-                    f"columns that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
+                    f"columns to which it applies (na_values: {{column: [{as_yaml(min(found))}]}})"
                 )
             met |= {(name, mark) for mark in found}
         columns[name] = column
