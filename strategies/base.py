@@ -29,8 +29,16 @@ from numpy.typing import NDArray
 # All names of the interface can be imported from here.
 from raysim.core.early_stopping import Held as Held
 from raysim.core.early_stopping import Stop as Stop
+from raysim.strategies.fields import BelowOne as BelowOne
 from raysim.strategies.fields import Invalid as Invalid
+from raysim.strategies.fields import Limit as Limit
+from raysim.strategies.fields import NonNegativeFloat as NonNegativeFloat
+from raysim.strategies.fields import NonNegativeInt as NonNegativeInt
+from raysim.strategies.fields import PositiveInt as PositiveInt
+from raysim.strategies.fields import Settings as Settings
+from raysim.strategies.fields import ShareOfOne as ShareOfOne
 from raysim.strategies.fields import Unfit as Unfit
+from raysim.strategies.fields import UnitInterval as UnitInterval
 from raysim.strategies.fields import above as above
 from raysim.strategies.fields import at_least as at_least
 from raysim.strategies.fields import below_one as below_one
@@ -109,7 +117,7 @@ class Asynchrony:
     """How many updates the server waits for before it updates the model."""
 
 
-class Strategy:
+class Strategy(Settings):
     """A federated method. Derive from this class, make it a frozen dataclass, and override what differs."""
 
     is_reference: ClassVar[bool] = False
@@ -323,25 +331,13 @@ def choose(
             losses[theirs] = mean_losses(view, state.models[row][None, :], ids[theirs])[:, 0]
         return losses
 
-    # Usually all hospitals are candidates, and the sizes of a million hospitals need not be copied.
-    sizes = view.sizes if len(candidates) == len(view.sizes) else view.sizes[candidates]
-    draw = Draw(candidates, sizes, view.rng(purpose, *key), view.memory, losses_of)
+    draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses_of)
     picked = view.selection.pick(draw)
-    if not (isinstance(picked, np.ndarray) and _among(picked, candidates) and (np.diff(picked) > 0).all()):
+    ids = isinstance(picked, np.ndarray) and picked.dtype.kind in "iu"
+    if not (ids and np.isin(picked, candidates).all() and (np.diff(picked) > 0).all()):
         selection = type(view.selection).__name__
         raise Invalid(f"select: selection {selection} picks {picked!r}; pick ascending ids out of the candidates")
     return picked
-
-
-def _among(picked: NDArray[Any], candidates: Ids) -> bool:
-    """Whether all ``picked`` ids are among the ``candidates``, which are ascending and not empty."""
-    if picked.dtype.kind not in "iu":
-        return False
-    low, high = candidates[0], candidates[-1]
-    if high - low + 1 == len(candidates):  # no id between them is missing: no search among a million
-        return bool(((picked >= low) & (picked <= high)).all())
-    at = np.minimum(np.searchsorted(candidates, picked), len(candidates) - 1)
-    return bool((candidates[at] == picked).all())
 
 
 def shares(sizes: Ids) -> Floats:

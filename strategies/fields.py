@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 class Unfit(ValueError):
@@ -28,11 +32,11 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
         raise ValueError(f"{field}: {value} is not finite; it must be at least {bound}")
 
 
-def above(field: str, value: float, bound: float) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``bound < value < infinity``."""
+def above(field: str, value: float, bound: float, *, finite: bool = True) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``value > bound``, or if ``finite`` and the value is infinite."""
     if not value > bound:
         raise ValueError(f"{field}: {value} is not greater than {bound}")
-    if math.isinf(value):
+    if finite and math.isinf(value):
         raise ValueError(f"{field}: {value} is not finite; it must be greater than {bound}")
 
 
@@ -58,3 +62,63 @@ def one_of(field: str, value: str, choices: Sequence[str]) -> None:
     """Raise ``ValueError`` naming ``field`` unless ``value`` is among the ``choices``."""
     if value not in choices:
         raise ValueError(f"{field}: '{value}' is not one of {', '.join(choices)}")
+
+
+class Limit:
+    """The limits of a setting, declared in its annotation: ``order: Annotated[int, Limit(within, 1, 2)] = 2``."""
+
+    def __init__(self, check: Callable[..., None], *bounds: float, **how: bool) -> None:
+        """``check`` is one of the functions above; ``bounds`` and ``how`` are its arguments after the value."""
+        self._check, self._bounds, self._how = check, bounds, how
+
+    def __call__(self, field: str, value: Any) -> None:
+        """Raise ``ValueError`` naming ``field`` for a value beyond the limits."""
+        self._check(field, value, *self._bounds, **self._how)
+
+
+NonNegativeFloat = Annotated[float, Limit(at_least, 0)]
+NonNegativeInt = Annotated[int, Limit(at_least, 0)]
+PositiveInt = Annotated[int, Limit(at_least, 1)]
+UnitInterval = Annotated[float, Limit(within, 0, 1)]
+BelowOne = Annotated[float, Limit(below_one)]
+ShareOfOne = Annotated[float, Limit(share_of_one)]
+
+
+class Settings:
+    """A dataclass whose fields are checked against the limits and the choices that their annotations declare."""
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` naming the first field with a value out of its range."""
+        for field, hint in _hints(type(self)).items():  # type: ignore[arg-type]  # classes are hashable
+            _check(field, getattr(self, field), hint)
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Return the annotations of a dataclass's fields; empty if some name in them exists for type checkers only."""
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:
+        return {}
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _check(field: str, value: Any, hint: Any) -> None:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        for limit in inner[1:]:
+            if isinstance(limit, Limit):
+                limit(field, value)
+    elif origin is Literal:
+        one_of(field, value, inner)
+    elif origin is tuple:
+        for each in value:
+            _check(field, each, inner[0])
+    elif isinstance(value, Mapping) and inner:
+        for name, each in value.items():
+            _check(f"{field}.{name}", each, inner[1])
+    elif origin in (Union, types.UnionType) and value is not None:
+        text = isinstance(value, str)
+        for each in inner:
+            if get_origin(each) is (Literal if text else Annotated):
+                _check(field, value, each)

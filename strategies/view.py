@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.early_stopping import Stop
+from raysim.strategies.fields import Settings
 from raysim.strategies.problem import Floats, Ids, Mask, Update
 from raysim.strategies.programs import Caller
 from raysim.trees.settings import TreeTask
@@ -59,7 +60,7 @@ class Draw:
     ``[len(ids)]``."""
 
 
-class Selection:
+class Selection(Settings):
     """A rule for client sampling. Derive from it, make it a frozen dataclass, and define ``pick``."""
 
     uses_losses: ClassVar[bool] = False
@@ -167,8 +168,6 @@ class FederationView:
     (:meth:`Strategy.news`), ``[N]``; None: no early stopping."""
     least_members: int = 1
     """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
-    _found: list[Ids] = field(default_factory=list, repr=False)
-    """A cache of the last ``sizes`` and their trainable ids, shared by views that differ only in the round."""
 
     @property
     def everyone(self) -> Ids:
@@ -177,12 +176,8 @@ class FederationView:
 
     @property
     def trainable(self) -> Ids:
-        """Return the ids of the hospitals with training rows, ascending. The array must not be written to."""
-        if not self._found or self._found[0] is not self.sizes:
-            ids = np.flatnonzero(self.sizes > 0)
-            ids.flags.writeable = False
-            self._found[:] = [self.sizes, ids]
-        return self._found[1]
+        """Return the ids of the hospitals with training rows, ascending."""
+        return np.flatnonzero(self.sizes > 0)
 
     @property
     def local_steps(self) -> Ids:

@@ -49,7 +49,7 @@ def block(
     choice: Choice, summary: Mapping[str, Any], name: str, seconds: str, folder: str, report: str, *, ended: bool
 ) -> Block:
     """Build the block of the sweep ``name`` from its ``summary.json``; ``folder`` is the path to print."""
-    tested = None if choice.recommended is None else _tested(summary["recommended"]["test"])
+    tested = None if choice.recommended is None else tested_figures(summary["recommended"]["test"])
     sentences = [*([summary["warning"]] if summary["warning"] else []), *at_the_edge(choice), *falls(choice, tested)]
     warnings = [Warning(capitalised(text).rstrip(".") + ".", False) for text in sentences]
     done = [f"{summary[state]} {state}" for state in ("completed", "stopped", "failed") if summary[state]]
@@ -81,7 +81,7 @@ def details(choice: Choice, summary: Mapping[str, Any], console: Console) -> Non
     say(console, f"{counted(on, 'trial')} not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
     for line in reason(choice):
         say(console, line)
-    if choice.recommended is not None and (tested := _tested(summary["recommended"]["test"])):
+    if choice.recommended is not None and (tested := tested_figures(summary["recommended"]["test"])):
         console.print(table(choice, tested))
 
 
@@ -116,7 +116,8 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
     return rows
 
 
-def _tested(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
+def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
+    """Return the figures on test rows that ``summary.json`` has; None without any."""
     if not tree:
         return None
     return {name: (_float(each["mean"]), _float(each["std"])) for name, each in tree.items()}

@@ -6,7 +6,6 @@ trial with an undefined objective (NaN) is in no set and dominates no other.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,8 +51,7 @@ def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike)
     """Compute the exact volume that the trials dominate above ``reference [d]``.
 
     It is 0 if no trial is better than the reference in every objective. The algorithm cuts the volume into slabs along
-    the last objective. A slab is its height times the volume of its points in the other objectives. With three
-    objectives left, the first two form a staircase, which is updated for each point.
+    the last objective. A slab is its height times the volume of its points in the other objectives.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
     points = points[(points > 0).all(axis=1)]  # NaN > 0 is False
@@ -68,12 +66,6 @@ def _volume(points: Floats) -> float:
     heights = order[:, -1] - np.append(order[1:, -1], 0.0)
     if points.shape[1] == 2:
         return float(np.maximum.accumulate(order[:, 0]) @ heights)
-    if points.shape[1] == 3:
-        stairs, total = _Stairs(), 0.0
-        for (x, y, _), height in zip(order, heights, strict=True):
-            stairs.add(float(x), float(y))
-            total += stairs.area * float(height)
-        return total
     kept: Floats = order[:0, :-1]
     total = 0.0
     for point, height in zip(order[:, :-1], heights, strict=True):
@@ -82,36 +74,6 @@ def _volume(points: Floats) -> float:
         if height > 0:
             total += _volume(kept) * float(height)
     return total
-
-
-class _Stairs:
-    """The union of rectangles between (0, 0) and each added point, as a staircase: x ascending, y descending."""
-
-    def __init__(self) -> None:
-        self.area = 0.0
-        self._x: list[float] = []
-        self._y: list[float] = []
-
-    def add(self, x: float, y: float) -> None:
-        """Add the rectangle of (x, y) to the union."""
-        at = bisect_left(self._x, x)
-        if at < len(self._x) and self._y[at] >= y:
-            return
-        first = at
-        right = self._y[at] if at < len(self._x) else 0.0
-        if at < len(self._x) and self._x[at] == x:
-            at += 1
-        while first > 0 and self._y[first - 1] <= y:
-            first -= 1
-        # One step of height y replaces the steps from first to at, to the right of x_(first - 1).
-        left = self._x[first - 1] if first else 0.0
-        edge, covered = left, 0.0
-        for i in range(first, at):
-            covered += (self._x[i] - edge) * self._y[i]
-            edge = self._x[i]
-        covered += max(x - edge, 0.0) * right
-        self.area += (x - left) * y - covered
-        self._x[first:at], self._y[first:at] = [x], [y]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
+from raysim.tune.answer import tested_figures
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
@@ -187,13 +188,9 @@ def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | 
             or not recommended["test"]
         ):
             return None
-        return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in recommended["test"].items()}
+        return tested_figures(recommended["test"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None  # the caller then runs the test again
-
-
-def _float(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _figures(figures: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, dict[str, float | None]]:

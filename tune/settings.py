@@ -6,7 +6,7 @@ A sweep file is a configuration for ``raysim run`` with this section in addition
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
@@ -33,14 +33,12 @@ TRAFFIC = ("bytes_down", "bytes_up")
 class Fifo(Section):
     """The scheduler that runs every trial to its end."""
 
-    judges: ClassVar[bool] = False
     name: Literal["fifo"] = "fifo"
 
 
 class Judging(Section):
     """A scheduler that evaluates ``objective`` after every evaluated round."""
 
-    judges: ClassVar[bool] = True
     objective: str | None = default("sweep.scheduler.objective")
 
 
@@ -122,7 +120,7 @@ class Sweep(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Sweep:
         if self.searcher != "grid" and self.trials is None:
-            raise ConfigError(f"sweep.trials: searcher {self.searcher} does not stop by itself; say how many")
+            raise ConfigError(f"sweep.trials: searcher {self.searcher} has no end; give the number of trials")
         metrics = metric_names()
         if not self.objectives:
             raise ConfigError("sweep.objectives: names none; write for example auroc: max")
@@ -183,7 +181,7 @@ class Sweep(Section):
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
     """Read and check the section of a sweep file's tree; every error is one line."""
     if "sweep" not in tree:
-        raise ConfigError("sweep: missing; a sweep file says there what is searched, see docs/sweeps.md")
+        raise ConfigError("sweep: missing; add this section, which says what is searched (docs/sweeps.md)")
     return validated(Sweep, tree["sweep"], "sweep")
 
 

@@ -60,10 +60,9 @@ def settle_device(device: str, gpus: float) -> None:
         return
     import torch
 
-    from raysim.training.kernels.gpu_memory import claim
-
     torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
-    claim(gpus)
+    if gpus < 1:
+        torch.cuda.set_per_process_memory_fraction(gpus)
 
 
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:

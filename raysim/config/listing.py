@@ -18,7 +18,7 @@ import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -227,7 +227,8 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
     """Return the range in a dataclass's error for NaN or the lowest number; empty if it refuses neither."""
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    numbers = {int, float} & {each for each in alternatives if isinstance(each, type)}
+    plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]
+    numbers = {int, float} & {each for each in plain if isinstance(each, type)}
     for value in (math.nan, -math.inf) if float in numbers else (-(2**31),) if numbers else ():
         try:
             plugin(**{name: value})

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, by_columns, distances_to, middle, uniform
+from raysim.robust.rule import Aggregate, Floats, by_columns, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
 """Largest number of passes for the geometric median, and the relative move (in median distances) at which it ends."""
@@ -82,7 +82,7 @@ def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
     With ``weights [m]``: the value with half of the weight on either side.
     """
     if weights is None:
-        return Aggregate(middle(updates))
+        return Aggregate(np.median(updates, axis=0))
     return Aggregate(by_columns(lambda part: _weighted_middle(part, weights), updates))
 
 

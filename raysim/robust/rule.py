@@ -42,17 +42,6 @@ def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
     return np.concatenate([of(part) for part in parts])
 
 
-def middle(updates: Floats) -> Floats:
-    """Return the median of each column, ``[P]``; NaN if an entry is NaN."""
-
-    def of(part: Floats) -> Floats:
-        ordered, m = np.sort(part, axis=0), len(part)  # sorting is quicker than numpy's median
-        between: Floats = ordered[m // 2] if m % 2 else (ordered[m // 2 - 1] + ordered[m // 2]) / 2
-        return np.where(np.isnan(ordered[-1]), np.nan, between)
-
-    return by_columns(of, updates)
-
-
 def distances_to(point: Floats, updates: Floats) -> Floats:
     """Return the distance of each update from ``point [P]``, ``[m]``."""
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, len(updates))))
@@ -65,7 +54,7 @@ def squared_distances(updates: Floats) -> Floats:
     The median is subtracted from the updates first: for nearly equal vectors far from the origin the product would lose
     all digits of their difference.
     """
-    centred = updates - middle(updates)
+    centred = updates - np.median(updates, axis=0)
     squares = np.einsum("ip,ip->i", centred, centred)
     distances: Floats = np.maximum(squares[:, None] + squares[None, :] - 2.0 * (centred @ centred.T), 0.0)
     np.fill_diagonal(distances, 0.0)

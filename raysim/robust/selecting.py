@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, middle, squared_distances, uniform
+from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, squared_distances, uniform
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:
@@ -47,7 +47,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
     counts = np.zeros(len(chosen), np.int64)
 
     def mean_of_nearest(part: Floats) -> Floats:
-        nearest = np.argsort(np.abs(part - middle(part)), axis=0, kind="stable")[: len(chosen) - 2 * f]
+        nearest = np.argsort(np.abs(part - np.median(part, axis=0)), axis=0, kind="stable")[: len(chosen) - 2 * f]
         counts[:] += np.bincount(nearest.ravel(), minlength=len(chosen))
         return uniform(np.take_along_axis(part, nearest, axis=0))
 

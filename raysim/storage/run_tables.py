@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,10 +170,6 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
     return pd.concat(blocks, ignore_index=True)
 
 
-_INTERVALS: WeakKeyDictionary[Outcome, dict[str, dict[str, Floats]]] = WeakKeyDictionary()
-"""Cache of intervals by outcome: tables and pages of a run and of its comparison need the same ones."""
-
-
 def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
@@ -184,19 +179,16 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     sums = outcome.pairs.get(model)
     if sums is None:
         return {}
-    of_models = _INTERVALS.setdefault(outcome, {})
-    if model not in of_models:
-        auroc, variance = delong_of_sums(sums)
-        interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
-        shrunken = shrunken_auroc(common_curve(sums))
-        of_models[model] = {
-            "auroc_low": interval.low,
-            "auroc_high": interval.high,
-            "auroc_shrunken": shrunken[0],
-            "auroc_shrunken_low": shrunken[1],
-            "auroc_shrunken_high": shrunken[2],
-        }
-    return of_models[model]
+    auroc, variance = delong_of_sums(sums)
+    interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
+    shrunken = shrunken_auroc(common_curve(sums))
+    return {
+        "auroc_low": interval.low,
+        "auroc_high": interval.high,
+        "auroc_shrunken": shrunken[0],
+        "auroc_shrunken_low": shrunken[1],
+        "auroc_shrunken_high": shrunken[2],
+    }
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:

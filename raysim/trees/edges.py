@@ -88,10 +88,6 @@ def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
     return made
 
 
-Counting = Generator[Prefixes, Ints, Any]
-"""A generator that yields requests for counts over all rows, and receives the counts."""
-
-
 def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, Ints, dict[int, Floats]]:
     """Find the edges of the numeric ``columns``, by column: ascending, and at most ``bins - 1``."""
     bits = 32 if exact else 16

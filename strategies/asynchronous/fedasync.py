@@ -31,16 +31,16 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
     Objective,
+    PositiveInt,
     Proximal,
     State,
     Strategy,
+    UnitInterval,
     Update,
     Upload,
-    at_least,
-    one_of,
     sent_weights,
-    within,
 )
 
 
@@ -50,27 +50,20 @@ class FedAsync(Strategy):
 
     needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they come")
 
-    mixing: float = 0.6
+    mixing: UnitInterval = 0.6
     """α: the weight of a fresh model in the server's mixture, from 0 to 1."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
     """How a model's weight falls with its staleness."""
-    exponent: float = 0.5
+    exponent: NonNegativeFloat = 0.5
     """a: the exponent of ``polynomial`` staleness."""
-    slope: float = 10.0
+    slope: NonNegativeFloat = 10.0
     """a: the slope of ``hinge`` staleness."""
-    start: float = 4.0
+    start: NonNegativeFloat = 4.0
     """b: the staleness from which the weight falls under ``hinge``."""
-    rho: float = 0.005
+    rho: NonNegativeFloat = 0.005
     """ρ: the weight of the proximal term towards the received model."""
-    concurrency: int = 10
+    concurrency: PositiveInt = 10
     """The number of hospitals that train at the same time."""
-
-    def __post_init__(self) -> None:
-        within("mixing", self.mixing, 0, 1)
-        one_of("staleness", self.staleness, ("constant", "polynomial", "hinge"))
-        for field in ("exponent", "slope", "start", "rho"):
-            at_least(field, getattr(self, field), 0)
-        at_least("concurrency", self.concurrency, 1)
 
     def unused_settings(self) -> Mapping[str, str]:
         of = {"exponent": "polynomial", "slope": "hinge", "start": "hinge"}

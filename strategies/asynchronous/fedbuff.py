@@ -27,10 +27,11 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
+    PositiveInt,
     State,
     Strategy,
     Upload,
-    at_least,
 )
 
 
@@ -40,20 +41,14 @@ class FedBuff(Strategy):
 
     needs: ClassVar[Needs] = Needs.more("merges updates of few hospitals as they come")
 
-    buffer: int = 10
+    buffer: PositiveInt = 10
     """K: the number of updates that the server collects before each step."""
-    server_learning_rate: float = 1.0
+    server_learning_rate: NonNegativeFloat = 1.0
     """η_g: step size of the server."""
-    exponent: float = 0.5
+    exponent: NonNegativeFloat = 0.5
     """a in the weight ``(1 + tau)^-a`` of an update with staleness τ."""
-    concurrency: int = 10
+    concurrency: PositiveInt = 10
     """The number of hospitals that train at the same time."""
-
-    def __post_init__(self) -> None:
-        at_least("buffer", self.buffer, 1)
-        at_least("server_learning_rate", self.server_learning_rate, 0)
-        at_least("exponent", self.exponent, 0)
-        at_least("concurrency", self.concurrency, 1)
 
     def asynchrony(self) -> Asynchrony:
         return Asynchrony(self.concurrency, self.buffer)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -37,12 +37,13 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    Limit,
     Needs,
+    PositiveInt,
     State,
     Strategy,
     Training,
     at_least,
-    one_of,
     statistics_of,
 )
 from raysim.strategies.coalitions.robust.fits import LinearModelFit, RadiusRule, RobustTransferLoss
@@ -69,7 +70,7 @@ class CsRcfl(Strategy):
     title: ClassVar[str] = "CS-RCFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
-    clusters: int | Literal["each"] = 3
+    clusters: PositiveInt | Literal["each"] = 3
     """K, the number of coalitions; with ``each`` every hospital uses its own model."""
     radius: float = 0.5
     """ε: the radius of the ball of distributions over which the worst loss is computed."""
@@ -87,15 +88,12 @@ class CsRcfl(Strategy):
     """The losses by which hospitals compare models: ``robust``, or ``plain`` (radius 0)."""
     robust: bool = False
     """Whether hospitals also train their own models robustly."""
-    seconds: float = 60.0
+    seconds: Annotated[float, Limit(at_least, 0, finite=False)] = 60.0
     """Seconds that the search for coalitions may run."""
 
     def __post_init__(self) -> None:
-        if self.clusters != "each":
-            at_least("clusters", self.clusters, 1)
+        super().__post_init__()
         self._rule.check()
-        one_of("transfer", self.transfer, ("robust", "plain"))
-        at_least("seconds", self.seconds, 0.0, finite=False)
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         if self.clusters != "each":

@@ -26,12 +26,11 @@ from raysim.strategies.base import (
     LocalProblem,
     LocalTraining,
     Needs,
+    NonNegativeFloat,
     State,
     Strategy,
     Update,
     Upload,
-    at_least,
-    one_of,
     own_state,
 )
 from raysim.strategies.shared.weights import hospital_weights
@@ -54,21 +53,14 @@ class AgnosticFL(Strategy):
     title: ClassVar[str] = "AFL"
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their losses")
 
-    ascent: float = 0.1
+    ascent: NonNegativeFloat = 0.1
     """γ_λ: the step size by which the weights of hospitals with larger losses rise."""
-    learning_rate: float | None = None
+    learning_rate: NonNegativeFloat | None = None
     """γ_w: the step size of the model with ``averaging: gradient``; null means ``training.learning_rate``."""
     averaging: Literal["gradient", "model"] = "gradient"
     """What the server averages: hospitals' ``gradient`` at the model (the paper), or trained models (``model``)."""
     start: Literal["uniform", "samples"] = "uniform"
     """The initial weights of hospitals: all equal (``uniform``), or by rows (``samples``)."""
-
-    def __post_init__(self) -> None:
-        at_least("ascent", self.ascent, 0)
-        if self.learning_rate is not None:
-            at_least("learning_rate", self.learning_rate, 0)
-        one_of("averaging", self.averaging, ("gradient", "model"))
-        one_of("start", self.start, ("uniform", "samples"))
 
     def setup(self, view: FederationView) -> AgnosticState:
         mixture = np.zeros(len(view.sizes))

@@ -33,14 +33,14 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
+    NonNegativeInt,
     State,
     Statistic,
     Strategy,
     Training,
     Update,
     Upload,
-    at_least,
-    one_of,
     own_state,
     shares,
     statistics_of,
@@ -104,20 +104,19 @@ class FairFed(Strategy):
     """The attribute that divides patients into groups."""
     privileged: Privileged = "Male"
     """The value or values of the attribute that form the privileged group."""
-    beta: float = 1.0
+    beta: NonNegativeFloat = 1.0
     """β: how fast a hospital's weight falls if its fairness differs from the global fairness."""
-    positive: int = 1
+    positive: NonNegativeInt = 1
     """The class that counts as the positive outcome, whose true positive rate is compared."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_group(self.attribute, self.privileged)
-        at_least("beta", self.beta, 0)
-        at_least("positive", self.positive, 0)
 
     def check_training(self, training: Training) -> None:
         if not training.classes:
             raise ValueError(
-                "strategy.name: fairfed compares true positive rates, and this label is a number; choose another"
+                "strategy.name: fairfed compares true positive rates, but this label is a number; choose another"
             )
         if self.positive >= training.classes:
             raise ValueError(f"strategy.positive: {self.positive} is not below the {training.classes} classes")
@@ -176,7 +175,6 @@ OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 
 def check_group(attribute: str, privileged: Privileged) -> None:
     """Raise ``ValueError`` for an unknown attribute, or a group that is not one of this attribute."""
-    one_of("attribute", attribute, ("sex", "ethnicity", "age"))
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")

@@ -29,6 +29,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
     Program,
     Reply,
     Send,
@@ -36,7 +37,6 @@ from raysim.strategies.base import (
     Strategy,
     Update,
     Upload,
-    at_least,
 )
 
 
@@ -67,11 +67,8 @@ class QFedAvg(Strategy):
     title: ClassVar[str] = "q-FedAvg"
     needs: ClassVar[Needs] = Needs.of_hospitals("weighs hospitals by their losses")
 
-    q: float = 1.0
+    q: NonNegativeFloat = 1.0
     """q: how strongly larger losses count; 0 means equal weights, and the paper uses up to 5."""
-
-    def __post_init__(self) -> None:
-        at_least("q", self.q, 0)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         if not view.hides:

@@ -24,19 +24,17 @@ from raysim.strategies.base import (
     LocalProblem,
     Needs,
     Newcomers,
+    NonNegativeInt,
     State,
     Strategy,
     Update,
-    at_least,
     mean_losses,
-    one_of,
     own_state,
 )
 from raysim.strategies.shared.clustering import (
     Clusters,
     ReclusteringState,
     capped,
-    check_clusters,
     check_enough_hospitals,
     cluster_problem,
     cluster_rows,
@@ -63,14 +61,11 @@ class SignatureClustering(Strategy):
     """The parts of the signature that hospitals send and are clustered by."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
-    recluster_every: int = 0
+    recluster_every: NonNegativeInt = 0
     """r: the number of rounds after which hospitals are clustered again; 0 means never."""
 
     def __post_init__(self) -> None:
-        check_clusters(self.clusters)
-        at_least("recluster_every", self.recluster_every, 0)
-        for block in self.signature:
-            one_of("signature", block, BLOCKS)
+        super().__post_init__()
         if not self.signature:
             raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
 

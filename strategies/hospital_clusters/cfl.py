@@ -22,7 +22,7 @@ Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the delt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +31,16 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    Limit,
     LocalProblem,
     Needs,
+    NonNegativeInt,
     State,
+    UnitInterval,
     Update,
     Upload,
     at_least,
-    one_of,
     own_state,
-    within,
 )
 from raysim.strategies.shared.clustering import members
 from raysim.strategies.shared.weights import Weighted
@@ -68,24 +69,16 @@ class Cfl(Weighted):
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
-    eps1: float = 1e-5
+    eps1: Annotated[float, Limit(at_least, 0, finite=False)] = 1e-5
     """ε1: a cluster may split only if the mean of its updates is shorter than this."""
-    eps2: float = 0.1
+    eps2: Annotated[float, Limit(at_least, 0, finite=False)] = 0.1
     """ε2: a cluster may split only if its longest update is longer than this."""
-    gamma: float = 0.5
+    gamma: UnitInterval = 0.5
     """γ: how far apart the directions of the two parts must be for a split."""
-    warmup: int = 0
+    warmup: NonNegativeInt = 0
     """The number of first rounds without a split."""
     linkage: Linkage = "single"
     """How the two parts are found; ``single`` finds the best ones."""
-
-    def __post_init__(self) -> None:
-        at_least("eps1", self.eps1, 0, finite=False)
-        at_least("eps2", self.eps2, 0, finite=False)
-        within("gamma", self.gamma, 0, 1)
-        at_least("warmup", self.warmup, 0)
-        one_of("linkage", self.linkage, ("single", "complete"))
-        super().__post_init__()
 
     def setup(self, view: FederationView) -> CflState:
         hospitals = len(view.sizes)

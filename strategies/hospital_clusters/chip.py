@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Update, at_least, within
+from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, NonNegativeFloat, State, UnitInterval, Update
 from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 from raysim.strategies.shared.clustering import cluster_problem, members
 from raysim.strategies.shared.personalization import Personalization, fine_tune
@@ -36,20 +36,14 @@ class Chip(SignatureClustering):
 
     title: ClassVar[str] = "CHiP-FL"
 
-    lam: float = 0.5
+    lam: NonNegativeFloat = 0.5
     """λ: the weight of the proximal term towards the cluster's model (equation 1)."""
-    mu: float = 0.05
+    mu: NonNegativeFloat = 0.05
     """μ: the weight of the proximal term towards the global model (equation 1)."""
-    alpha: float = 0.9
+    alpha: UnitInterval = 0.9
     """α: the weight of a cluster's own model in each round; the global model has the weight 1 - α (equation 5)."""
     personalization: Personalization = field(default_factory=Personalization)
     """How each hospital fine-tunes its cluster's model after the last round."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("lam", self.lam, 0)
-        at_least("mu", self.mu, 0)
-        within("alpha", self.alpha, 0, 1)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids, self.lam, self.mu)

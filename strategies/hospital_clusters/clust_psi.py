@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -37,16 +37,17 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    Limit,
     LocalProblem,
     Needs,
     Newcomers,
+    PositiveInt,
     State,
     Strategy,
     Training,
     Update,
     at_least,
     choose,
-    one_of,
 )
 from raysim.strategies.shared.clustering import (
     check_enough_hospitals,
@@ -73,30 +74,25 @@ class ClustPsi(Strategy):
 
     by: tuple[Aspect, ...] = ("labels",)
     """The properties by which hospitals are compared: ``labels``, ``attributes`` (features), ``sizes``, or several."""
-    clusters: int | None = None
+    clusters: PositiveInt | None = None
     """τ, the number of clusters; null searches the number with the best silhouette."""
     allow_one: bool = False
     """Whether all hospitals form one cluster if no number of clusters has a positive silhouette."""
     privacy_epsilon: float | None = None
     """ε of the Laplace noise on label counts; null adds none."""
-    bins: int = 10
+    bins: Annotated[int, Limit(at_least, 2)] = 10
     """The number of quantile bins of each feature, if hospitals are compared by attributes."""
-    search_sample: int = 200
+    search_sample: Annotated[int, Limit(at_least, 3)] = 200
     """With more hospitals than this, the number of clusters is searched on a sample of this size."""
     epsilon: Smoothing = EPSILON
     """The smoothing of empty bins before PSI is computed: a number, or ``counts`` (half a row in every bin)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.by:
             raise ValueError(f"by: empty; name some of {', '.join(ASPECTS)}")
-        for aspect in self.by:
-            one_of("by", aspect, ASPECTS)
-        if self.clusters is not None:
-            at_least("clusters", self.clusters, 1)
         check_epsilon(self.privacy_epsilon)
         check_smoothing(self.epsilon)
-        at_least("bins", self.bins, 2)
-        at_least("search_sample", self.search_sample, 3)
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         if self.clusters is not None:

@@ -42,20 +42,20 @@ from raysim.strategies.base import (
     LocalProblem,
     LocalTraining,
     Needs,
+    NonNegativeFloat,
     Objective,
+    PositiveInt,
     Proximal,
+    ShareOfOne,
     State,
     Statistic,
     Strategy,
     Update,
     Upload,
-    at_least,
     choose,
     losses_of,
-    one_of,
     own_state,
     sent_weights,
-    share_of_one,
     statistics_of,
 )
 from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
@@ -90,32 +90,22 @@ class FedSoft(Strategy):
 
     needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums", own_steps=True)
 
-    clusters: int = 5
+    clusters: PositiveInt = 5
     """S, the number of centres."""
-    lam: float = 0.1
+    lam: NonNegativeFloat = 0.1
     """λ: the weight of the proximal terms between a hospital's own model and the centres."""
-    every: int = 2
+    every: PositiveInt = 2
     """τ: the number of rounds after which hospitals send again which centres fit their rows."""
-    floor: float = 1e-4
+    floor: ShareOfOne = 1e-4
     """σ: the share of rows that a centre gets at a hospital if it fits none of its rows."""
-    spread: float = 0.1
+    spread: NonNegativeFloat = 0.1
     """Standard deviation of the noise between the initial centres."""
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
-    fraction: float = 0.5
+    fraction: ShareOfOne = 0.5
     """The share of hospitals that all centres together sample in a round."""
     start: Literal["own", "mixture"] = "own"
     """The model from which a hospital begins a round: its ``own`` model, or its ``mixture`` of the centres."""
-
-    def __post_init__(self) -> None:
-        at_least("clusters", self.clusters, 1)
-        at_least("lam", self.lam, 0)
-        at_least("every", self.every, 1)
-        share_of_one("floor", self.floor)
-        at_least("spread", self.spread, 0)
-        one_of("selection", self.selection, ("importance", "configured"))
-        share_of_one("fraction", self.fraction)
-        one_of("start", self.start, ("own", "mixture"))
 
     def setup(self, view: FederationView) -> SoftState:
         centres = self.starts(view)

@@ -43,6 +43,7 @@ from raysim.strategies.base import (
     LocalProblem,
     LocalTraining,
     Needs,
+    NonNegativeFloat,
     Program,
     Reply,
     Send,
@@ -50,21 +51,12 @@ from raysim.strategies.base import (
     Statistic,
     Update,
     Upload,
-    at_least,
     losses_of,
-    one_of,
     sent_weights,
     statistics_of,
 )
 from raysim.strategies.hospital_clusters.centres import initial_centres, models_from_centres
-from raysim.strategies.shared.clustering import (
-    Clusters,
-    capped,
-    check_clusters,
-    check_enough_hospitals,
-    members,
-    number_of,
-)
+from raysim.strategies.shared.clustering import Clusters, capped, check_enough_hospitals, members, number_of
 from raysim.strategies.shared.weights import Weighted, Weighting
 
 
@@ -130,16 +122,10 @@ class Ifca(Weighted):
     """K, the number of cluster models; ``auto`` is 5, or the number of hospitals if it is smaller."""
     averaging: Literal["model", "gradient"] = "model"
     """What is averaged: trained models (``model``, option II) or the updates of one step (``gradient``, option I)."""
-    spread: float = 0.1
+    spread: NonNegativeFloat = 0.1
     """Standard deviation of the noise between the initial models."""
     weights: Weighting = field(default="uniform", kw_only=True)
     """The weight of a hospital in its cluster: ``uniform``, by its rows (``samples``), or by rows with a ``floor``."""
-
-    def __post_init__(self) -> None:
-        check_clusters(self.clusters)
-        one_of("averaging", self.averaging, ("model", "gradient"))
-        at_least("spread", self.spread, 0)
-        super().__post_init__()
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         check_enough_hospitals(number_of(self.clusters, sizes), sizes)

@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, State, Update, at_least, below_one, one_of, own_state
+from raysim.strategies.base import BelowOne, FederationView, Floats, NonNegativeFloat, State, Update, own_state
 from raysim.strategies.shared.weights import Weighted
 
 InitialAccumulator = Literal["zero", "tau2"]
@@ -51,21 +51,14 @@ class AdaptiveState(State):
 class AdaptiveServer(Weighted):
     """The common part of the three servers: all but the update of v and FedAdam's rate."""
 
-    server_learning_rate: float = 0.001
+    server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""
-    beta_1: float = 0.9
+    beta_1: BelowOne = 0.9
     """β1: decay of the average of updates."""
-    tau: float = 0.001
+    tau: NonNegativeFloat = 0.001
     """τ: a constant added to the square root in the step, so that small squares do not cause large steps."""
     initial_accumulator: InitialAccumulator = "zero"
     """The initial value of v: ``zero``, or ``tau2`` (τ squared)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        below_one("beta_1", self.beta_1)
-        at_least("server_learning_rate", self.server_learning_rate, 0)
-        at_least("tau", self.tau, 0)
-        one_of("initial_accumulator", self.initial_accumulator, ("zero", "tau2"))
 
     def setup(self, view: FederationView) -> AdaptiveState:
         zero = np.zeros_like(view.initial)
@@ -98,9 +91,9 @@ class FedAdagrad(AdaptiveServer):
     ``server_learning_rate``: η, ``beta_1``: β_1, ``tau``: τ, ``initial_accumulator``: v_0; weights as in FedAvg.
     """
 
-    server_learning_rate: float = 0.3162
-    beta_1: float = 0.0
-    tau: float = 0.1
+    server_learning_rate: NonNegativeFloat = 0.3162
+    beta_1: BelowOne = 0.0
+    tau: NonNegativeFloat = 0.1
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
         return v + squares
@@ -114,13 +107,9 @@ class FedYogi(AdaptiveServer):
     in FedAvg.
     """
 
-    beta_2: float = 0.99
+    beta_2: BelowOne = 0.99
     """β2: decay of the second moment."""
-    tau: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        below_one("beta_2", self.beta_2)
+    tau: NonNegativeFloat = 0.01
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
         return v - (1.0 - self.beta_2) * squares * np.sign(v - squares)
@@ -134,15 +123,10 @@ class FedAdam(AdaptiveServer):
     in FedAvg.
     """
 
-    beta_2: float = 0.99
+    beta_2: BelowOne = 0.99
     """β2: decay of the average of squares."""
     bias_correction: Literal["none", "flower"] = "none"
     """Whether averages are corrected for their initial value of zero: ``flower`` corrects them as Flower does."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        below_one("beta_2", self.beta_2)
-        one_of("bias_correction", self.bias_correction, ("none", "flower"))
 
     def accumulated(self, v: Floats, squares: Floats) -> Floats:
         return self.beta_2 * v + (1.0 - self.beta_2) * squares

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, State, Update, at_least, below_one, own_state
+from raysim.strategies.base import BelowOne, FederationView, Floats, NonNegativeFloat, State, Update, own_state
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -29,15 +29,10 @@ class MomentumState(State):
 class FedAvgM(Weighted):
     """Federated averaging with momentum at the server (FedAvgM); the fields are its settings."""
 
-    momentum: float = 0.7
+    momentum: BelowOne = 0.7
     """β: the momentum, by which the previous step enters the next."""
-    server_learning_rate: float = 1.0
+    server_learning_rate: NonNegativeFloat = 1.0
     """Step size of the server."""
-
-    def __post_init__(self) -> None:
-        below_one("momentum", self.momentum)
-        at_least("server_learning_rate", self.server_learning_rate, 0)
-        super().__post_init__()
 
     def setup(self, view: FederationView) -> MomentumState:
         return MomentumState(models=view.initial[None, :].copy(), velocity=np.zeros_like(view.initial))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     Keep,
+    Limit,
     LocalProblem,
     Needs,
     Reply,
@@ -66,11 +68,8 @@ class FedDyn(Strategy):
 
     needs = Needs.more("counts who takes part")
 
-    alpha: float = 0.1
+    alpha: Annotated[float, Limit(at_least, 1e-6)] = 0.1
     """α: the weight of the penalty."""
-
-    def __post_init__(self) -> None:
-        at_least("alpha", self.alpha, 1e-6)
 
     def setup(self, view: FederationView) -> State:
         return FedDynState(models=view.initial[None].copy(), drift=np.zeros_like(view.initial))

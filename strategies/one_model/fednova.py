@@ -25,6 +25,7 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
     Program,
     Reply,
     Send,
@@ -32,7 +33,6 @@ from raysim.strategies.base import (
     Training,
     Update,
     Upload,
-    at_least,
 )
 from raysim.strategies.shared.weights import Weighted
 
@@ -70,12 +70,8 @@ class FedNova(Weighted):
 
     needs = Needs.more("sends numbers of steps, which no clip of updates fits")
 
-    mu: float = 0.0
+    mu: NonNegativeFloat = 0.0
     """μ: the weight of the proximal term towards the received model."""
-
-    def __post_init__(self) -> None:
-        at_least("mu", self.mu, 0)
-        super().__post_init__()
 
     def check_training(self, training: Training) -> None:
         if training.optimizer == "adam":

@@ -21,7 +21,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, LocalTraining, Objective, State, Upload, at_least
+from raysim.strategies.base import (
+    FederationView,
+    Ids,
+    LocalProblem,
+    LocalTraining,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Objective,
+    State,
+    Upload,
+)
 from raysim.strategies.shared.proximal import global_proximal
 from raysim.strategies.shared.weights import Weighted
 
@@ -30,20 +40,12 @@ from raysim.strategies.shared.weights import Weighted
 class FedProx(Weighted):
     """Federated averaging with a proximal term (FedProx); the fields are its settings."""
 
-    mu: float = 0.01
+    mu: NonNegativeFloat = 0.01
     """μ: the weight of the proximal term towards the received model."""
-    mu_by_hospital: Mapping[str, float] = field(default_factory=dict)
+    mu_by_hospital: Mapping[str, NonNegativeFloat] = field(default_factory=dict)
     """Other values of μ for some hospitals, by name."""
-    straggler_epochs: Mapping[str, int] = field(default_factory=dict)
+    straggler_epochs: Mapping[str, NonNegativeInt] = field(default_factory=dict)
     """Smaller numbers of epochs for some hospitals, by name."""
-
-    def __post_init__(self) -> None:
-        at_least("mu", self.mu, 0)
-        for name, mu in self.mu_by_hospital.items():
-            at_least(f"mu_by_hospital.{name}", mu, 0)
-        for name, epochs in self.straggler_epochs.items():
-            at_least(f"straggler_epochs.{name}", epochs, 0)
-        super().__post_init__()
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         for key in ("mu_by_hospital", "straggler_epochs"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import Context, FederationView, Floats, Reply, at_least
+from raysim.strategies.base import Context, FederationView, Floats, NonNegativeFloat, Reply
 from raysim.strategies.shared.program_average import DeltaTraining, ProgramAverage
 
 
@@ -41,12 +41,8 @@ class SharpnessAware(DeltaTraining):
 class FedSam(ProgramAverage):
     """Federated averaging by sharpness-aware minimisation (FedSAM); weights as in FedAvg."""
 
-    rho: float = 0.05
+    rho: NonNegativeFloat = 0.05
     """ρ: the length of the step uphill at which the gradient is computed."""
-
-    def __post_init__(self) -> None:
-        at_least("rho", self.rho, 0)
-        super().__post_init__()
 
     def program(self, view: FederationView) -> DeltaTraining:
         return SharpnessAware(len(view.initial), self.rho)

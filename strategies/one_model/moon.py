@@ -15,20 +15,22 @@ Traffic: as federated averaging; per participant P scalars down, P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from raysim.strategies.base import (
     FederationView,
     Ids,
+    Limit,
     LocalProblem,
     LocalTraining,
+    NonNegativeFloat,
     Objective,
     State,
     Training,
     Upload,
-    at_least,
+    above,
 )
 from raysim.strategies.personal.heads import layers
 from raysim.strategies.shared.weights import Weighted
@@ -40,21 +42,15 @@ class Moon(Weighted):
 
     title: ClassVar[str] = "MOON"
 
-    mu: float = 1.0
+    mu: NonNegativeFloat = 1.0
     """μ: the weight of the contrastive term in the loss."""
-    temperature: float = 0.5
+    temperature: Annotated[float, Limit(above, 0, finite=False)] = 0.5
     """τ: the temperature of the contrastive term."""
-
-    def __post_init__(self) -> None:
-        at_least("mu", self.mu, 0)
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: {self.temperature} is not greater than 0")
-        super().__post_init__()
 
     def check_training(self, training: Training) -> None:
         if len(layers(training.parameters)) < 2:
             raise ValueError(
-                "model: strategy moon compares models' outputs below the last layer, and this model has a single "
+                "model: strategy moon compares models' outputs below the last layer, but this model has a single "
                 "layer; choose mlp with hidden layers, a module, or another strategy"
             )
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -27,13 +28,14 @@ from raysim.strategies.base import (
     Context,
     FederationView,
     Keep,
+    Limit,
     Needs,
+    NonNegativeInt,
     Program,
     Reply,
     Send,
     State,
     above,
-    at_least,
 )
 from raysim.strategies.shared.weights import Weighted
 
@@ -94,15 +96,10 @@ class RFA(Weighted):
 
     needs = Needs.more("makes several calls of a round")
 
-    passes: int = 3
+    passes: NonNegativeInt = 3
     """R: the number of passes after the mean, each of which moves the point once."""
-    nu: float = 1e-6
+    nu: Annotated[float, Limit(above, 0)] = 1e-6
     """ν: the smoothing distance, below which an update's weight does not grow further."""
-
-    def __post_init__(self) -> None:
-        at_least("passes", self.passes, 0)
-        above("nu", self.nu, 0)
-        super().__post_init__()
 
     def round(self, view: FederationView, state: State) -> Calls:
         ids = self.select(view, state, view.round)

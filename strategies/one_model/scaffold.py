@@ -29,6 +29,7 @@ from raysim.strategies.base import (
     Keep,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
     Program,
     Reply,
     Send,
@@ -36,8 +37,6 @@ from raysim.strategies.base import (
     Training,
     Update,
     Upload,
-    at_least,
-    one_of,
     own_state,
 )
 from raysim.strategies.shared.weights import Weighted, Weighting
@@ -89,16 +88,11 @@ class Scaffold(Weighted):
     title: ClassVar[str] = "SCAFFOLD"
     needs: ClassVar[Needs] = Needs.of_hospitals("sends control variates")
 
-    server_rate: float = 1.0
+    server_rate: NonNegativeFloat = 1.0
     """η_g: step size of the server."""
     renew: Literal["steps", "gradient"] = "steps"
     """How control variates are updated: from the ``steps`` of the round (option II) or a ``gradient`` (option I)."""
     weights: Weighting = field(default="uniform", kw_only=True)
-
-    def __post_init__(self) -> None:
-        at_least("server_rate", self.server_rate, 0)
-        one_of("renew", self.renew, ("steps", "gradient"))
-        super().__post_init__()
 
     def check_training(self, training: Training) -> None:
         if training.optimizer != "sgd":

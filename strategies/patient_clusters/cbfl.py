@@ -23,15 +23,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import Context, FederationView, Floats, Needs, State, Statistic, Unfit, statistics_of
+from raysim.strategies.base import (
+    Context,
+    FederationView,
+    Floats,
+    Needs,
+    PositiveInt,
+    State,
+    Statistic,
+    Unfit,
+    statistics_of,
+)
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
-    check_number,
     nearest_centres,
     numbers_to_try,
     patient_state,
 )
-from raysim.strategies.patient_clusters.continuous import Features, check_features, clustered_columns
+from raysim.strategies.patient_clusters.continuous import Features, clustered_columns
 from raysim.strategies.patient_clusters.encoding import check_encoder, encoded
 from raysim.strategies.shared.clustering import kmeans
 from raysim.strategies.shared.silhouette import best_labels
@@ -57,7 +66,7 @@ class Cbfl(PatientClustering):
     title: ClassVar[str] = "CBFL"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")
 
-    clusters: int | None = None
+    clusters: PositiveInt | None = None
     """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
@@ -65,8 +74,7 @@ class Cbfl(PatientClustering):
     """The import path of a function that encodes the features before clustering; null uses the features themselves."""
 
     def __post_init__(self) -> None:
-        check_number(self.clusters)
-        check_features(self.features)
+        super().__post_init__()
         check_encoder(self.encoder)
 
     def setup(self, view: FederationView) -> State:

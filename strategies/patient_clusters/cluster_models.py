@@ -33,7 +33,6 @@ from raysim.strategies.base import (
     Strategy,
     Update,
     Upload,
-    at_least,
     group_sizes,
     own_state,
     statistics_of,
@@ -170,12 +169,6 @@ def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
     lower = np.linalg.cholesky(mixture.covariances)
     spread = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
     return PatientClusters(columns, mixture.means, np.log(mixture.weights) - spread, np.linalg.inv(lower))
-
-
-def check_number(clusters: int | None) -> None:
-    """Raise ``ValueError`` for fewer than one cluster."""
-    if clusters is not None:
-        at_least("clusters", clusters, 1)
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import Context, FederationView, Floats, Ids, Statistic, Unfit, one_of, statistics_of
+from raysim.strategies.base import Context, FederationView, Floats, Ids, Statistic, Unfit, statistics_of
 
 Features = Literal["continuous", "values"]
 
@@ -30,11 +30,6 @@ class MoreThanTwoValues(Statistic):
         most = np.where(observed, values, -np.inf).max(axis=0, initial=-np.inf)
         between: NDArray[np.bool_] = (observed & (values > least) & (values < most)).any(axis=0)
         return between.astype(np.float64)
-
-
-def check_features(features: str) -> None:
-    """Raise ``ValueError`` for an unknown choice of features."""
-    one_of("features", features, ("continuous", "values"))
 
 
 def clustered_columns(view: FederationView, features: Features) -> Ids:

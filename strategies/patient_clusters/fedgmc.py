@@ -45,23 +45,22 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Needs,
+    NonNegativeFloat,
+    PositiveInt,
     State,
+    UnitInterval,
     Update,
-    at_least,
-    one_of,
     statistics_of,
-    within,
 )
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
-    check_number,
     most_likely_components,
     numbers_to_try,
     patient_problem,
     patient_state,
     patient_step,
 )
-from raysim.strategies.patient_clusters.continuous import Features, check_features, clustered_columns, defined
+from raysim.strategies.patient_clusters.continuous import Features, clustered_columns, defined
 from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture, best_mixture, shared_out
 
 Virtual = Literal["per_component", "per_hospital", "proportional"]
@@ -74,29 +73,20 @@ class FedGmc(PatientClustering):
     title: ClassVar[str] = "FedGMC"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
 
-    clusters: int | None = None
+    clusters: PositiveInt | None = None
     """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     virtual: Virtual = "per_component"
     """How ``samples`` virtual patients are counted: ``per_component``, ``per_hospital`` or ``proportional``."""
-    samples: int = 10
+    samples: PositiveInt = 10
     """The number of virtual patients that the server samples for each component or hospital (see ``virtual``)."""
-    lam: float = 0.0
+    lam: NonNegativeFloat = 0.0
     """λ: half the weight of the proximal term towards the cluster's model."""
-    mu: float = 0.0
+    mu: NonNegativeFloat = 0.0
     """μ: half the weight of the proximal term towards the mean of all clusters' models."""
-    alpha: float = 1.0
+    alpha: UnitInterval = 1.0
     """α: the weight of a cluster's own model in each round; the mean of all models has the weight 1 - α."""
-
-    def __post_init__(self) -> None:
-        check_number(self.clusters)
-        check_features(self.features)
-        one_of("virtual", self.virtual, ("per_component", "per_hospital", "proportional"))
-        at_least("samples", self.samples, 1)
-        at_least("lam", self.lam, 0)
-        at_least("mu", self.mu, 0)
-        within("alpha", self.alpha, 0, 1)
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)

@@ -35,27 +35,19 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     Needs,
+    PositiveInt,
     State,
     Statistic,
-    at_least,
     statistics_of,
 )
 from raysim.strategies.patient_clusters.cluster_models import (
     LocalLabels,
     PatientClustering,
-    check_number,
     nearest_centres,
     numbers_to_try,
     patient_state,
 )
-from raysim.strategies.patient_clusters.continuous import (
-    Features,
-    check_features,
-    chosen,
-    clustered_columns,
-    defined,
-    filled,
-)
+from raysim.strategies.patient_clusters.continuous import Features, chosen, clustered_columns, defined, filled
 from raysim.strategies.shared.silhouette import best_labels
 
 ITERATIONS = 300
@@ -81,19 +73,14 @@ class KFed(PatientClustering):
     title: ClassVar[str] = "k-FED"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
 
-    clusters: int | None = None
+    clusters: PositiveInt | None = None
     """K, the number of clusters of patients; null searches 3 to 8 by silhouette."""
-    local_clusters: int = 4
+    local_clusters: PositiveInt = 4
     """k', the number of centres that each hospital sends."""
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     inherit: bool = False
     """Whether a patient belongs to the cluster of the hospital's nearest centre, not the nearest of the K."""
-
-    def __post_init__(self) -> None:
-        check_number(self.clusters)
-        at_least("local_clusters", self.local_clusters, 1)
-        check_features(self.features)
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import OWN, Context, FederationView, Floats, Ids, Keep, Reply, State, within
+from raysim.strategies.base import OWN, Context, FederationView, Floats, Ids, Keep, Reply, State, UnitInterval
 from raysim.strategies.shared.program_average import DeltaTraining, ProgramAverage
 
 
@@ -50,14 +50,10 @@ class MixedTraining(DeltaTraining):
 class Apfl(ProgramAverage):
     """Mixtures of global and own models with learned weights (APFL); weights of the average as in FedAvg."""
 
-    alpha: float = 0.5
+    alpha: UnitInterval = 0.5
     """α: the initial weight of a hospital's own model in its mixture."""
     adaptive: bool = True
     """Whether each hospital learns its α."""
-
-    def __post_init__(self) -> None:
-        within("alpha", self.alpha, 0, 1)
-        super().__post_init__()
 
     def program(self, view: FederationView) -> DeltaTraining:
         return MixedTraining(len(view.initial), self.alpha, self.adaptive)

@@ -24,12 +24,13 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     LocalTraining,
+    NonNegativeFloat,
+    NonNegativeInt,
     Objective,
     Proximal,
     State,
     Update,
     Upload,
-    at_least,
 )
 from raysim.strategies.shared.weights import Weighted
 
@@ -41,20 +42,12 @@ class Ditto(Weighted):
     Row 1 of the models is the common initial model.
     """
 
-    lam: float = 1.0
+    lam: NonNegativeFloat = 1.0
     """λ: the weight of the proximal term between a hospital's own model and the global one."""
-    epochs: int | None = 1
+    epochs: NonNegativeInt | None = 1
     """Epochs of the own model in a round; null means ``training.local_epochs``."""
-    learning_rate: float | None = None
+    learning_rate: NonNegativeFloat | None = None
     """Learning rate of the own model; null means ``training.learning_rate``."""
-
-    def __post_init__(self) -> None:
-        at_least("lam", self.lam, 0)
-        if self.epochs is not None:
-            at_least("epochs", self.epochs, 0)
-        if self.learning_rate is not None:
-            at_least("learning_rate", self.learning_rate, 0)
-        super().__post_init__()
 
     def setup(self, view: FederationView) -> State:
         return State(models=np.stack([view.initial, view.initial]))

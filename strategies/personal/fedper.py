@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raysim.strategies.personal.heads import HeadOptimizer, SharedBody
+from raysim.strategies.base import NonNegativeInt
+from raysim.strategies.personal.heads import HeadOptimizer, HeadRate, SharedBody
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -24,13 +25,9 @@ class FedPer(SharedBody, Weighted):
 
     head: tuple[str, ...] | None = None
     """Tensors or layers that stay at the hospital; null means the last layer (in a linear model, the bias)."""
-    final_head_epochs: int = 0
+    final_head_epochs: NonNegativeInt = 0
     """Epochs in which every hospital fits its head to the last body, after the last round."""
     head_optimizer: HeadOptimizer | None = None
     """The optimiser for training the head alone; null means ``training.optimizer``."""
-    head_learning_rate: float | None = None
+    head_learning_rate: HeadRate | None = None
     """The learning rate for training the head alone; null means ``training.learning_rate``."""
-
-    def __post_init__(self) -> None:
-        self.check_head()
-        super().__post_init__()

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, Objective, State, Upload, at_least
-from raysim.strategies.personal.heads import HeadOptimizer, SharedBody, head_mask
+from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, NonNegativeInt, Objective, State, Upload
+from raysim.strategies.personal.heads import HeadOptimizer, HeadRate, SharedBody, head_mask
 from raysim.strategies.shared.weights import Weighted
 
 
@@ -32,20 +32,14 @@ class FedRep(SharedBody, Weighted):
 
     head: tuple[str, ...] | None = None
     """Tensors or layers that stay at the hospital; null means the last layer (in a linear model, the bias)."""
-    head_epochs: int | None = None
+    head_epochs: NonNegativeInt | None = None
     """Epochs of the head in a round; null means ``training.local_epochs``."""
-    final_head_epochs: int = 0
+    final_head_epochs: NonNegativeInt = 0
     """Epochs in which every hospital fits its head to the last body, after the last round."""
     head_optimizer: HeadOptimizer | None = None
     """The optimiser for training the head alone; null means ``training.optimizer``."""
-    head_learning_rate: float | None = None
+    head_learning_rate: HeadRate | None = None
     """The learning rate for training the head alone; null means ``training.learning_rate``."""
-
-    def __post_init__(self) -> None:
-        if self.head_epochs is not None:
-            at_least("head_epochs", self.head_epochs, 0)
-        self.check_head()
-        super().__post_init__()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         head = head_mask(view, self.head)

@@ -21,12 +21,12 @@ from raysim.strategies.base import (
     FederationView,
     Ids,
     LocalProblem,
+    NonNegativeFloat,
     Objective,
     Proximal,
     State,
     Strategy,
     Upload,
-    at_least,
     shares,
 )
 from raysim.strategies.shared.personalization import Personalization, fine_tune
@@ -58,16 +58,12 @@ class FineTuning(Strategy):
 
     title: ClassVar[str] = "Fine-tuning"
 
-    mu: float = 0.0
+    mu: NonNegativeFloat = 0.0
     """μ: the weight of the proximal term towards the global model during the rounds, as in FedProx."""
-    prox: float = 0.0
+    prox: NonNegativeFloat = 0.0
     """The weight of the proximal term towards the global model during fine-tuning."""
     personalization: Personalization = field(default_factory=Personalization)
     """How each hospital fine-tunes the global model after the last round."""
-
-    def __post_init__(self) -> None:
-        at_least("mu", self.mu, 0)
-        at_least("prox", self.prox, 0)
 
     def with_trees(self) -> Strategy:
         for name in ("mu", "prox"):

@@ -7,7 +7,7 @@ the layer ``layers.2``. FedPer and FedRep use this module; ``P`` is the number o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from raysim.strategies.base import (
     FederationView,
     Ids,
+    Limit,
     LocalProblem,
     LocalTraining,
     Objective,
@@ -22,11 +23,11 @@ from raysim.strategies.base import (
     Strategy,
     Training,
     above,
-    at_least,
 )
 
 Mask = NDArray[np.bool_]
 HeadOptimizer = Literal["sgd", "momentum", "adam"]
+HeadRate = Annotated[float, Limit(above, 0)]
 
 
 class SharedBody(Strategy):
@@ -40,12 +41,6 @@ class SharedBody(Strategy):
     final_head_epochs: int
     head_optimizer: HeadOptimizer | None
     head_learning_rate: float | None
-
-    def check_head(self) -> None:
-        """Raise ``ValueError`` for settings out of range."""
-        at_least("final_head_epochs", self.final_head_epochs, 0)
-        if self.head_learning_rate is not None:
-            above("head_learning_rate", self.head_learning_rate, 0)
 
     def of_head(self, epochs: int | None, *, keep: bool = False) -> LocalTraining:
         """Return the settings of training the head alone."""

@@ -25,9 +25,9 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     LocalTraining,
+    NonNegativeFloat,
     Reply,
     State,
-    at_least,
 )
 from raysim.strategies.shared.program_average import DeltaTraining, ProgramAverage
 
@@ -55,12 +55,8 @@ class MetaTraining(DeltaTraining):
 class PerFedAvg(ProgramAverage):
     """Federated averaging of a model for adaptation in one step (Per-FedAvg); weights as in FedAvg."""
 
-    alpha: float = 0.05
+    alpha: NonNegativeFloat = 0.05
     """α: the learning rate of the step that adapts the common model to a hospital."""
-
-    def __post_init__(self) -> None:
-        at_least("alpha", self.alpha, 0)
-        super().__post_init__()
 
     def program(self, view: FederationView) -> DeltaTraining:
         return MetaTraining(len(view.initial), self.alpha)

@@ -28,13 +28,14 @@ from raysim.strategies.base import (
     Ids,
     Keep,
     LocalProblem,
+    NonNegativeFloat,
+    PositiveInt,
     Reply,
+    ShareOfOne,
     State,
     Strategy,
     Training,
     Update,
-    at_least,
-    share_of_one,
 )
 from raysim.strategies.shared.program_average import OF_HOSPITALS, DeltaTraining, alike, check_plain
 
@@ -71,20 +72,14 @@ class PFedMe(Strategy):
 
     needs = OF_HOSPITALS
 
-    lam: float = 0.5
+    lam: NonNegativeFloat = 0.5
     """λ: the weight of the proximal term between a hospital's own model and the global one."""
-    steps: int = 5
+    steps: PositiveInt = 5
     """K: the number of steps of the own model on each batch."""
-    approach: float = 0.3
+    approach: ShareOfOne = 0.3
     """η λ: the share of the distance to the own model by which each batch moves the global one."""
-    beta: float = 1.0
+    beta: NonNegativeFloat = 1.0
     """β: the factor of the mean change in the server's step."""
-
-    def __post_init__(self) -> None:
-        at_least("lam", self.lam, 0)
-        at_least("steps", self.steps, 1)
-        share_of_one("approach", self.approach)
-        at_least("beta", self.beta, 0)
 
     def check_training(self, training: Training) -> None:
         check_plain(training, "pfedme")

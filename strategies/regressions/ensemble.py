@@ -34,7 +34,6 @@ from raysim.strategies.base import (
     State,
     Training,
     Unfit,
-    one_of,
     own_state,
 )
 from raysim.strategies.regressions.exact import Exact, rows_needed
@@ -89,10 +88,6 @@ class Ensemble(Exact):
     local_fit: LocalFit = "firth"
     """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 
-    def __post_init__(self) -> None:
-        one_of("combine", self.combine, ("rows", "uniform", "stacked"))
-        one_of("local_fit", self.local_fit, ("firth", "likelihood"))
-
     def check_training(self, training: Training) -> None:
         check_linear(training, "ensemble", ("logistic",))
 
@@ -100,13 +95,13 @@ class Ensemble(Exact):
         models = int((view.sizes > len(view.initial)).sum())
         if self.combine == "stacked" and len(view.trainable) and not len(_readable(view, models)):
             raise Unfit(
-                f"combine: stacked sends the server products of up to {models} models' predictions, and no hospital "
-                f"has the {rows_needed(models)} rows that hide a row in them; write rows"
+                f"combine: stacked sends the server products of up to {models} models' predictions, but no hospital "
+                f"has the {rows_needed(models)} rows that hide a single row in them; write combine: rows"
             )
         return EnsembleState(models=view.initial[None].copy())
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        own, ids = own_state(state, EnsembleState), self.select(view, state, view.round)
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
+        own = own_state(state, EnsembleState)
         each = (yield Call(Coefficients(len(view.initial), self.local_fit), {}, ids)).each
         fits = each["fitted"] > 0
         models, hospitals = each["beta"][fits], ids[fits]

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, State, Strategy, Unfit, one_of
+from raysim.strategies.base import (
+    Answers,
+    Call,
+    Calls,
+    FederationView,
+    Ids,
+    Mask,
+    Needs,
+    NonNegativeFloat,
+    State,
+    Strategy,
+    Unfit,
+)
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
 """The smallest number of rows per column, and in total, for which the server may receive one hospital's sums. Fewer
@@ -17,6 +30,22 @@ rows could be reconstructed from a few Hessians and gradients."""
 def rows_needed(columns: int) -> int:
     """Return the smallest number of rows of a hospital whose sums of products of ``columns`` the server may receive."""
     return max(ROWS_A_COLUMN * columns, LEAST_ROWS)
+
+
+class Lost(Exception):
+    """Raised when a hospital did not answer; the round ends with ``state``, and the next one asks again."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
+
+
+def asked(call: Call, state: State) -> Generator[Call, Answers, Answers]:
+    """Make a call and return its answers. Raises :class:`Lost` with ``state`` if a hospital did not answer."""
+    answers = yield call
+    if len(answers.ids) < len(call.ids):
+        raise Lost(state)
+    return answers
 
 
 class Exact(Strategy):
@@ -37,6 +66,16 @@ class Exact(Strategy):
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return view.trainable
 
+    def round(self, view: FederationView, state: State) -> Calls:
+        try:
+            return (yield from self.steps(view, state, self.select(view, state, view.round)))
+        except Lost as lost:
+            return lost.state
+
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
+        """Run a round with hospitals ``ids``; a call that all must answer is made by :func:`asked`."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class HiddenSums(Exact):
@@ -45,9 +84,6 @@ class HiddenSums(Exact):
     sums: Literal["secure", "clear"] = "secure"
     """``secure``: by secure aggregation, with its defaults if ``secure`` is not configured. ``clear``: the server
     receives each hospital's sums, and every hospital must have ``max(5 p, 30)`` rows for p columns."""
-
-    def __post_init__(self) -> None:
-        one_of("sums", self.sums, ("secure", "clear"))
 
     def hides_sums(self) -> bool:
         return self.sums == "secure"
@@ -61,7 +97,25 @@ class HiddenSums(Exact):
         needed = rows_needed(columns)
         if rows < needed:
             raise Unfit(
-                f"sums: clear sends the server sums of hospital '{view.names[fewest]}' that can be solved for its "
-                f"{rows} rows, as {columns} columns need {needed}; write secure, or leave small hospitals out "
+                f"sums: clear would let the server compute the {rows} rows of hospital '{view.names[fewest]}' from its "
+                f"sums; {columns} columns need {needed} rows; write secure, or leave small hospitals out "
                 "(data.minimum)"
             )
+
+
+@dataclass(frozen=True)
+class PrivateIntercepts(HiddenSums):
+    """A regression with common slopes, and intercepts that never leave their hospitals."""
+
+    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
+
+    ridge: NonNegativeFloat = 0.0
+    """The weight of the penalty on squared slopes."""
+
+    def private(self, view: FederationView) -> Mask | None:
+        mask = np.zeros(len(view.initial), np.bool_)
+        mask[view.parameters["bias"]] = True
+        return mask
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}

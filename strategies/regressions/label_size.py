@@ -6,12 +6,14 @@ digits, and the same fit except for that factor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from raysim.strategies.base import Answers, Context, Program, Reply, Send
+from raysim.strategies.base import Answers, Call, Context, FederationView, Ids, Program, Reply, Send, State
+from raysim.strategies.regressions.exact import asked
 
 EXPONENTS = 256
 """The number of powers of two, half of them below 1. Labels beyond the range count as the first or the last power."""
@@ -32,6 +34,25 @@ class LabelSize(Program):
         counts = np.zeros(EXPONENTS)
         counts[int(np.clip(exponent + EXPONENTS // 2, 0, EXPONENTS - 1))] = 1.0
         return Reply({"exponents": counts})
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledState(State):
+    """The state of a fit whose labels are scaled."""
+
+    scale: float | None = None
+    """The factor of labels in the fit; None for classes and before the first round."""
+
+
+S = TypeVar("S", bound=ScaledState)
+
+
+def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
+    """Return the state with its scale, for which hospitals ``ids`` are asked once if the label is a number."""
+    if own.scale is not None or view.classes:
+        return own
+    answers = yield from asked(Call(LabelSize(), {}, ids), own)
+    return replace(own, scale=scale_of(answers))
 
 
 def scale_of(answers: Answers) -> float:

@@ -18,21 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from raysim.strategies.base import (
-    Call,
-    Calls,
-    Context,
-    FederationView,
-    Floats,
-    Ids,
-    Keep,
-    Mask,
-    Program,
-    Reply,
-    Send,
-    State,
-)
-from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.base import Call, Calls, Context, FederationView, Floats, Ids, Keep, Mask, Program, Reply, Send
+from raysim.strategies.regressions.exact import asked
+from raysim.strategies.regressions.label_size import ScaledState, with_scale
 from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
@@ -165,11 +153,9 @@ class MixedSums(Program):
 
 
 @dataclass(frozen=True, eq=False)
-class MixedState(State):
+class MixedState(ScaledState):
     """The state of the mixed model. Row 0 of the models has the coefficients of the last ratio."""
 
-    scale: float | None = None
-    """The factor of labels in the fit; None before the first round."""
     tried: tuple[tuple[float, float], ...] = ()
     """The ratios tried so far, with the derivatives of the restricted likelihood."""
     fit: Restricted | None = None
@@ -194,25 +180,17 @@ def mixed_round(view: FederationView, own: MixedState, ids: Ids) -> Calls:
     """Run a round: the sums at the next ratio, and at the last ratio another call for hospitals' intercepts."""
     if own.ended:
         return own
-    if own.scale is None:
-        answers = yield Call(LabelSize(), {}, ids)
-        if len(answers.ids) < len(ids):
-            return own
-        own = replace(own, scale=scale_of(answers))
+    own = yield from with_scale(view, own, ids)
     rows = int(view.sizes[ids].sum())
     grid, scale = units(view, own.scale, view.sizes[ids])
     p = len(view.initial)
     program = MixedSums(p, grid, scale, int(np.arange(p)[view.parameters["bias"]][0]))
     ratio, found = next_ratio(own.tried)
     beta = np.zeros(p) if own.fit is None else own.fit.beta
-    answers = yield Call(program, {"ratio": ratio, "beta": beta}, ids)
-    if len(answers.ids) < len(ids):
-        return own
+    answers = yield from asked(Call(program, {"ratio": ratio, "beta": beta}, ids), own)
     fit = _restricted(answers.sums, rows)
     if found or next_ratio((*own.tried, (ratio, fit.by_ratio))) == (ratio, True):
-        answers = yield Call(program, {"ratio": ratio, "beta": fit.beta}, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        yield from asked(Call(program, {"ratio": ratio, "beta": fit.beta}, ids), own)
         found = True
     tried = (*own.tried, (ratio, fit.by_ratio))
     return replace(own, tried=tried, fit=fit, ended=found, models=as_theta(view, fit.beta / scale)[None])

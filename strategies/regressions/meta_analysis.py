@@ -24,11 +24,11 @@ from raysim.strategies.base import (
     Calls,
     FederationView,
     Floats,
+    Ids,
     Needs,
     State,
     Training,
     Uncertainty,
-    one_of,
     own_state,
 )
 from raysim.strategies.regressions.exact import HiddenSums
@@ -62,11 +62,6 @@ class MetaAnalysis(HiddenSums):
     local_fit: LocalFit = "firth"
     """How hospitals fit their own regressions: with Firth's penalty, or by the plain likelihood."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("combine", self.combine, ("information", "fixed", "random"))
-        one_of("local_fit", self.local_fit, ("firth", "likelihood"))
-
     def check_training(self, training: Training) -> None:
         check_linear(training, "meta_analysis", ("logistic",))
 
@@ -74,9 +69,9 @@ class MetaAnalysis(HiddenSums):
         self._check_rows(view)
         return MetaState(models=view.initial[None].copy())
 
-    def round(self, view: FederationView, state: State) -> Calls:
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
         own, p = own_state(state, MetaState), len(view.initial)
-        ids, program = self.select(view, state, view.round), InformationSums(p, self.local_fit)
+        program = InformationSums(p, self.local_fit)
         answers = yield Call(program, {"spread": np.zeros(p)}, ids)
         if not answers.counts.any():
             return own

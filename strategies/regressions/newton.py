@@ -41,16 +41,15 @@ from raysim.strategies.base import (
     Ids,
     Needs,
     Noise,
+    NonNegativeFloat,
     State,
     Training,
     Uncertainty,
-    at_least,
-    one_of,
     own_state,
 )
-from raysim.strategies.regressions.exact import HiddenSums
-from raysim.strategies.regressions.families import FAMILIES, Family
-from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.regressions.exact import HiddenSums, asked
+from raysim.strategies.regressions.families import Family
+from raysim.strategies.regressions.label_size import ScaledState, with_scale
 from raysim.strategies.regressions.newton_steps import Fit, independent
 from raysim.strategies.regressions.noisy_newton import MOST_NOISY, BoundedSums, stepped
 from raysim.strategies.regressions.standard_errors import Ending, Errors, by_hospital, model_based
@@ -74,13 +73,11 @@ WIDEST = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class NewtonState(State):
+class NewtonState(ScaledState):
     """The state of Newton's method. Row 0 of the models has the coefficients of the next call, and finally the fit."""
 
     fit: Fit | None = None
     """The unfinished or final fit; None before the first round."""
-    scale: float | None = None
-    """The factor of labels in the fit; None before the first round."""
     separated: bool = False
     """Whether the classes were detected as separated."""
     ending: Ending | None = None
@@ -96,7 +93,7 @@ class Newton(HiddenSums):
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
     """What the outcome is."""
-    ridge: float = 0.0
+    ridge: NonNegativeFloat = 0.0
     """The weight of the penalty on squared coefficients, without the intercept."""
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` uses it if the classes are separated."""
@@ -106,14 +103,10 @@ class Newton(HiddenSums):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("family", self.family, ("auto", *FAMILIES))
-        one_of("firth", self.firth, ("auto", "always", "never"))
-        one_of("solver", self.solver, ("newton", "lbfgs"))
         if self.solver == "lbfgs" and not self.ridge:
             raise ValueError(
                 "ridge: 0 gives lbfgs no unique optimum if columns are collinear; set it to 1, for example"
             )
-        at_least("ridge", self.ridge, 0)
         if self.firth == "always" and (self.ridge or self.family in ("linear", "poisson")):
             raise ValueError("firth: 'always' is for logistic regression without ridge; take auto")
 
@@ -143,8 +136,7 @@ class Newton(HiddenSums):
         kind = WideState if self.solver == "lbfgs" else NewtonState
         return kind(models=view.initial[None].copy())
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        ids = self.select(view, state, view.round)
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
         sizes = np.array([view.sizes[view.trainable].sum()]) if POOLED in ids else view.sizes[ids]
         if isinstance(state, WideState):
             wide = yield from wide_round(view, state, ids, sizes, self.ridge)
@@ -152,34 +144,24 @@ class Newton(HiddenSums):
                 return wide
             family, (grid, scale) = family_of(view), units(view, wide.scale, sizes)
             program = RegressionSums(family.name, len(view.initial), grid, last=True, scale=scale)
-            answers: Answers = yield Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids)
-            rows = int(view.sizes[view.trainable].sum())
-            heard = len(answers.ids) == len(ids)
-            return replace(wide, ending=_ending(rows, len(ids), answers, scale) if heard else None)
+            answers = yield from asked(Call(program, {"beta": as_beta(view, wide.models[0]) * scale}, ids), wide)
+            return replace(wide, ending=_ending(int(view.sizes[view.trainable].sum()), len(ids), answers, scale))
         own, family, p = own_state(state, NewtonState), family_of(view), len(view.initial)
         if view.noise is not None:
             return (yield from self._noisy(view, own, view.noise, ids))
         if own.ending is not None:
             return own
-        if own.scale is None and family.name != "logistic":
-            answers = yield Call(LabelSize(), {}, ids)
-            if len(answers.ids) < len(ids):
-                return own
-            own = replace(own, scale=scale_of(answers))
+        own = yield from with_scale(view, own, ids)
         rows = int(view.sizes[view.trainable].sum())
         grid, scale = units(view, own.scale, sizes)
         program = RegressionSums(family.name, p, grid, scale=scale)
         fit = own.fit or Fit(as_beta(view, own.models[0]) * scale, self.ridge, self.ridge > 0, self.firth == "always")
-        answers = yield Call(program, {"beta": fit.beta}, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(program, {"beta": fit.beta}, ids), own)
         sums = sums_of(rows, answers.sums)
         if fit.firth:
             keep = independent(sums.hessian) if fit.keep is None else fit.keep
             received = {"beta": fit.beta, "information": upper(sums.hessian), "keep": keep}
-            answers = yield Call(program, received, ids)
-            if len(answers.ids) < len(ids):
-                return own
+            answers = yield from asked(Call(program, received, ids), own)
             sums = sums._replace(gradient=answers.sums["gradient"])
         fit = fit.heard(sums)
         own = replace(own, separated=own.separated or fit.status == "separated")
@@ -188,8 +170,8 @@ class Newton(HiddenSums):
         own = replace(own, models=as_theta(view, fit.beta / scale)[None], fit=fit)
         if fit.going:
             return own
-        answers = yield Call(replace(program, last=True), {"beta": fit.beta}, ids)
-        return replace(own, ending=_ending(rows, len(ids), answers, scale)) if len(answers.ids) == len(ids) else own
+        answers = yield from asked(Call(replace(program, last=True), {"beta": fit.beta}, ids), own)
+        return replace(own, ending=_ending(rows, len(ids), answers, scale))
 
     def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
         """Run a round with noise: one step by the sums of the hospitals that answered."""

@@ -25,17 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from raysim.strategies.base import (
-    Answers,
     Call,
     Calls,
     Context,
     FederationView,
     Floats,
+    Ids,
+    Limit,
     Needs,
     Program,
     Reply,
@@ -44,11 +45,10 @@ from raysim.strategies.base import (
     Training,
     Uncertainty,
     Unfit,
-    one_of,
     own_state,
     within,
 )
-from raysim.strategies.regressions.exact import HiddenSums
+from raysim.strategies.regressions.exact import HiddenSums, asked
 from raysim.strategies.regressions.families import LOGISTIC, Sums
 from raysim.strategies.regressions.local_fits import InformationSums, LocalFit
 from raysim.strategies.regressions.newton_steps import Fit, independent
@@ -128,7 +128,7 @@ class Odal(HiddenSums):
     one_round: ClassVar[bool] = True
     needs: ClassVar[Needs] = Needs.more("sends the lead hospital's fit")
 
-    order: int = 2
+    order: Annotated[int, Limit(within, 1, 2)] = 2
     """The order of the correction: 1 corrects gradients, 2 also second derivatives."""
     robust: bool = False
     """Whether the common gradient is the median of hospitals' gradients."""
@@ -139,8 +139,6 @@ class Odal(HiddenSums):
         super().__post_init__()
         if self.robust and self.sums != "clear":
             raise ValueError("robust: true needs each hospital's gradient, which secure sums hide; write sums: clear")
-        within("order", self.order, 1, 2)
-        one_of("local_fit", self.local_fit, ("firth", "likelihood"))
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "odal", ("logistic",))
@@ -151,29 +149,22 @@ class Odal(HiddenSums):
             raise Unfit("robust: true needs each hospital's gradient, which secure sums hide; leave secure out")
         return OdalState(models=view.initial[None].copy())
 
-    def round(self, view: FederationView, state: State) -> Calls:
-        own, p, ids = own_state(state, OdalState), len(view.initial), self.select(view, state, view.round)
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
+        own, p = own_state(state, OdalState), len(view.initial)
         rows = int(view.sizes[ids].sum())
-        answers: Answers = yield Call(InformationSums(p, self.local_fit), {"spread": np.zeros(p)}, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(InformationSums(p, self.local_fit), {"spread": np.zeros(p)}, ids), own)
         point, _ = Information(answers.sums["weighted"], symmetric(answers.sums["total"])).combined()
-        answers = yield Call(RegressionSums(LOGISTIC.name, p, Grid.of(view.sizes[ids])), {"beta": point}, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        program = RegressionSums(LOGISTIC.name, p, Grid.of(view.sizes[ids]))
+        answers = yield from asked(Call(program, {"beta": point}, ids), own)
         everybody = sums_of(rows, answers.sums)
         gradient = everybody.gradient / rows
         if self.robust:
-            answers = yield Call(OwnGradient(p), {"beta": point}, ids)
-            if len(answers.ids) < len(ids):
-                return own
+            answers = yield from asked(Call(OwnGradient(p), {"beta": point}, ids), own)
             gradient = np.median(answers.each["gradient"], axis=0)
         received = {"beta": point, "gradient": gradient, "lead": ids[int(np.argmax(view.sizes[ids]))]}
         if self.order == 2:
             received["hessian"] = upper(everybody.hessian / rows)
-        answers = yield Call(LeadFit(p, self.order == 2), received, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(LeadFit(p, self.order == 2), received, ids), own)
         keep = independent(everybody.hessian)
         se = np.full(p, np.nan)
         se[keep] = np.sqrt(np.diag(np.linalg.inv(everybody.hessian[np.ix_(keep, keep)])))

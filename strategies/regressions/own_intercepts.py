@@ -33,21 +33,18 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     Keep,
-    Mask,
-    Needs,
     Program,
     Reply,
     Send,
     State,
     Training,
     Uncertainty,
-    at_least,
     own_state,
 )
-from raysim.strategies.regressions.exact import HiddenSums
+from raysim.strategies.regressions.exact import PrivateIntercepts, asked
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import Own, eliminated
-from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.regressions.label_size import ScaledState, with_scale
 from raysim.strategies.regressions.newton_steps import CALLS, ROSE, STOP, independent, separated
 from raysim.strategies.regressions.sums_program import (
     Grid,
@@ -63,7 +60,7 @@ from raysim.strategies.regressions.sums_program import (
 
 
 @dataclass(frozen=True, eq=False)
-class OwnInterceptsState(State):
+class OwnInterceptsState(ScaledState):
     """The state of the fit. Row 0 of the models has the slopes that are tried next, and the mean intercept."""
 
     slopes: Floats | None = None
@@ -74,8 +71,6 @@ class OwnInterceptsState(State):
     """The share of ``step`` that is tried next."""
     loss: float = np.inf
     """The loss at ``slopes``."""
-    scale: float | None = None
-    """The factor of labels in the fit; None before the first round."""
     taken: bool = True
     """Whether the last slopes that were tried were accepted."""
     calls: int = 0
@@ -144,21 +139,13 @@ class InterceptSums(Program):
 
 
 @dataclass(frozen=True)
-class OwnIntercepts(HiddenSums):
+class OwnIntercepts(PrivateIntercepts):
     """A regression with an intercept for each hospital. The family is the model's: logistic, linear, or Poisson.
 
     A ``ridge`` helps with few events or many columns.
     """
 
     title: ClassVar[str] = "Own intercepts"
-    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
-
-    ridge: float = 0.0
-    """The weight of the penalty on squared slopes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("ridge", self.ridge, 0)
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "own_intercepts")
@@ -167,30 +154,19 @@ class OwnIntercepts(HiddenSums):
         self._check_rows(view)
         return OwnInterceptsState(models=view.initial[None].copy())
 
-    def private(self, view: FederationView) -> Mask | None:
-        mask = np.zeros(len(view.initial), np.bool_)
-        mask[view.parameters["bias"]] = True
-        return mask
-
-    def round(self, view: FederationView, state: State) -> Calls:
-        own, ids, q = own_state(state, OwnInterceptsState), self.select(view, state, view.round), len(view.initial) - 1
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
+        own, q = own_state(state, OwnInterceptsState), len(view.initial) - 1
         if own.se is not None or own.separated:
             return own
         family = family_of(view)
-        if own.scale is None and family.name != "logistic":
-            answers = yield Call(LabelSize(), {}, ids)
-            if len(answers.ids) < len(ids):
-                return own
-            own = replace(own, scale=scale_of(answers))
+        own = yield from with_scale(view, own, ids)
         grid, scale = units(view, own.scale, view.sizes[ids])
         bias = int(np.arange(q + 1)[view.parameters["bias"]][0])
         program = InterceptSums(family.name, q, grid, bias, scale)
         step = np.zeros(q) if own.step is None else own.step
         slopes = np.zeros(q) if own.slopes is None else own.slopes + own.share * step
         received = {"slopes": slopes, "step": step, "share": own.share, "taken": own.taken}
-        answers = yield Call(program, received, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(program, received, ids), own)
         sums = answers.sums
         own = replace(own, calls=own.calls + 1, left_out=len(ids) - int(sums["hospitals"]))
         mean = float(sums["intercept"]) / max(float(sums["hospitals"]), 1.0)
@@ -212,9 +188,7 @@ class OwnIntercepts(HiddenSums):
             apart = not self.ridge and family.name != "linear"
             return replace(own, separated=apart and separated(own.decrements, hessian[np.ix_(keep, keep)]))
         received = {"slopes": slopes + step, "step": step, "share": 1.0, "taken": True}
-        answers = yield Call(program, received, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(program, received, ids), own)
         sums, se, variance = answers.sums, np.full(q, np.nan), 1.0
         if family.name == "linear":
             free = int(view.sizes[ids].sum()) - int(keep.sum()) - len(ids)
@@ -235,9 +209,6 @@ class OwnIntercepts(HiddenSums):
     def done(self, view: FederationView, state: State) -> bool:
         own = own_state(state, OwnInterceptsState)
         return own.se is not None or own.separated or own.calls >= CALLS
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         own = own_state(state, OwnInterceptsState)

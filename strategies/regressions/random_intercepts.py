@@ -39,21 +39,18 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     Keep,
-    Mask,
-    Needs,
     Program,
     Reply,
     Send,
     State,
     Training,
     Uncertainty,
-    at_least,
     own_state,
 )
-from raysim.strategies.regressions.exact import HiddenSums
+from raysim.strategies.regressions.exact import PrivateIntercepts, asked
 from raysim.strategies.regressions.families import FAMILIES
 from raysim.strategies.regressions.hospital_effects import laplace
-from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.regressions.label_size import ScaledState, with_scale
 from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.linear_mixed import MixedState, mixed_round
 from raysim.strategies.regressions.newton_steps import ROSE, RUNS, independent
@@ -88,11 +85,9 @@ DIFFERENCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class RandomInterceptsState(State):
+class RandomInterceptsState(ScaledState):
     """The state of the fit. Row 0 of the models has the coefficients that are tried next, with the common intercept."""
 
-    scale: float | None = None
-    """The factor of labels whose magnitude was counted; None for classes and before the first round."""
     at: Floats | None = None
     """Coefficients and ``ln tau`` of the last accepted point, ``[p + 1]``; None before the first round."""
     value: float = -np.inf
@@ -170,28 +165,21 @@ class MarginalSums(Program):
 
 
 @dataclass(frozen=True)
-class RandomIntercepts(HiddenSums):
+class RandomIntercepts(PrivateIntercepts):
     """A regression with random intercepts. The family is the model's: logistic, linear, or Poisson."""
 
     title: ClassVar[str] = "Random intercepts"
     instead: ClassVar[Mapping[str, str]] = {
         "firth": "is a penalty that random_intercepts does not have; take it out, write a ridge, or choose newton",
     }
-    needs: ClassVar[Needs] = Needs.more("sends sums of second derivatives")
-
-    ridge: float = 0.0
-    """The weight of the penalty on squared slopes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("ridge", self.ridge, 0)
 
     def check_training(self, training: Training) -> None:
         check_linear(training, "random_intercepts")
         if self.ridge and family_of(training).name == "linear":
             raise ValueError(
-                f"strategy.ridge: {self.ridge:g} is a penalty, and restricted maximum likelihood of a number has none; "
-                "take it out, or choose own_intercepts"
+                f"strategy.ridge: {self.ridge:g} is a penalty, but restricted maximum likelihood for a "
+                "number has none; "
+                "remove it, or choose own_intercepts"
             )
 
     def setup(self, view: FederationView) -> State:
@@ -199,30 +187,18 @@ class RandomIntercepts(HiddenSums):
         kind = MixedState if family_of(view).name == "linear" else RandomInterceptsState
         return kind(models=view.initial[None].copy())
 
-    def private(self, view: FederationView) -> Mask | None:
-        mask = np.zeros(len(view.initial), np.bool_)
-        mask[view.parameters["bias"]] = True
-        return mask
-
-    def round(self, view: FederationView, state: State) -> Calls:
-        ids = self.select(view, state, view.round)
+    def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
         if isinstance(state, MixedState):
             return (yield from mixed_round(view, state, ids))
         own = own_state(state, RandomInterceptsState)
         if own.covariance is not None or own.separated:
             return own
         p, family = len(view.initial), family_of(view)
-        if own.scale is None and family.name != "logistic":
-            answers = yield Call(LabelSize(), {}, ids)
-            if len(answers.ids) < len(ids):
-                return own
-            own = replace(own, scale=scale_of(answers))
+        own = yield from with_scale(view, own, ids)
         bias = int(np.arange(p)[view.parameters["bias"]][0])
         program = MarginalSums(family.name, p, units(view, own.scale, view.sizes[ids])[0], bias)
         point = np.zeros(p + 1) if own.at is None or own.step is None else own.at + own.share * own.step
-        answers = yield Call(program, {"point": point}, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(program, {"point": point}, ids), own)
         weights = self._weights(p)
         value = float(answers.sums["value"]) - float(weights @ point**2) / 2
         gradient, information = answers.sums["gradient"] - weights * point, symmetric(answers.sums["hessian"])
@@ -241,9 +217,7 @@ class RandomIntercepts(HiddenSums):
         own = replace(own, models=self._models(view, own))
         if float(gradient @ step) / 2 > STOP * (1 + abs(value)):
             return own
-        answers = yield Call(replace(program, last=True), {"point": point + step}, ids)
-        if len(answers.ids) < len(ids):
-            return own
+        answers = yield from asked(Call(replace(program, last=True), {"point": point + step}, ids), own)
         second = symmetric(answers.sums["second"])
         keep, covariance = independent(second), np.full_like(second, np.nan)
         kept = second[np.ix_(keep, keep)]
@@ -268,9 +242,6 @@ class RandomIntercepts(HiddenSums):
             return state.ended
         own = own_state(state, RandomInterceptsState)
         return own.covariance is not None or own.separated
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
         if isinstance(state, MixedState):

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import Call, Calls, FederationView, Floats, Ids, State
-from raysim.strategies.regressions.label_size import LabelSize, scale_of
+from raysim.strategies.base import Call, Calls, FederationView, Floats, Ids
+from raysim.strategies.regressions.exact import asked
+from raysim.strategies.regressions.label_size import ScaledState, with_scale
 from raysim.strategies.regressions.lbfgs import ARMIJO, Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import ROSE
 from raysim.strategies.regressions.standard_errors import Ending
@@ -28,11 +29,9 @@ PAIRS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class WideState(State):
+class WideState(ScaledState):
     """The state of the fit. Row 0 of the models has the coefficients that are tried next, and finally the fit."""
 
-    scale: float | None = None
-    """The factor of labels in the fit; None before the first round."""
     at: Floats | None = None
     """The last accepted coefficients, at which the loss fell, ``[p]``; None before the first round."""
     loss: float = np.inf
@@ -60,16 +59,11 @@ def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge:
     if own.ended:
         return own
     family, p = family_of(view), len(view.initial)
-    if own.scale is None and family.name != "logistic":
-        answers = yield Call(LabelSize(), {}, ids)
-        if len(answers.ids) < len(ids):
-            return own
-        own = replace(own, scale=scale_of(answers))
+    own = yield from with_scale(view, own, ids)
     grid, scale = units(view, own.scale, rows)
     beta = np.zeros(p) if own.at is None or own.step is None else own.at + own.share * own.step
-    answers = yield Call(RegressionSums(family.name, p, grid, second=False, scale=scale), {"beta": beta}, ids)
-    if len(answers.ids) < len(ids):
-        return own
+    program = RegressionSums(family.name, p, grid, second=False, scale=scale)
+    answers = yield from asked(Call(program, {"beta": beta}, ids), own)
     weights = np.append(0.0, np.full(p - 1, ridge))
     loss = float(answers.sums["loss"]) + float(weights @ beta**2) / 2.0
     gradient = answers.sums["gradient"] - weights * beta

@@ -27,12 +27,14 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    NonNegativeFloat,
+    PositiveInt,
     Selection,
+    ShareOfOne,
     Training,
-    at_least,
     statistics_of,
 )
-from raysim.strategies.selections.sampling import check_size, cohort_size
+from raysim.strategies.selections.sampling import cohort_size
 from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 
 
@@ -54,16 +56,12 @@ class FedCls(Selection):
     Its memory is ``clusters [N]``, -1 for hospitals without training rows.
     """
 
-    tau: float = 0.1
+    tau: NonNegativeFloat = 0.1
     """τ: the share of classes in which two hospitals of a cluster may differ."""
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 10
+    minimum: PositiveInt = 10
     """The smallest number of hospitals that take part in a round."""
-
-    def __post_init__(self) -> None:
-        at_least("tau", self.tau, 0)
-        check_size(self.fraction, self.minimum)
 
     def check_training(self, training: Training) -> None:
         check_classes("selection.name: fedcls", training.classes, "use uniform or power_of_choice")

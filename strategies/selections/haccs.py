@@ -35,15 +35,16 @@ from raysim.strategies.base import (
     FederationView,
     Floats,
     Ids,
+    NonNegativeFloat,
+    PositiveInt,
     Selection,
+    ShareOfOne,
     Training,
+    UnitInterval,
     Update,
-    at_least,
     mean_losses,
-    one_of,
-    within,
 )
-from raysim.strategies.selections.sampling import check_size, cohort_size
+from raysim.strategies.selections.sampling import cohort_size
 from raysim.strategies.shared.clustering import by_smallest_member
 from raysim.strategies.shared.label_counts import check_classes, label_counts
 
@@ -69,28 +70,25 @@ class Haccs(Selection):
 
     uses_losses: ClassVar[bool] = True
 
-    rho: float = 0.95
+    rho: UnitInterval = 0.95
     """ρ: the weight of speed in the choice of a cluster; the loss has the weight 1 - ρ."""
-    loss_power: float = 1.0
+    loss_power: NonNegativeFloat = 1.0
     """The power of the loss in the weight of a cluster."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
     """The distance between label distributions."""
     privacy_epsilon: float | None = None
     """ε of the Laplace noise on label counts; null adds none."""
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 10
+    minimum: PositiveInt = 10
     """The smallest number of hospitals that take part in a round."""
 
     def __post_init__(self) -> None:
-        within("rho", self.rho, 0, 1)
-        at_least("loss_power", self.loss_power, 0)
-        one_of("metric", self.metric, ("hellinger", "euclidean"))
+        super().__post_init__()
         if self.privacy_epsilon is not None and not self.privacy_epsilon > 0:
             raise ValueError(
                 f"privacy_epsilon: {self.privacy_epsilon} is not greater than 0; leave it out for exact counts"
             )
-        check_size(self.fraction, self.minimum)
 
     def check_training(self, training: Training) -> None:
         check_classes("selection.name: haccs", training.classes, "use uniform or power_of_choice")

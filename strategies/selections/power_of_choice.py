@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import Draw, Ids, Selection, at_least
-from raysim.strategies.selections.sampling import check_size, cohort_size, weighted_sample
+from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
+from raysim.strategies.selections.sampling import cohort_size, weighted_sample
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,12 @@ class PowerOfChoice(Selection):
     ``candidates`` is d; m is ``max(minimum, floor(fraction * M))`` for ``M`` hospitals.
     """
 
-    candidates: int = 8
+    candidates: PositiveInt = 8
     """d: the number of sampled candidates that send their loss."""
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 1
+    minimum: PositiveInt = 1
     """The smallest number of hospitals that take part in a round."""
-
-    def __post_init__(self) -> None:
-        at_least("candidates", self.candidates, 1)
-        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import Draw, Ids, Selection
+from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
 
 MANY = 2**17
 """Above this number of hospitals a uniform sample avoids permuting all, which would take as long as the training."""
@@ -30,11 +30,8 @@ class Poisson(Selection):
     This is the only client sampling that strengthens a privacy guarantee for hospitals.
     """
 
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The probability with which each hospital takes part in a round."""
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, 1)
 
     def rate(self) -> float:
         return self.fraction
@@ -47,13 +44,10 @@ class Poisson(Selection):
 class Uniform(Selection):
     """A uniform sample without replacement: ``max(minimum, floor(fraction * M))`` of ``M`` hospitals take part."""
 
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 10
+    minimum: PositiveInt = 10
     """The smallest number of hospitals that take part in a round."""
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         hospitals = len(draw.candidates)
@@ -70,13 +64,10 @@ class ByRows(Selection):
     With ``weights: uniform`` the average of such a cohort represents all rows; weights would count them twice.
     """
 
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 10
+    minimum: PositiveInt = 10
     """The smallest number of hospitals that take part in a round."""
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
@@ -90,13 +81,10 @@ class InverseSqrt(Selection):
     Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct for it.
     """
 
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 10
+    minimum: PositiveInt = 10
     """The smallest number of hospitals that take part in a round."""
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
@@ -112,11 +100,3 @@ def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.rando
     """Sample ``count`` ascending ids without replacement: the largest ``log w_i + Gumbel`` (successive sampling)."""
     keys = log_weights + rng.gumbel(size=len(ids))
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])
-
-
-def check_size(fraction: float, minimum: int) -> None:
-    """Raise ``ValueError`` for a share or a minimum that cannot give a cohort."""
-    if not 0 < fraction <= 1:
-        raise ValueError(f"fraction: {fraction} is not in (0, 1]")
-    if minimum < 1:
-        raise ValueError(f"minimum: {minimum} is not at least 1")

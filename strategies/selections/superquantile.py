@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import Draw, Floats, Ids, Selection
-from raysim.strategies.selections.sampling import Uniform, check_size
+from raysim.strategies.base import BelowOne, Draw, Floats, Ids, PositiveInt, Selection, ShareOfOne
+from raysim.strategies.selections.sampling import Uniform
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,12 @@ class Superquantile(Selection):
     The sample is a sample of :class:`raysim.strategies.selections.sampling.Uniform`.
     """
 
-    level: float = 0.5
+    level: BelowOne = 0.5
     """θ: the share of a sample that is left out because its losses are smaller."""
-    fraction: float = 0.1
+    fraction: ShareOfOne = 0.1
     """The share of hospitals that take part in a round."""
-    minimum: int = 10
+    minimum: PositiveInt = 10
     """The smallest number of hospitals that take part in a round."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.level < 1:
-            raise ValueError(f"level: {self.level} is not in [0, 1)")
-        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         sample = Uniform(self.fraction, self.minimum).pick(draw)

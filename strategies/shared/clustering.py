@@ -20,18 +20,18 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     Objective,
+    PositiveInt,
     Proximal,
     State,
     Update,
     Upload,
-    at_least,
 )
 from raysim.strategies.shared.signatures import Block, signature_matrix, signatures
 
 CLUSTERS = 5
 """The default number of clusters of hospitals, from CHiP-FL's hierarchical baseline."""
 
-Clusters = int | Literal["auto"]
+Clusters = PositiveInt | Literal["auto"]
 """The number of clusters of hospitals. ``auto`` means :data:`CLUSTERS`, or the number of hospitals with training rows
 if it is smaller."""
 
@@ -53,12 +53,6 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
     hospitals = int(np.count_nonzero(sizes))
     if clusters > hospitals:
         raise ValueError(f"clusters: {clusters} is more than the {hospitals} hospitals with training rows; lower it")
-
-
-def check_clusters(clusters: Clusters) -> None:
-    """Raise ``ValueError`` for a number of clusters below 1."""
-    if clusters != "auto":
-        at_least("clusters", clusters, 1)
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:

@@ -12,24 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from raysim.strategies.base import Ids, LocalProblem, LocalTraining, Objective, Proximal, at_least
+from raysim.strategies.base import (
+    Ids,
+    LocalProblem,
+    LocalTraining,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Objective,
+    Proximal,
+    Settings,
+)
 
 RECALIBRATED = "recalibrated"
 """The name of the recalibrated headline model among the models used."""
 
 
 @dataclass(frozen=True)
-class Personalization:
+class Personalization(Settings):
     """Fine-tuning of ``epochs`` at ``learning_rate`` (CHiP-FL, section 4.4: one epoch at .03)."""
 
-    epochs: int = 1
+    epochs: NonNegativeInt = 1
     """Epochs over a hospital's training rows after the last round."""
-    learning_rate: float = 0.03
+    learning_rate: NonNegativeFloat = 0.03
     """The learning rate of these epochs."""
-
-    def __post_init__(self) -> None:
-        at_least("epochs", self.epochs, 0)
-        at_least("learning_rate", self.learning_rate, 0)
 
 
 @dataclass(frozen=True)

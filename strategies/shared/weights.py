@@ -13,11 +13,10 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    NonNegativeFloat,
     State,
     Strategy,
     Upload,
-    at_least,
-    one_of,
     shares,
 )
 
@@ -34,12 +33,8 @@ class Weighted(Strategy):
 
     weights: Weighting = "samples"
     """The weight of a hospital: by its training rows (``samples``), equal (``uniform``), or with a ``floor``."""
-    minimum_weight: float = 0.01
+    minimum_weight: NonNegativeFloat = 0.01
     """The smallest share of a hospital with ``weights: floor``."""
-
-    def __post_init__(self) -> None:
-        one_of("weights", self.weights, ("samples", "uniform", "floor"))
-        at_least("minimum_weight", self.minimum_weight, 0)
 
     def unused_settings(self) -> Mapping[str, str]:
         return {} if self.weights == "floor" else {"minimum_weight": "weights: floor"}

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit, one_of
+from raysim.strategies.base import Calls, FederationView, Needs, State, Unfit
 from raysim.strategies.trees.base import forest_of, steps_of, task_of
 from raysim.strategies.trees.federated import Lost
 from raysim.strategies.trees.sent_whole import SENDS_TREES, SentWhole
@@ -35,14 +35,11 @@ class TreesBagging(SentWhole):
     scale: Literal["hospitals", "rows", "none"] = "hospitals"
     """The factor of each tree's values: 1 over the number of ``hospitals``, the share of ``rows``, or 1."""
 
-    def __post_init__(self) -> None:
-        one_of("scale", self.scale, SCALES)
-
     def setup(self, view: FederationView) -> State:
         if task_of(view).together < len(view.trainable):
             raise Unfit(
-                f"name: trees_bagging takes a tree of each of {len(view.trainable)} hospitals a round, and "
-                f"model.trees: {task_of(view).together} is fewer; raise model.trees"
+                f"name: trees_bagging adds a tree of each of {len(view.trainable)} hospitals per round, but "
+                f"model.trees is {task_of(view).together}; raise model.trees"
             )
         return super().setup(view)
 

@@ -57,7 +57,7 @@ OF_GPUS = {
 
 
 class PretendedMemory:
-    """The card's memory, as :class:`raysim.training.kernels.gpu_memory.Memory`."""
+    """The card's memory: a limit of bytes, those that are held, and the most at once."""
 
     def __init__(self) -> None:
         self.limit, self.held, self.most = float("inf"), 0, 0
@@ -82,17 +82,6 @@ class PretendedMemory:
         if not self._tensors[place]:
             del self._tensors[place]
             self.held -= size
-
-    def free(self) -> int:
-        return int(min(self.limit, 2**40)) - self.held
-
-    def peak(self, run: Callable[[], object]) -> int:
-        before = self.most = self.held
-        run()
-        return self.most - before
-
-    def release(self) -> None:
-        pass
 
 
 MEMORY = PretendedMemory()

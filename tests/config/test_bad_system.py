@@ -79,7 +79,7 @@ def test_impossible_settings_are_refused_by_name(values, said):
         (["h0,0,5", "h9,1,2"], "line 3: no hospital is called 'h9'; known: h0, h1"),
         (["h0,0,5", "h1,7,3"], "line 3: from 7 to 3 is not an interval; give 0 <= from < to"),
         (["h0,0,5", "h1,noon,3"], "line 3, from: 'noon' is not a number"),
-        (["h0,0,5", "h1,1"], "line 3 does not have 3 fields; correct it"),
+        (["h0,0,5", "h1,1"], "line 3 has 2 fields, the first line 3; correct that line"),
         (["h0,,", "h1,,"], "has no interval for any hospital; add some"),
         (["h0,0,50", "h1,,"], "line 2: to 50 is beyond system.trace_period 40; raise that"),
     ],
@@ -99,9 +99,9 @@ def test_a_wrong_trace_is_refused_by_line(lines, said, tmp_path):
         ("hospital,uplink\nh0,5\nh1,fast\n", "line 3, uplink: 'fast' is not a number"),
         ("hospital,uplink\nh0,5\nh0,6\n", "line 3 names 'h0' again; keep one line"),
         ("hospital,upink\nh0,5\n", "has a column 'upink'; did you mean 'uplink'?"),
-        ("hospital,uplink,uplink\nh0,5,9\nh1,5,9\n", "has two columns named 'uplink'; rename or remove one"),
+        ("hospital,uplink,uplink\nh0,5,9\nh1,5,9\n", "has two columns named 'uplink'; rename one"),
         ("name,uplink\nh0,5\n", "has no column 'hospital'; it has name, uplink"),
-        (None, "cannot be read (No such file or directory); name a CSV file"),
+        (None, "does not exist; check the path"),
     ],
 )
 def test_a_wrong_table_is_refused_by_line(text, said, tmp_path):
@@ -131,9 +131,9 @@ def test_what_does_not_fit_the_federation_is_refused_before_anything_starts(sect
 
 def test_a_run_in_which_nothing_can_happen_ends_with_the_reason(federation):
     slow = seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 2})
-    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 2 s are over before 1 of .* that takes 3 s"):
+    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 2 s are too short: .* need 3 s until 1 of"):
         play(federation, FedAvg(), system=slow)
-    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 5 s are over before 4 of .* that takes 6 s"):
+    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 5 s are too short: .* need 6 s until 4 of"):
         play(federation, FedAvg(), system=seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 5, "minimum_cohort": 4}))
     with pytest.raises(ConfigError, match=r"^system.rounds.minimum_cohort: 4 is more than the 3 hospitals whose"):
         play(federation, FedAvg(), selection=Uniform(0.5, 1), system=system(rounds={"minimum_cohort": 4}))

@@ -56,14 +56,6 @@ def test_joined_outputs_are_those_of_one_hospital_at_a_time(sizes, features, par
     rows = PartRows.of(data, hospitals, part)
     expected = one_at_a_time(model, models, served, data, hospitals, part)
     np.testing.assert_array_equal(joined(model.logits, models, served, rows), expected)
-    # Called again, with other parameters: rows are arranged by model now, where hospitals lie apart.
-    for _ in range(2):
-        models = rng.normal(size=models.shape).astype(np.float32)
-        expected = one_at_a_time(model, models, served, data, hospitals, part)
-        np.testing.assert_array_equal(joined(model.logits, models, served, rows), expected)
-    other = (served + 1) % 3
-    expected = one_at_a_time(model, models, other, data, hospitals, part)
-    np.testing.assert_array_equal(joined(model.logits, models, other, rows), expected)
     assert rows.y.tolist() == [y for h in hospitals for y in data.y[data.rows(h, part)]]
 
 
@@ -115,35 +107,3 @@ def test_rows_are_scored_in_blocks_only_where_a_row_may_move(monkeypatch):
     monkeypatch.setattr(mlp.MlpModel, "_logits_in_blocks", in_blocks)
     mlp.rows_may_move.cache_clear()
     assert mlp.MlpModel((3, 4, 3), "default", "float64").logits_of_many is None, "of three classes"
-
-
-class Counting:
-    """A model that counts its calls."""
-
-    def __init__(self, model):
-        self.model, self.calls = model, 0
-
-    def logits(self, theta, X):
-        self.calls += 1
-        return self.model.logits(theta, X)
-
-
-def test_models_whose_hospitals_lie_apart_are_a_call_each_from_the_second_time_on(monkeypatch):
-    data = federation([3, 4, 0, 5, 6, 2], 3)
-    models = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
-    apart, other, beside = np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
-
-    def calls(*served):
-        rows, counted = PartRows.of(data, range(6), "train"), []
-        for each in served:
-            model = Counting(build_model("logistic_regression", 3, 2, options={}))
-            expected = one_at_a_time(model.model, models, each, data, range(6), "train")
-            np.testing.assert_array_equal(joined(model.logits, models, each, rows), expected)
-            counted.append(model.calls)
-        return counted
-
-    assert calls(apart, apart, apart) == [6, 2, 2]
-    assert calls(apart, other, apart, other) == [6, 5, 6, 5], "copies would cost more than calls"
-    assert calls(apart, apart, beside, apart) == [6, 2, 2, 2], "neighbours need no copy and displace none"
-    monkeypatch.setattr(scoring, "ARRANGED_BYTES", 0)
-    assert calls(apart, apart) == [6, 6]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from raysim.robust import centres, selecting
 from raysim.robust.aggregation import Aggregation
 from raysim.robust.breakdown import NEEDS
-from raysim.robust.rule import middle
 
 ROOTLESS = [name for name in tuple(NEEDS) if name != "fltrust"]
 SELECTING = ("krum", "multi_krum", "bulyan")
@@ -135,10 +134,3 @@ def test_some_columns_at_a_time_give_the_bits_of_all_at_once(monkeypatch, name, 
                 assert other.update.tobytes() == made[0].update.tobytes()
                 assert (other.admitted is None) == (made[0].admitted is None)
                 assert other.admitted is None or (other.admitted == made[0].admitted).all()
-
-
-@pytest.mark.parametrize("m", [1, 2, 5, 8])
-def test_the_middle_is_numpys_median(m):
-    rows = np.random.default_rng(m).standard_normal((m, 9))
-    rows[0, 3], rows[-1, 4], rows[0, 5] = np.nan, np.inf, -np.inf
-    assert np.array_equal(middle(rows), np.median(rows, axis=0), equal_nan=True)

@@ -44,16 +44,6 @@ def view(sizes: list[int]) -> FederationView:
     )
 
 
-def test_trainable_hospitals_are_found_once_for_the_views_of_all_rounds():
-    first = view([3, 0, 5])
-    assert first.trainable.tolist() == [0, 2]
-    assert replace(first, round=7).trainable is first.trainable
-    assert replace(first, sizes=np.array([0, 4, 5])).trainable.tolist() == [1, 2]
-    assert first.trainable.tolist() == [0, 2]
-    with pytest.raises(ValueError, match="read-only"):
-        first.trainable[0] = 1
-
-
 @pytest.mark.parametrize("sizes", [[3, 0, 5], [3, 1, 5]])
 def test_a_draw_has_the_rows_of_its_candidates(sizes: list[int]):
     server = view(sizes)

@@ -1,8 +1,8 @@
-"""How many hospitals go into a call on a GPU, with a memory of a set size in the place of a card's."""
+"""How many hospitals go into a call on a GPU, and what happens where it runs out of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +19,9 @@ from raysim.strategies.base import Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.training.base import DeviceFull, Moments, Optimizer, Task
-from raysim.training.kernels import batch_schedule, batched, gpu_memory
-from raysim.training.kernels.batch_schedule import example, groups, padded
+from raysim.training.kernels import batch_schedule
+from raysim.training.kernels.batch_schedule import groups, padded
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.gpu_memory import STALE, CudaMemory, Resident, claim, fitting, memory_of, room
 from raysim.training.kernels.logistic import LogisticModel
 from raysim.training.kernels.modules.generic import Vmapped
 from raysim.training.models import build_model
@@ -30,25 +29,6 @@ from tests.conftest import MakeFederation, play
 from tests.training.test_kernels import make_tasks, plain_loop
 
 F, C, HIDDEN = 16, 16, (32, 16)  # the vectors of all hospitals begin at multiples of 64 bytes
-STEP = 1000
-
-
-class Card:
-    """``size`` bytes of memory, of which the step of a hospital takes ``STEP``."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.measured = size, 0
-
-    def free(self) -> int:
-        return self.size
-
-    def peak(self, run: Callable[[], object]) -> int:
-        run()
-        self.measured += 1
-        return STEP
-
-    def release(self) -> None:
-        pass
 
 
 class Crowded:
@@ -64,10 +44,7 @@ class Crowded:
         self._inner.accumulate(theta, X, y, weight, into)
 
 
-def cohort(
-    monkeypatch: pytest.MonkeyPatch, kind: str = "dense", *, most: int = 10**9, card: Card | None = None
-) -> tuple[Cohort, Crowded]:
-    monkeypatch.setattr(batched, "memory_of", lambda device: card)
+def cohort(monkeypatch: pytest.MonkeyPatch, kind: str = "dense", *, most: int = 10**9) -> tuple[Cohort, Crowded]:
     monkeypatch.setattr("tests.training.test_kernels.HIDDEN", HIDDEN)
     host = plain_loop("mlp", F, C, "float32")
     gradient = Crowded(
@@ -83,64 +60,14 @@ def visits(P: int, sizes: tuple[int, ...] = (70, 64, 33, 48, 40, 90)) -> list[Ta
     return [replace(t, moments=Moments(), weights=np.linspace(0.5, 2, len(t.y)), frozen=frozen) for t in tasks]
 
 
-@pytest.mark.parametrize(
-    ("free", "total", "reserved", "held", "share", "expected"),
-    [
-        (600, 1000, 0, 0, 1.0, 600),  # others have 400
-        (600, 1000, 100, 0, 1.0, 700),  # and what this process keeps is its own
-        (600, 1000, 100, 30, 1.0, 670),  # but for what it uses
-        (1000, 1000, 0, 0, 0.25, 250),  # the first of four actors
-        (250, 1000, 0, 0, 0.25, 250),  # the last of them
-        (100, 1000, 0, 0, 0.25, 100),  # a stranger has taken some
-        (700, 1000, 200, 150, 0.25, 100),
-        (0, 1000, 250, 250, 0.25, 0),
-        (500, 1000, 300, 300, 0.25, 0),  # it has more than its share already
-    ],
-)
-def test_room(free: int, total: int, reserved: int, held: int, share: float, expected: int) -> None:
-    assert room(free, total, reserved, held, share) == expected
-
-
-@pytest.mark.parametrize(
-    ("needs", "free", "expected"),
-    [([10, 10, 10], 30, 3), ([10, 10, 10], 29, 2), ([30, 1, 1], 31, 2), ([31, 1], 30, 1), ([5], 0, 1)],
-)
-def test_those_that_fit(needs: list[int], free: int, expected: int) -> None:
-    assert fitting(needs, free) == expected
-
-
-def test_a_card_s_figures_and_a_share_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(gpu_memory, "_shares", {})
-    for name, values in (
-        ("mem_get_info", [(700, 1000), (80, 100)]),
-        ("memory_reserved", [200, 0]),
-        ("memory_allocated", [150, 0]),
-    ):
-        monkeypatch.setattr(torch.cuda, name, lambda device, values=values: values[device])
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: asked.append(given))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", asked.append)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 190)
-    memory = CudaMemory(torch.device("cuda"))
-    claim(1.0)
-    assert memory.free() == 750
-    claim(0.25)
-    assert memory.free() == 100
-    assert memory.peak(lambda: asked.append("run")) == 40
-    assert asked == [(0.25, 0), 0, "run"]
-    other = memory_of(torch.device("cuda", 1))
-    assert isinstance(other, CudaMemory)
-    assert other.free() == 80
-    assert memory_of(torch.device("cpu")) is None
-
-
 def test_a_process_on_a_gpu_has_its_share_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     cudnn, claimed = SimpleNamespace(allow_tf32=True, deterministic=False), list[float]()
     monkeypatch.setattr(torch.backends, "cudnn", cudnn)
-    monkeypatch.setattr(gpu_memory, "claim", claimed.append)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", claimed.append)
     settle_device("cpu", 0.5)
     assert cudnn.allow_tf32
+    assert not claimed
+    settle_device("cuda", 1.0)
     assert not claimed
     settle_device("cuda", 0.5)
     assert (cudnn.allow_tf32, cudnn.deterministic, claimed) == (False, True, [0.5])
@@ -195,7 +122,7 @@ def test_running_out_of_memory_changes_no_bit(
     tasks = visits(model.layout.size, (70, 64, 66, 71, 80, 90))
     whole = model.train(tasks, terms)
     for most in (1, 2, 4):
-        model, gradient = cohort(monkeypatch, kind, most=most, card=Card(10**9))
+        model, gradient = cohort(monkeypatch, kind, most=most)
         again = [replace(task, moments=Moments()) for task in tasks]
         assert model.train(again, terms).tobytes() == whole.tobytes()
         assert max(gradient.calls) > most
@@ -205,46 +132,6 @@ def test_running_out_of_memory_changes_no_bit(
             assert other.moments.steps == task.moments.steps
             np.testing.assert_array_equal(other.moments.first, task.moments.first)
             np.testing.assert_array_equal(other.moments.second, task.moments.second)
-
-
-def test_a_call_has_the_hospitals_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of each 64 rows: twice 16 features of 4 bytes and a label of 8; 4 steps of 16 rows and a count, of 4 bytes each.
-    needed = STEP + 64 * 2 * (16 * 4 + 8) + 64 * 4 + 4 * (16 + 1) * 4
-    for size, calls in ((3, [3, 3, 1]), (4, [4, 3]), (7, [7]), (0.5, [1] * 7)):
-        card = Card(int(size * needed / gpu_memory.USED) + 1)
-        model, gradient = cohort(monkeypatch, card=card)
-        tasks = make_tasks([64] * 7, F, C, model.layout.size, epochs=1, rate=0.01, dtype=np.float32)
-        trained = model.train(tasks, Optimizer("sgd", 0.01, 16))
-        assert gradient.calls[:2] == [1, 1]  # measured
-        assert gradient.calls[2::4] == calls
-        whole, _ = cohort(monkeypatch)
-        assert trained.tobytes() == whole.train(tasks, Optimizer("sgd", 0.01, 16)).tobytes()
-
-
-def test_a_step_is_measured_once_for_each_kind_of_visit(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Card(10**9)
-    model, _ = cohort(monkeypatch, card=card)
-    plain = make_tasks([40, 40], F, C, model.layout.size, dtype=np.float32)
-    for tasks, optimizer, expected in (
-        (plain, Optimizer("sgd", 0.01, 16), 2),
-        (plain, Optimizer("sgd", 0.01, 16), 2),
-        (plain, Optimizer("adam", 0.01, 16), 4),
-        (plain, Optimizer("adam", 0.01, 32), 6),
-        (plain, Optimizer("adam", 0.01, 32, weight_decay=0.1), 8),
-        (visits(model.layout.size, (40, 40)), Optimizer("adam", 0.01, 32), 10),
-    ):
-        model.train(tasks, optimizer)
-        assert card.measured == expected
-
-
-def test_what_is_measured_has_all_that_a_visit_has() -> None:
-    plain = make_tasks([3, 4], 2, 2, 6)
-    bare = example(plain, 5)
-    assert (bare.X.shape, bare.y.shape, bare.linear, bare.frozen, bare.weights) == ((5, 2), (5,), None, None, None)
-    for extra in ({"linear": np.ones(6)}, {"frozen": np.ones(6, bool)}, {"weights": np.ones(4)}):
-        like = example([plain[0], replace(plain[1], **extra)], 5)
-        assert {name for name in ("linear", "frozen", "weights") if getattr(like, name) is not None} == set(extra)
-    assert example(make_tasks([3], 2, 2, 6, proximal=1), 5).linear is not None
 
 
 @pytest.mark.parametrize("kind", ["dense", "vmap"])
@@ -272,7 +159,7 @@ def test_no_tensor_is_made_on_another_device(kind: str, optimizer: str, monkeypa
 
 
 def test_the_next_round_begins_with_what_went_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, gradient = cohort(monkeypatch, most=3, card=Card(10**9))
+    model, gradient = cohort(monkeypatch, most=3)
     tasks = make_tasks([64] * 8, F, C, model.layout.size, dtype=np.float32)
     model.train(tasks, Optimizer("sgd", 0.01, 16))
     assert {8, 4, 2} <= set(gradient.calls)
@@ -281,64 +168,10 @@ def test_the_next_round_begins_with_what_went_well(monkeypatch: pytest.MonkeyPat
     assert set(gradient.calls) == {2}
 
 
-def test_rows_that_are_kept_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, gradient = cohort(monkeypatch, card=Card(0))
-    tasks = make_tasks([64] * 2, F, C, model.layout.size, dtype=np.float32)
-    monkeypatch.setattr(model, "_resident", Resident(torch.device("cpu")))
-    kept, float32, inner, steps = np.ones(3), np.dtype(np.float32), gradient.accumulate, list[int]()
-    first = model._resident(kept, float32)
-
-    def full(*given: Any) -> None:
-        steps.append(len(steps) + 1)
-        if steps[-1] in (3, 6):  # the first step of each hospital, behind two that are measured; each takes two
-            raise torch.OutOfMemoryError("full")
-        inner(*given)
-
-    monkeypatch.setattr(gradient, "accumulate", full)
-    trained = model.train(tasks, Optimizer("sgd", 0.01, 0))
-    whole, _ = cohort(monkeypatch)
-    assert trained.tobytes() == whole.train(tasks, Optimizer("sgd", 0.01, 0)).tobytes()
-    assert len(steps) == 8
-    assert model._resident(kept, float32) is not first
-
-
-def test_rows_are_kept_in_half_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    resident = cohort(monkeypatch, card=Card(16))[0]._resident
-    for length, kept in ((3, False), (2, True)):
-        array = np.ones(length)
-        assert (resident(array, np.dtype(np.float32)) is resident(array, np.dtype(np.float32))) == kept
-
-
-def test_copies_are_kept_up_to_a_limit() -> None:
-    resident, arrays = Resident(torch.device("cpu"), 16), [np.arange(2.0) + k for k in range(3)]
-    first, second = (resident(array, np.dtype(np.float32)) for array in arrays[:2])
-    third = resident(arrays[2], np.dtype(np.float32))
-    assert resident(arrays[0], np.dtype(np.float32)) is first
-    assert resident(arrays[1], np.dtype(np.float32)) is second
-    assert resident(arrays[2], np.dtype(np.float32)) is not third
-    arrays.pop(0)
-    assert resident(arrays[1], np.dtype(np.float32)) is resident(arrays[1], np.dtype(np.float32))
-    resident.clear()
-    again = [resident(array, np.dtype(np.float32)) for array in arrays]
-    assert again[0] is not second
-    assert all(resident(array, np.dtype(np.float32)) is copy for array, copy in zip(arrays, again, strict=True))
-
-
-def test_copies_that_nobody_asks_for_make_room() -> None:
-    """Of a run that has ended, whose rows are still there."""
-    resident, float32 = Resident(torch.device("cpu"), 16), np.dtype(np.float32)
-    ended, playing = ([np.arange(2.0) + k for k in ks] for ks in ((0, 1), (2, 3)))
-    before = [resident(array, float32) for array in ended]
-    for _ in range(2 * STALE):
-        copies = [resident(array, float32) for array in playing]
-    assert all(resident(array, float32) is copy for array, copy in zip(playing, copies, strict=True))
-    assert all(resident(array, float32) is not copy for array, copy in zip(ended, before, strict=True))
-
-
 def test_a_hospital_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch, federate: MakeFederation) -> None:
-    model, _ = cohort(monkeypatch, most=0, card=Card(2**31))
+    model, _ = cohort(monkeypatch, most=0)
     tasks = make_tasks([0, 3, 64], F, C, model.layout.size, dtype=np.float32)
-    with pytest.raises(DeviceFull, match="it needs 2 GiB or more of the GPU, and 2 GiB are free") as caught:
+    with pytest.raises(DeviceFull, match=r"CUDA out of memory. Tried to allocate 2.00 GiB") as caught:
         model.train(tasks, Optimizer("sgd", 0.01, 16))
     assert caught.value.task == 2  # of the widest batches, and so the first
     federation = federate([3, 4])

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels import batch_schedule, linear
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.gpu_memory import Resident
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
@@ -206,18 +204,6 @@ def test_groups_of_a_cohort_change_nothing(monkeypatch: pytest.MonkeyPatch, batc
     monkeypatch.setattr(batch_schedule, limit, 3 * 2 * (batch_size or 20))
     assert len(list(batch_schedule.groups(tasks, batch_size))) > 1
     close(model.train(tasks, Optimizer("adam", 0.1, batch_size)), whole, 1e-10)
-
-
-def test_resident_copies_are_made_once_and_live_as_long_as_the_rows(tmp_path: Path) -> None:
-    resident, int64 = Resident(torch.device("cpu")), np.dtype(np.int64)
-    np.save(tmp_path / "X.npy", np.arange(12))
-    for rows in (np.arange(12), np.load(tmp_path / "X.npy", mmap_mode="r")):
-        first = resident(rows[3:6], int64)
-        assert first.tolist() == [3, 4, 5]
-        assert resident(rows[3:6], int64) is first
-        assert resident(rows[3:9:2], int64).tolist() == [3, 5, 7]
-        del rows
-    assert not resident._held
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dense", "loop"])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import (
-    field_validator,
-)
+from pydantic import field_validator
 
 from raysim.config.nodes import parse_nodes
 from raysim.core.defaults import default

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, Field
 
 from raysim.core.errors import DataError
@@ -31,7 +34,6 @@ from raysim.data.tables.columns import is_number, is_text
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 STATISTICS = ("last", "mean", "min", "max", "count")
 """The statistics that are made features of each measurement."""
@@ -112,9 +114,6 @@ class Yaib(BaseModel):
         return self._records(stays, features, schemas["outc"].field("label").type, notes)
 
     def _schema(self, name: str) -> pa.Schema:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         path = self._file(name)
         try:
             schema = parquet.read_schema(path)
@@ -164,8 +163,8 @@ class Yaib(BaseModel):
         when = f" at hour {self.hours}" if hourly else ""
         if not kept:
             raise DataError(
-                f"data.eicu: of {labelled:,} stays with a label{when} in {self.path} none is in the patient table of "
-                f"{self.eicu}; check that the cohort is of that eICU, and data.hours"
+                f"data.eicu: none of {labelled:,} stays with a label{when} in {self.path} is in the patient table of "
+                f"{self.eicu}; check that the cohort comes from this eICU database, and check data.hours"
             )
         return [
             f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
@@ -181,8 +180,6 @@ class Yaib(BaseModel):
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
         """Return the columns of ``sta``: numbers as float32, texts as categories, ``[N]`` in the cohort's order."""
-        import pandas as pd
-
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:
@@ -230,9 +227,6 @@ class Yaib(BaseModel):
     def _records(
         self, stays: dict[str, NDArray[Any]], features: dict[str, Any], label: pa.DataType, notes: list[str]
     ) -> Records:
-        import pandas as pd
-        import pyarrow as pa
-
         values = np.asarray(stays["label"])
         classes: tuple[str, ...] = ()
         if pa.types.is_floating(label):
@@ -258,8 +252,6 @@ class Yaib(BaseModel):
         )
 
     def _patients(self, stays: dict[str, NDArray[Any]], features: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        import pandas as pd
-
         patients = {"ethnicity": text(stays["ethnicity"])}
         if isinstance(sex := features.get("sex"), pd.Categorical):
             patients["sex"] = np.asarray(pd.Series(sex).astype(object).fillna("unknown"), dtype=str)
@@ -269,8 +261,6 @@ class Yaib(BaseModel):
 
 
 def _is_time(type: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_duration(type) or (is_number(type) and not pa.types.is_boolean(type)))
 
 

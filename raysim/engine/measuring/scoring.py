@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -22,41 +22,8 @@ KEPT_BYTES = 64 * 2**20
 CHUNK_BYTES = 8 * 2**20
 """Number of bytes of features gathered at a time if they are not cached."""
 
-ARRANGED_BYTES = 16 * 2**20
-"""Largest size in bytes of a part's features cached a second time, ordered by model."""
-
 MAPPED_BYTES = 2**30
 """Size in bytes of a federation's features above which gathered rows are released from memory again."""
-
-
-@dataclass(eq=False)
-class Arranged:
-    """Features of a part's rows ordered by the models in use: one call for each model, not for each hospital.
-
-    They are copied only when the same hospitals use the same models a second time. For a strategy that chooses models
-    in every round, the copies would cost more than they save.
-    """
-
-    served: Ids | None = None
-    """The model row of each hospital ``[h]`` at the last call."""
-    parts: list[tuple[int, NDArray[np.int64], NDArray[Any]]] = field(default_factory=list)
-    """For each model: its model row, the positions of its rows in the part ``[m]``, and their features ``[m, F]``."""
-
-    def again(
-        self, served: Ids, offsets: NDArray[np.int64], kept: NDArray[Any]
-    ) -> list[tuple[int, NDArray[np.int64], NDArray[Any]]]:
-        """Return the ``parts`` for model rows ``served [h]``; empty at the first call with these rows.
-
-        ``kept [n, F]`` are the features in the order of hospitals, whose rows begin at ``offsets [h + 1]``.
-        """
-        if self.served is None or not np.array_equal(self.served, served):
-            self.served, self.parts = served.copy(), []
-        elif not self.parts:
-            for row in np.unique(served).tolist():
-                theirs = np.flatnonzero(served == row)
-                index = ranges(offsets[theirs], offsets[theirs + 1] - offsets[theirs])
-                self.parts.append((row, index, kept[index]))
-        return self.parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +40,6 @@ class PartRows:
     """The labels of the rows, ``[n]``."""
     kept: NDArray[Any] | None
     """The features of the rows ``[n, F]``, or None if they are larger than ``KEPT_BYTES``."""
-    arranged: Arranged = field(default_factory=Arranged)
-    """The same rows ordered by model, for models used by hospitals that are not neighbours."""
 
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
@@ -110,18 +75,10 @@ def joined(
     """Return the outputs ``[n]`` for each hospital's rows, of the models at model rows ``served [h]``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
-    any placement. Neighbouring hospitals with one model are scored in one call. If the same hospitals use the same
-    models again, all hospitals of a model are scored in one call (:class:`Arranged`).
+    any placement. Neighbouring hospitals with one model are scored in one call.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)
-    kept = rows.kept
-    if kept is not None and kept.nbytes <= ARRANGED_BYTES and len(changes) > len(models):
-        parts = rows.arranged.again(served, rows.offsets, kept)
-        for row, index, X in parts:
-            outputs[index] = logits(models[row], X)
-        if parts:
-            return outputs
     cuts = [0, *changes.tolist(), len(served)]
     for first, last in pairwise(cuts):
         theta = models[int(served[first])]

@@ -92,20 +92,3 @@ def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
         group.append(h)
     if group:
         yield group
-
-
-def example(tasks: Sequence[Task], width: int) -> Task:
-    """Return a local update of one batch of ``width`` zero rows, with every kind of array that any of ``tasks`` has."""
-    like, P = tasks[0], len(tasks[0].start)
-    return Task(
-        X=np.zeros((width, like.X.shape[1]), like.X.dtype),
-        y=np.zeros(width, like.y.dtype),
-        start=like.start,
-        proximal=(),
-        epochs=1,
-        learning_rate=0.0,
-        batches=like.batches,
-        linear=np.zeros(P) if any(task.proximal or task.linear is not None for task in tasks) else None,
-        frozen=np.zeros(P, np.bool_) if any(task.frozen is not None for task in tasks) else None,
-        weights=np.ones(width) if any(task.weights is not None for task in tasks) else None,
-    )

@@ -7,17 +7,15 @@ A hospital's result agrees with those kernels up to rounding. The shapes of its 
 hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
 the order of summation by the size of the whole product.
 
-A call trains as many hospitals as fit into the GPU memory that the process may take (``gpu_memory.py``). The memory of
-one hospital is measured on its first step. A call that still runs out of memory is repeated with fewer hospitals.
+A call that runs out of GPU memory is repeated with half of its hospitals, and later calls have no more.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+import sys
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,13 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raysim.training.base import DeviceFull, Layout, Model, Moments, Optimizer, Task
-from raysim.training.kernels.batch_schedule import example, groups, padded, schedule, steps_of
+from raysim.training.kernels.batch_schedule import groups, schedule
 from raysim.training.kernels.clipped import Clippable
 from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_proximal
-from raysim.training.kernels.gpu_memory import USED, Memory, Resident, fitting, gibibytes, memory_of
 from raysim.training.losses import LOG_LOSS
-
-T = TypeVar("T")
 
 
 class Gradient(Protocol):
@@ -102,10 +97,7 @@ class Cohort:
         self._one_by_one = host.train
         self._gradient, self._dtype = gradient, np.dtype(precision)
         self._device = torch.device(device)
-        self._memory = memory_of(self._device)
-        self._resident = Resident.on(self._device, self._memory)
-        self._one_step: dict[Hashable, int] = {}  # bytes of a hospital's step, by what it needs
-        self._most = math.inf  # bytes of a call, by the plan; less after a call that ran out of memory
+        self._most = sys.maxsize  # hospitals of a call; fewer after a call that ran out of memory
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for all tasks, ``[len(tasks), P]``.
@@ -119,67 +111,26 @@ class Cohort:
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
         for group in groups(tasks, optimizer.batch_size):
-            members = [tasks[h] for h in group]
-            if self._memory is None:
-                thetas[group] = self._together(members, optimizer)
-            else:
-                self._in_calls(self._memory, group, members, optimizer, thetas)
+            while group:
+                some = group[: self._most]
+                try:
+                    thetas[some] = self._together([tasks[h] for h in some], optimizer)
+                    group = group[len(some) :]
+                    continue
+                except torch.OutOfMemoryError as error:
+                    text = str(error).splitlines()[0]
+                # Only now, because the error holds the tensors of the call until it is left.
+                torch.cuda.empty_cache()
+                if len(some) == 1:
+                    raise DeviceFull(some[0], text)
+                self._most = len(some) // 2
         return thetas
-
-    def _in_calls(
-        self, memory: Memory, group: list[int], tasks: list[Task], optimizer: Optimizer, thetas: NDArray[Any]
-    ) -> None:
-        """Train the ``tasks`` of a group into their rows of ``thetas``, as many in a call as fit into ``memory``."""
-        needs = self._needs(memory, tasks, optimizer)
-        emptied = False  # since the last call that succeeded
-        while group:
-            free = memory.free()
-            count = fitting(needs, min(USED * free, self._most))
-            trained = self._unless_full(memory, partial(self._together, tasks[:count], optimizer))
-            if trained is not None:
-                thetas[group[:count]] = trained
-                group, tasks, needs, emptied = group[count:], tasks[count:], needs[count:], False
-                continue
-            if count > 1:
-                self._most = sum(needs[:count]) / 2
-            elif emptied:
-                text = f"it needs {gibibytes(max(needs[0], free))} or more of the GPU, and {gibibytes(free)} are free"
-                raise DeviceFull(group[0], text)
-            emptied = True
-
-    def _needs(self, memory: Memory, tasks: Sequence[Task], optimizer: Optimizer) -> list[int]:
-        """Return the bytes that each task of a group needs in a call."""
-        size, item = optimizer.batch_size, self._dtype.itemsize
-        width, distinct = padded(size, len(tasks[0].y)), steps_of(tasks[0], size) if size else 1
-        like = example(tasks, width)
-        extras = (optimizer.weight_decay == 0, like.linear is None, like.frozen is None, like.weights is None)
-        key = (optimizer.name, width, *extras)
-        if key not in self._one_step:
-            measure = partial(memory.peak, partial(self._together, [like], optimizer))
-            self._unless_full(memory, measure)  # excludes memory that libraries allocate once, at their first call
-            measured = self._unless_full(memory, measure)
-            self._one_step[key] = memory.free() + 1 if measured is None else measured
-        # Rows are in memory twice, cached and concatenated with other hospitals' rows; a label takes at most
-        # 8 bytes.
-        row = 2 * (tasks[0].X.shape[1] * item + 8) + item
-        scheduled = 4 * distinct * (width + 1)
-        return [self._one_step[key] + len(task.y) * row + scheduled for task in tasks]
-
-    def _unless_full(self, memory: Memory, run: Callable[[], T]) -> T | None:
-        """Return the result of ``run``; None if memory runs out, after releasing everything cached on the device."""
-        try:
-            return run()
-        except torch.OutOfMemoryError:
-            pass  # the error holds the tensors of the call until it is left
-        self._resident.clear()
-        memory.release()
-        return None
 
     def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Train tasks that are sorted by descending number of steps in one call, ``[H, P]``."""
         plan = schedule(tasks, optimizer.batch_size)
-        X = torch.cat([self._resident(task.X, self._dtype) for task in tasks])
-        y = torch.cat([self._resident(task.y, _label_type(task.y, self._dtype)) for task in tasks])
+        X = self._send(np.concatenate([task.X for task in tasks], dtype=self._dtype))
+        y = self._send(np.concatenate([task.y for task in tasks], dtype=_label_type(tasks[0].y, self._dtype)))
         rows, counts = self._send(plan.rows), self._send(plan.counts).unsqueeze(2)
         column = torch.arange(rows.shape[2], device=self._device)
         theta = self._send(np.stack([task.start for task in tasks]).astype(self._dtype))

@@ -172,11 +172,6 @@ class RowFactors:
         self._shared = shared if shared.any() else None
 
     @property
-    def any_shared(self) -> bool:
-        """Whether some patient has several rows."""
-        return self._shared is not None
-
-    @property
     def need_traces(self) -> bool:
         """Whether factors need traces, not only the norms of rows' gradients."""
         return self._shared is not None or self._planted is not None

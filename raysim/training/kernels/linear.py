@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.batches import Gathered, of_private, visits
+from raysim.training.kernels.batches import Gathered, visits
 from raysim.training.kernels.clipped import DenseLayers, Traced
-from raysim.training.kernels.descent import BLAS, StepRule, begin, end, largest, noise_of, one_by_one, softmax_residual
+from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.kernels.linear_clip import LinearClip
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
-from raysim.training.private import PrivateSteps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -162,7 +161,7 @@ class _Buffers:
         classes = loss == LOG_LOSS and outputs > 1
         self._targets, self._labels = (np.empty(n, np.int64 if classes else dtype) for _ in range(2))
         self._z = np.empty(batch if outputs == 1 else (batch, outputs), dtype)
-        self._signs, self._one = np.array([-1, 1], dtype), np.ones((), dtype)
+        self._signs = np.array([-1, 1], dtype)
         self._batches: dict[tuple[int, int], _Batch] = {}
 
     def hold(self, n: int, batch: int) -> bool:
@@ -227,12 +226,7 @@ class _Buffers:
         X = task.X.astype(self._dtype, copy=False)
         clip = noise = None
         if task.private is not None:
-            signed = logistic and weights is None and not lift
-            clip, noise = LinearClip(task.private, X, self._unit, signed=signed), noise_of(task.private, update)
-            if clip.signed:
-                self._descend_turned(task, task.private, clip, noise, update, theta)
-                end(update, task)
-                return
+            clip, noise = LinearClip(task.private, X, self._unit), noise_of(task.private, update)
             X, columns = clip.X, [*columns, *clip.columns]
         np.copyto(self._copied[:n, :-1], X)
         divisor = None if task.private is None else task.private.divisor
@@ -270,43 +264,6 @@ class _Buffers:
                     noise(step)
                 finish()
         end(update, task)
-
-    def _descend_turned(
-        self,
-        task: Task,
-        private: PrivateSteps,
-        clip: LinearClip,
-        noise: Callable[[int], None] | None,
-        update: StepRule,
-        theta: Vector,
-    ) -> None:
-        """Make private steps on rows multiplied by their labels' signs, so that all are of class 1.
-
-        Multiplying by a sign changes only the sign bit.
-        """
-        n, target, keep, scale = len(task.y), update.target, update.keep, update.scale / private.divisor
-        signs = self._targets[:n]
-        signs *= self._unit
-        np.multiply(clip.X, signs[:, None], self._copied[:n, :-1])
-        self._copied[:n, -1] = signs
-        gemv, one = self._blas.gemv, self._one
-        columns = [(clip.bounds, self._labels[:n])]  # in the memory of labels, which turned rows do not need
-        for gathered in of_private(private, n):
-            self._fill(gathered, columns, 1.0)
-            for step, cut in enumerate(gathered.cuts, gathered.step):
-                rows, turned, least, z, b = self._batch(cut)
-                if b:
-                    rows.dot(theta, z)
-                    np.tanh(z, z)
-                    np.subtract(z, one, z)
-                    np.fmax(z, least, z)  # a NaN becomes the bound
-                    gemv(scale, turned, z, keep, target, 0, 1, 0, 1, 0, 1)
-                else:
-                    np.multiply(target, keep, target)
-                if noise is not None:
-                    noise(step)
-                update.finish()
-        self._copied[:n, -1] = 1.0
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
         """Run LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""

@@ -24,11 +24,10 @@ def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray
 class LinearClip:
     """Clipping in one hospital's local update.
 
-    The kernel stores the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column. ``signed``:
-    whether the kernel can multiply rows by the signs of their labels, so that no residual is above 0.
+    The kernel stores the hospital's rows ``X [n, F]`` multiplied by ``unit``, with a constant last column.
     """
 
-    def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float, *, signed: bool = False) -> None:
+    def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float) -> None:
         self._unit, self._planted, self._factors = unit, private.planted, RowFactors(private, X.dtype)
         bounds = largest(private.clip, np.sqrt(np.vecdot(X, X) + 1), X.dtype) / unit
         self._sound = bool(bounds.min() > 0)
@@ -38,32 +37,20 @@ class LinearClip:
         self.X = X
         """The rows ``[n, F]``; a row that is not finite is set to zeros, and contributes nothing."""
         bounds = bounds.astype(X.dtype, copy=False)
-        self._plain = self._sound and self._planted is None and not self._factors.any_shared
-        self.signed = signed and self._plain
-        """Whether the kernel must multiply rows by the signs of their labels."""
-        self.bounds = -bounds
-        """The smallest residual of each row ``[n]``."""
-        self.columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        """Two pairs, unless ``signed``: for the rows' largest residuals ``[n]``, and for their smallest. The second
-        array of a pair is memory into which the kernel gathers the first."""
-        if not self.signed:
-            self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
-            self.columns = [(bounds, self._upper), (self.bounds, self._lower)]
+        self._bounds = np.empty_like(bounds)
+        self.columns = [(bounds, self._bounds)]
+        """The rows' largest residuals ``[n]``, and memory into which the kernel gathers them."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
-        if self._plain:
-            # fmin and fmax turn NaN into the bound.
-            np.fmin(z, self._upper[low:high], z)
-            np.fmax(z, self._lower[low:high], z)
-            return
         self._settle(z[:, None], low, high, gathered)
         kept, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
             kept = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
             kept[~np.isfinite(kept)] = 0
-        np.fmin(z, self._upper[low:high], z)
-        np.fmax(z, self._lower[low:high], z)
+        # fmin and fmax turn NaN into the bound.
+        np.fmin(z, self._bounds[low:high], z)
+        np.fmax(z, -self._bounds[low:high], z)
         if kept is not None:
             z[places] = kept
 
@@ -72,7 +59,7 @@ class LinearClip:
     ) -> None:
         """Clip residuals ``z [b, C]`` of several outputs; see :meth:`shorten`."""
         self._settle(z, low, high, gathered)
-        each = np.minimum(1.0, self._upper[low:high] / np.sqrt(np.vecdot(z, z)))
+        each = np.minimum(1.0, self._bounds[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)
         if places is not None:
             each[places] = self._of_shared(z, batch, gathered[low:high], places)
@@ -85,7 +72,7 @@ class LinearClip:
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:
-            z[self._upper[low:high] == 0] = 0
+            z[self._bounds[low:high] == 0] = 0
 
     def _of_shared(
         self, z: NDArray[Any], batch: NDArray[Any], rows: NDArray[np.int64], places: NDArray[np.int64]

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 from raysim.training.base import Layout, Vector
-from raysim.training.kernels.gpu_memory import Resident, memory_of
 from raysim.training.kernels.modules.batch_norms import BATCH_NORMS
 from raysim.training.kernels.modules.checks import check_module, parameter_count
 from raysim.training.size import check_size
@@ -73,7 +72,6 @@ class FlatModule:
         self.lookup = getattr(module, "lookup", None)
         self.module = module.to(self.device)
         self.parameters = list(self.module.parameters())
-        self._resident = None if self.device.type == "cpu" else Resident.on(self.device, memory_of(self.device))
         self.normed = [part for part in self.module.modules() if isinstance(part, BATCH_NORMS)]
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
@@ -110,20 +108,9 @@ class FlatModule:
         for name, made in self.constant.items():
             buffers[name].copy_(made)
 
-    def send(self, array: NDArray[Any]) -> Tensor:
-        """Return a copy of ``array`` on the device, in the run's precision."""
-        return torch.from_numpy(np.array(array, self.dtype)).to(self.device)
-
-    def constant_rows(self, array: NDArray[Any], kind: DTypeLike) -> Tensor:
-        """Return rows on the device with number type ``kind``; a GPU caches them, so that they are sent once."""
-        dtype = np.dtype(kind)
-        if self._resident is not None:
-            return self._resident(array, dtype)
-        return torch.from_numpy(np.array(array, dtype))
-
-    def indices(self, array: NDArray[Any]) -> Tensor:
-        """Return a copy of ``array`` on the device, as int64."""
-        return torch.from_numpy(np.array(array, np.int64)).to(self.device)
+    def send(self, array: NDArray[Any], kind: DTypeLike | None = None) -> Tensor:
+        """Return a copy of ``array`` on the device, of a ``kind`` of numbers; None: in the run's precision."""
+        return torch.from_numpy(np.array(array, self.dtype if kind is None else kind)).to(self.device)
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return ``views``, with negative variances (a server's optimiser can cause them) set to 0."""

@@ -118,7 +118,7 @@ class ModuleModel:
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
-            rows = self._flat.constant_rows(X, self._flat.dtype)
+            rows = self._flat.send(X)
             outputs = [self.module(part) for part in torch.split(rows, EVALUATED)]
             z = margins(torch.cat(outputs), self._loss)
             out: NDArray[Any] = z.cpu().numpy()
@@ -172,7 +172,7 @@ class ModuleModel:
         if self._flat.lookup is not None:
             check_entries(X, self.layout.shapes[self.layout.names.index(self._flat.lookup)][0])
         self.module.train()
-        labels = self._flat.indices(y) if self._loss == LOG_LOSS else self._flat.send(y)
+        labels = self._flat.send(y, np.int64 if self._loss == LOG_LOSS else None)
         counts = self._flat.send(np.ones(len(y)) if weights is None else weights)
         total = RowGradients(self.module, self.layout, self._flat.constant, self._loss).clipped_sum(
             self._flat.send(theta), self._flat.send(X), labels, counts, patient, clip

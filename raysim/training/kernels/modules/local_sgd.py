@@ -73,7 +73,7 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
     flat.become(layout.split(theta))  # parameters and buffers are now views of theta
     flat.module.train()
     proximal = ProximalTerms(task, optimizer, flat.parameters, layout)
-    frozen = None if task.frozen is None else flat.indices(np.flatnonzero(task.frozen))
+    frozen = None if task.frozen is None else flat.send(np.flatnonzero(task.frozen), np.int64)
     values = None if frozen is None else theta[frozen]
     solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
     if task.moments is not None:
@@ -107,15 +107,15 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
     """Yield the batches of all epochs; seed torch's generator at the beginning of an epoch, if the module draws."""
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
-    rows = flat.constant_rows(task.X, flat.dtype)
-    labels = flat.constant_rows(task.y, np.int64 if loss == LOG_LOSS else flat.dtype)
+    rows = flat.send(task.X)
+    labels = flat.send(task.y, np.int64 if loss == LOG_LOSS else None)
     weights = flat.send(np.ones(n) if task.weights is None else task.weights)
     for epoch in range(task.epochs):
         X, y, factors, order = rows, labels, weights, None
         if size < n or flat.draws:
             rng = task.batches(epoch)
             if size < n:
-                order = flat.indices(rng.permutation(n))
+                order = flat.send(rng.permutation(n), np.int64)
             if flat.draws:
                 seed(flat.device.type, int(rng.integers(2**63 - 1)))
         if order is not None and flat.device.type == "cpu":  # on a GPU this would be a second copy of all rows
