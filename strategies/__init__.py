@@ -11,7 +11,7 @@ GROUPS = {
     "hospital_clusters": "clusters of hospitals",
     "coalitions": "clusters of hospitals",
     "patient_clusters": "clusters of patients",
-    "personal": "models of their own",
+    "personal": "personal models",
     "asynchronous": "without rounds",
     "references": "references",
 }

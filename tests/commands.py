@@ -35,7 +35,7 @@ PROGRESS = re.compile(
     r"|\d+ hospitals?, (\d[\d,]* rows?, )?\d+ features?; .+"
     r"|look at .+: raysim describe says what is odd"
     r"|\d+/\d+ trials done, .+"
-    r"|.+ goes on from round \d+ of \d+"
+    r"|.+ resumes from round \d+ of \d+"
     r"|.+: round \d+/\d+(, .+)?"
     r"|\[\d+/\d+\] .+: \d+\.\d s, .+"
 )

@@ -129,10 +129,10 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     plan = SweepPlan(base, sweep, {seed: federation.folder for seed, federation in federations.items()})
     _check_parts(federations.values())
     if sweep.judge is not None and config.evaluation.every == 0:
-        raise ConfigError("evaluation.every: 0 evaluates no round, and the scheduler judges rounds; set it to 1")
+        raise ConfigError("evaluation.every: 0 evaluates no round, but the scheduler compares rounds; set it to 1")
     if sweep.judge is not None and plan.rounds() == 0:
         raise ConfigError(
-            "training.rounds: 0 trains in no round, and the scheduler judges rounds; set it to 1 at least"
+            "training.rounds: 0 trains in no round, but the scheduler compares rounds; set it to at least 1"
         )
     if "pooled_auroc" in sweep.objectives and len(next(iter(federations.values())).classes) > 2:
         raise ConfigError("sweep.objectives.pooled_auroc: no run reports it with several classes; use auroc")
@@ -171,7 +171,7 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
     split = config.data.split
     if split.column is None and not split.validation:
         raise ConfigError(
-            "data.split.validation: 0 leaves nothing to choose trials by, and test rows must stay unseen; "
+            "data.split.validation: is 0, but trials are compared on validation rows; "
             "set for example split: {train: 0.6, validation: 0.2, test: 0.2}"
         )
 

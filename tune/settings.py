@@ -120,7 +120,7 @@ class Sweep(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Sweep:
         if self.searcher != "grid" and self.trials is None:
-            raise ConfigError(f"sweep.trials: searcher {self.searcher} does not stop by itself; say how many")
+            raise ConfigError(f"sweep.trials: searcher {self.searcher} has no end; give the number of trials")
         metrics = metric_names()
         if not self.objectives:
             raise ConfigError("sweep.objectives: names none; write for example auroc: max")
@@ -181,7 +181,7 @@ class Sweep(Section):
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
     """Read and check the section of a sweep file's tree; every error is one line."""
     if "sweep" not in tree:
-        raise ConfigError("sweep: missing; a sweep file says there what is searched, see docs/sweeps.md")
+        raise ConfigError("sweep: missing; add this section, which says what is searched (docs/sweeps.md)")
     return validated(Sweep, tree["sweep"], "sweep")
 
 

@@ -58,7 +58,7 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
     with held(folder):
         if (folder / JOURNAL).exists():
             raise ConfigError(
-                f"--out: {folder} holds a sweep; go on with 'raysim resume {folder}' or name another folder"
+                f"--out: {folder} holds a sweep; continue with 'raysim resume {folder}' or name another folder"
             )
         results.write_sweep(manifest := Manifest.begin(folder, "sweep"), plan, config)
         return SweepRun(manifest, plan, config, console).play(verbose=verbose)
@@ -122,7 +122,7 @@ class SweepRun:
             if self._journal.trials or not isinstance(error, ResourceError):
                 self._line(
                     f"stopped after {len(self._journal.trials)} of {self._total} trials; "
-                    f"'raysim resume {self._folder}' goes on"
+                    f"continue with 'raysim resume {self._folder}'"
                 )
             raise
 
@@ -270,7 +270,7 @@ class SweepRun:
 
     def _say(self, tracker: SweepTracker) -> None:
         if not self._ended:
-            left = f"raysim resume {self._folder} goes on"
+            left = f"continue with 'raysim resume {self._folder}'"
             self._line(f"stopped after {len(self._journal.trials)} of {self._total} trials; {left}")
         failed = sum(trial.status == "failed" for trial in self._journal.trials.values())
         if failed:

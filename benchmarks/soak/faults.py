@@ -74,7 +74,9 @@ def signalled(case: Case, fault: Callable[[Case], None], number: signal.Signals,
     ended = case.end()
     case.expect(ended.code == code, f"exit code {code} was due", ended)
     if number is not signal.SIGKILL:
-        case.expect("goes on" in ended.said and "Traceback" not in ended.said, "it did not say how to go on", ended)
+        case.expect(
+            "continue with" in ended.said and "Traceback" not in ended.said, "it did not say how to go on", ended
+        )
         case.stores("KILLED", "FINISHED")
     case.go_on()
 

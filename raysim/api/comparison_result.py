@@ -117,8 +117,8 @@ class ComparisonResult(Results):
         strategy, model = self._recommended
         if self.answer.recommended is None or model is None:
             raise ConfigError(
-                f"strategy: {shown(self.folder)} recommends none ({self.answer['headline']}); to score all the same, "
-                "name a strategy, or one of its runs"
+                f"strategy: {shown(self.folder)} recommends no model ({self.answer['headline']}); name a "
+                "strategy, or the folder of one of its runs"
             )
         return self.run(strategy, seed), model
 

@@ -36,7 +36,7 @@ def load(folder: str | os.PathLike[str]) -> Loaded:
     if kind not in KINDS:
         raise ConfigError(f"{path}: holds a {kind}, which cannot be loaded; read its files")
     if kind == "sweep" and not (path / "summary.json").is_file():
-        raise ConfigError(f"{path}: is not finished; 'raysim resume {path}' goes on")
+        raise ConfigError(f"{path}: is not finished; continue with 'raysim resume {path}'")
     if (path / resume.FILE).exists() and not resume.read_ticket(path).finished:
-        raise ConfigError(f"{path}: is not finished; 'raysim resume {path}' goes on")
+        raise ConfigError(f"{path}: is not finished; continue with 'raysim resume {path}'")
     return KINDS[kind](path)

@@ -114,7 +114,9 @@ class SweepResult(Results):
     @property
     def _tested(self) -> dict[int, RunResult]:
         if not self.runs:
-            raise ConfigError(f"{self.folder}: nothing was run on test rows yet; 'raysim resume {self.folder}' goes on")
+            raise ConfigError(
+                f"{self.folder}: nothing was run on test rows yet; continue with 'raysim resume {self.folder}'"
+            )
         return self.runs
 
     def _repr_html_(self) -> str:

@@ -200,8 +200,8 @@ def _lost(part: str) -> NoReturn:
     """
     shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
-        f"{shown}raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: "
-        "'raysim resume' with its folder goes on",
+        f"{shown}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
+        "continue with 'raysim resume FOLDER'",
         file=sys.stderr,
         flush=True,
     )

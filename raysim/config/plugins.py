@@ -96,8 +96,8 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` if a strategy refers to another configuration but must be written out."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' is read only by run, compare and plan, and not "
-            "inside a file that 'from' names; write the strategy out"
+            f"{where}.from: '{shown(section.from_path)}' is accepted only by run, compare and plan, and "
+            "not in a file that another 'from' names; write the strategy's own keys instead"
         )
 
 
@@ -116,8 +116,8 @@ def _made_selection(section: SelectionSection) -> Selection:
     options = section.options()
     if idle := sorted(options.keys() - fitting_selection(section).options().keys()):
         raise ConfigError(
-            f"selection.{idle[0]}: {as_yaml(options[idle[0]])} changes nothing, since {section.name or 'the class'} "
-            f"takes no {idle[0]}; take it out, or name a selection that does (selection.name: uniform)"
+            f"selection.{idle[0]}: {as_yaml(options[idle[0]])} has no effect, because {section.name or 'the class'} "
+            f"has no key {idle[0]}; remove it, or choose a selection with this key (selection.name: uniform)"
         )
     selection: Selection = construct(_plugin("selections", section, "selection"), options, "selection")
     return selection

@@ -171,8 +171,8 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     for key in OF_ALL:
         if getattr(other, key) not in (None, getattr(config, key)):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} has its own section {key}, and all strategies of a "
-                "comparison have one; write the same section in both, or take it out there"
+                f"{where}.from: {shown(section.from_path)} has its own section {key}, but all strategies of a "
+                "comparison share one; write the same section in both, or remove it there"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
     return config.replaced(strategy=strategy, training=other.training, selection=other.selection, model=other.model)

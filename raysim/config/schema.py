@@ -110,7 +110,7 @@ class Config(Section):
                 )
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
-                f"data.split.independent: false redraws the whole split when one row is removed, so privacy.unit: "
+                f"data.split.independent: false samples the whole split again if one row is removed, so privacy.unit: "
                 f"{self.privacy.unit} cannot be guaranteed; take it out"
             )
         self._check_ranges()
@@ -131,8 +131,8 @@ class Config(Section):
         noisy = self.privacy is not None and self.privacy.noise_of(PREPROCESSING) is not None
         if noisy and data.preprocessing != "standard":
             raise ConfigError(
-                f"privacy.statistics.preprocessing: is noise on means and deviations, and data.preprocessing: "
-                f"{data.preprocessing} sends none; use standard, or take it out"
+                f"privacy.statistics.preprocessing: adds noise to means and deviations, but data.preprocessing: "
+                f"{data.preprocessing} sends none; use standard, or remove it"
             )
         if data.ranges is None and (noisy or data.preprocessing == "declared"):
             why = "privacy.statistics.preprocessing" if noisy else "data.preprocessing: declared"

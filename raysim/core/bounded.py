@@ -128,7 +128,10 @@ class Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(None, None, f"nests deeper than {DEPTH} levels", mark)
         if self._nodes > NODES:
             raise yaml.MarkedYAMLError(
-                None, None, f"holds more than {NODES:,} values, if each alias is counted as what it repeats", mark
+                None,
+                None,
+                f"holds more than {NODES:,} values, with each alias counted as the values that it repeats",
+                mark,
             )
 
     def construct_yaml_int(self, node: Any) -> int:

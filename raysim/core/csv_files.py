@@ -48,13 +48,13 @@ def text_of(cell: str) -> str:
 
 def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> None:
     """Write a table, without its index. ``many_rows``: by Arrow, eight times as fast, with all texts in quotes."""
+    text = None if many_rows else as_text(table)
+    if text is not None:
+        path.write_bytes(text.encode())
+        return
     texts: set[str] = set()
     safe = _changed(table, cell, texts)
     if not many_rows:
-        text = as_text(safe)
-        if text is not None:
-            path.write_bytes(text.encode())
-            return
         # Python's writer takes a lone carriage return for nothing that needs quotes.
         returns = any("\r" in text for text in texts)
         safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
@@ -82,9 +82,10 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """The text that pandas would write; None where a cell needs quotes, or is not a number, truth value or text."""
+    """The text that pandas would write; None where a cell needs a ``'`` or quotes, or is not a number, truth value or
+    text."""
     names = [str(name) for name in table.columns]
-    if len(names) < 2 or _QUOTED.search("".join(names)):
+    if len(names) < 2 or not _as_they_are(names):
         return None
     blocks = [",".join(names) + "\n"]
     for first in range(0, len(table), BLOCK):
@@ -113,8 +114,8 @@ def _lines(table: pd.DataFrame) -> str | None:
 
 
 def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
-    """The cells of a column as pandas would write them, null where a value is missing; None where a cell needs quotes
-    or is neither number, truth value nor text."""
+    """The cells of a column as pandas would write them, null where a value is missing; None where a cell needs a
+    ``'`` or quotes, or is neither number, truth value nor text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -136,9 +137,14 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
         empty = pa.types.is_null(arrow_type)
         if not (empty or pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)):
             return None
-        if not empty and pc.any(pc.match_substring_regex(cells.unique(), _QUOTED.pattern)).as_py():
+        if not (empty or _as_they_are(cells.drop_null().unique().to_pylist())):
             return None
     return cells.cast(pa.large_string())
+
+
+def _as_they_are(texts: Iterable[str]) -> bool:
+    """Whether all texts are written without a further ``'`` and without quotes."""
+    return all(cell(text) == text and not _QUOTED.search(text) for text in texts)
 
 
 def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:

@@ -33,8 +33,8 @@ def by_path(path: str) -> Any:
         if not ended_by_plugin(error):
             raise
         raise ValueError(
-            f"'{path}' cannot be imported: module '{module_name}' {exit_call(error)}; let it end where it is run as a "
-            "program alone, under if __name__ == '__main__'"
+            f"'{path}' cannot be imported: module '{module_name}' {exit_call(error)}; move the call that ends it under "
+            "if __name__ == '__main__'"
         ) from None
     except Exception as error:  # whatever the user's module raises on import
         if isinstance(error, ModuleNotFoundError) and (place := _brought_along(error.name)):
@@ -44,12 +44,12 @@ def by_path(path: str) -> Any:
                 f"then run the command in {place}"
             ) from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None
+        raise ValueError(f"'{path}' cannot be imported ({reason}); run the command where it can be imported") from None
     if not hasattr(module, name):
         # Another module may have the same name as the user's; the error shows its path.
         file = getattr(module, "__file__", None) or "Python itself"
         reason = f"module '{module_name}' in {file} has no '{name}'"
-        raise ValueError(f"'{path}' cannot be imported ({reason}); check the names of the module and in it")
+        raise ValueError(f"'{path}' cannot be imported ({reason}); check both names")
     return getattr(module, name)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from raysim.core import registry
 from raysim.core.errors import DataError
 from raysim.core.package import cache_folder
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import Reading
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from raysim.core import mapped
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
-from raysim.data.tables.columns import canonical_number
-from raysim.data.tables.kinds import NUMBER
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import NUMBER, Reading, canonical_number
 
 Floats = NDArray[np.float64]
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
@@ -19,11 +21,13 @@ from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.frame import arrow_table, check_index
 from raysim.data.tables.columns import numbers, plain_text, texts
+from raysim.data.tables.decimals import with_points
 from raysim.data.tables.reading import filled_table, limited, unmarked, unquoted_table
+from raysim.data.tables.table_files import is_pattern, read_files, table_files
+from raysim.data.tables.text_form import Keys
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 FIELD = "table"
 """The name of the new rows in error messages."""
@@ -88,12 +92,6 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
     Raises ``DataError`` for a column that is missing.
     """
-    import pyarrow as pa
-
-    from raysim.data.tables.decimals import with_points
-    from raysim.data.tables.table_files import is_pattern, read_files, table_files
-    from raysim.data.tables.text_form import Keys
-
     needed, written = [column.name for column in fitted.columns], fitted.reading
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
     as_text = [fitted.hospital, *(name for name in needed if name not in numeric)]
@@ -133,9 +131,6 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing) -> tuple[pa.Table, 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the code of each row ``[n]`` (``MISSING`` where there is no value), and the text of each code."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_temporal(kind := table.schema.field(name).type):
         raise DataError(f"{FIELD}: column '{name}' holds {kind}, and training had text; convert it to the same text")
     encoded = pc.dictionary_encode(plain_text(table, name, FIELD))

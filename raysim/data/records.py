@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.data.tables.reading import Reading
-
 if TYPE_CHECKING:  # a run with a cached federation does not need pandas
     import pandas as pd
+
+
+from raysim.data.tables.rules import Reading
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -36,6 +36,7 @@ from raysim.experiment.stacked_tables import (
     per_seed,
     splits,
     stacked_files,
+    stacked_text,
 )
 from raysim.experiment.unseen import said
 from raysim.experiment.unseen.files import Found
@@ -174,16 +175,20 @@ def _patient_group_figures(
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
     """Write the runs' figures of patient groups, if requested, and plot the ``chosen`` strategies."""
-    patients = per_group(results)
+    grouped = [result for result in results if result.outcome.grouping is not None]
+    if (text := stacked_text(grouped, "patients.csv")) is not None:
+        out.text("patients.csv", text)
+    elif (table := per_group(grouped)) is not None:
+        out.csv("patients.csv", table)
+    for name in ("fairness.csv", "risks_by_group.csv"):
+        table = stacked_files([result for result in grouped if result.outcome.gaps], name)
+        if table is not None:
+            out.csv(name, table)
+    patients = per_group([result for result in grouped if not chosen or result.label in chosen])
     if patients is None:
         return []
     from raysim.report.sections import patient_groups
 
-    out.csv("patients.csv", patients)
-    for name in ("fairness.csv", "risks_by_group.csv"):
-        table = stacked_files([result for result in results if result.outcome.gaps], name)
-        if table is not None:
-            out.csv(name, table)
     return [patient_groups.drawn(frame, patients, part, titles, chosen)]
 
 

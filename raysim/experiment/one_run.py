@@ -228,7 +228,7 @@ class Run:
         if opened.again:
             since, damaged = checkpoints.latest()
             where = f"round {since.round} of {plugins.rounds(self.entry.config)}" if since else "the start"
-            say("; ".join([*damaged, f"{self.name} goes on from {where}"]))
+            say("; ".join([*damaged, f"{self.name} resumes from {where}"]))
             if since is not None and since.history is not None:
                 yield from since.history.rounds[:-1]
         begun = 0 if since is None else since.round
@@ -268,8 +268,8 @@ class Run:
                 if since is None or goes_on:
                     raise
                 raise ConfigError(
-                    f"{location}: the checkpoint of round {since.round} cannot be gone on from "
-                    f"({type(error).__name__}: {error}); remove it, then the one before it is used"
+                    f"{location}: the checkpoint of round {since.round} cannot be resumed "
+                    f"({type(error).__name__}: {error}); remove it to use the checkpoint before it"
                 ) from error
         if outcome is None:
             raise RuntimeError("the coordinator ended without an outcome")

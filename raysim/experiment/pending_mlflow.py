@@ -44,11 +44,15 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
     except FileNotFoundError:
         return None
     if tracking.uri == NOWHERE:
-        raise ConfigError(f"tracking.uri: none, and {folder / UNSENT} is to be sent; name a store in config.yaml there")
+        raise ConfigError(
+            f"tracking.uri: none, but {folder / UNSENT} has unsent records; name a store in config.yaml there"
+        )
     try:
         runs = [_read(folder, tree) for tree in bounded.json_value(text)["runs"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{folder / UNSENT}: cannot be read ({error!r}); remove it to go without MLflow") from None
+        raise ConfigError(
+            f"{folder / UNSENT}: cannot be read ({error!r}); remove it to continue without MLflow"
+        ) from None
     try:
         send(runs, tracking)
     except Exception as error:  # any error of MLflow, its database or the network

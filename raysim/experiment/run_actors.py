@@ -215,7 +215,7 @@ class RunActors:
         _await_end(self._pids[place])
         self._actors[place] = self._start()
         (self._pids[place],) = self._wait_until_up([self._actors[place]])
-        return f"the process of {run} was lost ({how}); another one goes on"
+        return f"the process of {run} was lost ({how}); another process continues"
 
     def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
         """Wait until actors are running; return the ids of their processes."""

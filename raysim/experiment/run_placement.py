@@ -65,13 +65,13 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
         count = min(int(asked), load.runs)
         if count > 1 and (resources.gpus_per_actor or resources.device == "cuda" or resources.per_hospital):
             raise ResourceError(
-                f"resources.runs_at_once: {asked} runs at once use CPUs alone, all alike; with gpus_per_actor, "
+                f"resources.runs_at_once: {asked} runs at once need equal actors without a GPU; with gpus_per_actor, "
                 "device cuda or per_hospital, set it to auto or 1"
             )
         if count > cores:
             raise ResourceError(
                 f"resources.runs_at_once: {asked} actors of {share:g} CPUs do not fit on this machine, which has "
-                f"{here.cpus:g}; lower it, or take auto"
+                f"{here.cpus:g}; lower it, or use auto"
             )
         return count
     if not (resources.hospitals_per_actor == "auto" and _anywhere(resources) and load.small and len(nodes) == 1):

@@ -159,7 +159,7 @@ class Experiment:
             # Resuming would only repeat a start that failed for lack of resources.
             again = not isinstance(error, ResourceError) or resume.has_progress(self.folder)
             if again and (self.folder / resume.FILE).exists():
-                services.say(f"stopped; 'raysim resume {self.folder}' goes on")
+                services.say(f"stopped; continue with 'raysim resume {self.folder}'")
             raise
         if services.unsent is not None:
             services.say(services.unsent)

@@ -57,7 +57,7 @@ def asked(config: Config) -> Config:
     if config.privacy is not None:
         raise ConfigError("data.scores: are compared row by row, which privacy forbids; leave one of the two out")
     if config.evaluation.part != "test":
-        raise ConfigError("data.scores: are judged on test rows; let evaluation.part be test")
+        raise ConfigError("data.scores: are judged on test rows; set evaluation.part: test")
     return config.replaced(evaluation=config.evaluation.model_copy(update={"predictions": True}))
 
 

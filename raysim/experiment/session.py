@@ -191,7 +191,7 @@ class OnRay:
                     ) from None
                 restarts += self._restart(str(lost), say)
                 where = f"round {since.round}" if since is not None else "the start"
-                say(f"the coordinator was lost ({lost}); a new one goes on from {where}")
+                say(f"the coordinator was lost ({lost}); a new coordinator resumes from {where}")
 
     def _events(self, job: Job, since: RunState | None, every: Every) -> Iterator[Event]:
         """Yield the coordinator's events. Raises :class:`_Lost` if its process has died or no longer reports."""

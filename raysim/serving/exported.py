@@ -74,7 +74,7 @@ class Exported:
             texts = [str(name) for name, of in columns.items() if of.dtype.kind not in "fiub"]
             if texts:
                 raise DataError(
-                    f"MODEL: column '{texts[0]}' is not a number, and no {PREPROCESSING} says what to make of it"
+                    f"MODEL: column '{texts[0]}' is not a number, and no {PREPROCESSING} says how to encode it"
                 )
             X = columns.to_numpy(np.float32)
         else:
@@ -114,7 +114,7 @@ def _outputs(file: Path) -> Outputs:
         return _of_onnx(file)
     if file.suffix == ".pt2":
         raise ConfigError(
-            f"{file}: is a program, which can do whatever its author wants as soon as it is read; export the model "
+            f"{file}: is a program, which can execute any code of its author when it is loaded; export the model "
             "again with --format onnx, or json for a regression or trees"
         )
     if file.name == FILES["xgboost"]:

@@ -40,9 +40,9 @@ def check_run(folder: Path) -> None:
         runs = [path.parent.relative_to(folder).as_posix() for path in sorted(folder.glob(f"runs/*/seed-*/{SERVING}"))]
         if runs:
             raise ConfigError(f"{folder}: holds several runs; name one of them in it: {some(runs, NAMED)}")
-        raise ConfigError(f"{folder}: holds a {kind}, which keeps no models; {REMEDY}")
+        raise ConfigError(f"{folder}: holds a {kind}, which stores no models; {REMEDY}")
     if not all((folder / name).exists() for name in (MODELS, SERVING, PREPROCESSING)):
-        raise ConfigError(f"{folder}: the run left no models yet; 'raysim resume {folder}' ends it")
+        raise ConfigError(f"{folder}: the run has no models yet; finish it with 'raysim resume {folder}'")
 
 
 def read_preprocessing(folder: Path) -> Preprocessing:

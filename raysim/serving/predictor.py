@@ -119,7 +119,8 @@ class Predictor:
             owners = others if model is None or alike == {others} else None
         if owners is None:
             raise ConfigError(
-                f"--hospital: the {served} model is not one for all hospitals; name one of {some(list(theirs), NAMED)}"
+                f"--hospital: there is no single {served} model for all hospitals; name one of "
+                f"{some(list(theirs), NAMED)}"
             )
         if not isinstance(owners, str):
             raise ConfigError(
@@ -156,7 +157,7 @@ class Predictor:
             by = self.served.elsewhere(served)
             verb = "is" if n == 1 else "are"
             _log.warning(
-                f"{FIELD}: {counted(n, 'row')} of hospitals that the run did not know ({some(strangers, NAMED)}) "
+                f"{FIELD}: {counted(n, 'row')} of hospitals that were not in the run ({some(strangers, NAMED)}) "
                 f"{verb} scored by {by if isinstance(by, str) else 'the models of their groups of patients'}"
             )
         return owners

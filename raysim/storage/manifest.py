@@ -83,7 +83,7 @@ class Manifest:
         except OSError as error:
             raise ConfigError(
                 f"{folder}: its {NAME}, which lists what raysim wrote there, cannot be read ({error.strerror}); "
-                "a version of raysim that wrote none may have begun it: start again in another folder"
+                "an older version of raysim may have written the folder; start again in another folder"
             ) from None
         except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error!r}); start again in another folder") from None

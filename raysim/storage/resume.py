@@ -212,7 +212,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ResourceError(
-            f"{folder}: cannot be written ({error.strerror or error}); make room, then 'raysim resume {folder}' goes on"
+            f"{folder}: cannot be written ({error.strerror or error}); make room, then continue with "
+            f"'raysim resume {folder}'"
         ) from None
 
 

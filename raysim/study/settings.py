@@ -67,7 +67,9 @@ class Study(Section):
     @classmethod
     def _seeds_to_hold_out(cls, values: tuple[int, ...]) -> tuple[int, ...]:
         if len(values) < 2:
-            raise ValueError(f"{list(values)} must be two or more: some are predicted from the others")
+            raise ValueError(
+                f"{list(values)} must be two or more, because models are tested on other seeds than they are fitted on"
+            )
         return values
 
     @field_validator("epsilon")

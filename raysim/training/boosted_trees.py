@@ -33,7 +33,7 @@ class BoostedTrees(TreeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.rate:
-            raise ValueError("rate: 0 lets no tree change anything; write a number above 0, such as 0.1")
+            raise ValueError("rate: 0 gives trees no effect; write a number above 0, such as 0.1")
 
     def bind(
         self, n_features: int, n_classes: int, *, init: str, device: str, precision: str, levels: tuple[int, ...]

@@ -83,7 +83,7 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
         raise ConfigError(
-            f"system.{key}: {names[wrong[0]]} draws {values[wrong[0]]:g}, which is not {words}; draw from uniform"
+            f"system.{key}: {names[wrong[0]]} samples {values[wrong[0]]:g}, which is not {words}; use uniform"
         )
 
 

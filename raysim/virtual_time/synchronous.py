@@ -166,8 +166,9 @@ class SynchronousScheduler(ClockedScheduler):
         needed = seconds[min(rules.minimum_cohort, len(seconds)) - 1]
         if rules.deadline is not None and needed > rules.deadline:
             raise ConfigError(
-                f"system.rounds.deadline: {rules.deadline:g} s are over before {rules.minimum_cohort} of the hospitals "
-                f"can answer, even if it were the fastest; that takes {needed:.3g} s, so raise it"
+                f"system.rounds.deadline: {rules.deadline:g} s are too short: even the fastest hospitals "
+                f"need {needed:.3g} s "
+                f"until {rules.minimum_cohort} of them have replied; raise it"
             )
 
 

@@ -97,8 +97,8 @@ class HiddenSums(Exact):
         needed = rows_needed(columns)
         if rows < needed:
             raise Unfit(
-                f"sums: clear sends the server sums of hospital '{view.names[fewest]}' that can be solved for its "
-                f"{rows} rows, as {columns} columns need {needed}; write secure, or leave small hospitals out "
+                f"sums: clear would let the server compute the {rows} rows of hospital '{view.names[fewest]}' from its "
+                f"sums; {columns} columns need {needed} rows; write secure, or leave small hospitals out "
                 "(data.minimum)"
             )
 

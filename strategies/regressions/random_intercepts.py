@@ -177,8 +177,9 @@ class RandomIntercepts(PrivateIntercepts):
         check_linear(training, "random_intercepts")
         if self.ridge and family_of(training).name == "linear":
             raise ValueError(
-                f"strategy.ridge: {self.ridge:g} is a penalty, and restricted maximum likelihood of a number has none; "
-                "take it out, or choose own_intercepts"
+                f"strategy.ridge: {self.ridge:g} is a penalty, but restricted maximum likelihood for a "
+                "number has none; "
+                "remove it, or choose own_intercepts"
             )
 
     def setup(self, view: FederationView) -> State:

@@ -38,8 +38,8 @@ class TreesBagging(SentWhole):
     def setup(self, view: FederationView) -> State:
         if task_of(view).together < len(view.trainable):
             raise Unfit(
-                f"name: trees_bagging takes a tree of each of {len(view.trainable)} hospitals a round, and "
-                f"model.trees: {task_of(view).together} is fewer; raise model.trees"
+                f"name: trees_bagging adds a tree of each of {len(view.trainable)} hospitals per round, but "
+                f"model.trees is {task_of(view).together}; raise model.trees"
             )
         return super().setup(view)
 

@@ -126,11 +126,12 @@ class RandomTrees(Trees):
             )
         if any(not limits and not levels for limits, levels in zip(training.ranges, task.levels, strict=True)):
             raise ValueError(
-                "data.ranges: random_trees draws splits between the declared limits of columns, and a column has none; "
+                "data.ranges: random_trees samples splits between the declared limits of columns, but a "
+                "column has none; "
                 "write data.preprocessing: declared and data.ranges, such as {age: [0, 100]}"
             )
         if task.settings.row_share < 1:
-            raise ValueError("model.row_share: random_trees adds up all rows; set 1")
+            raise ValueError("model.row_share: random_trees uses all rows; set 1")
         if training.noisy and task.settings.min_rows < LEAST_ROWS:
             raise ValueError(
                 f"model.min_rows: {task.settings.min_rows} lets a leaf of random_trees hold too few patients for "

@@ -20,6 +20,7 @@ from raysim.config.nodes import Node
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import HangingError, ResourceError
 from raysim.experiment.session import place_live
+from tests import rays
 from tests.commands import in_a_process, refusal
 from tests.conftest import patiently
 
@@ -232,8 +233,9 @@ def two_nodes(monkeypatch) -> Iterator[None]:
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     head = {"num_cpus": 2, "include_dashboard": False}
-    nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-    patiently(lambda: nodes.add_node(num_cpus=1))
+    with rays.forked():
+        nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+        patiently(lambda: nodes.add_node(num_cpus=1))
     patiently(lambda: ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR"))
     yield
     ray.shutdown()
@@ -331,8 +333,8 @@ def test_a_ray_that_dies_ends_the_command_with_one_line():
     done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr == (
-        "raysim: resources: Ray itself has failed (raylet has ended); what is finished is on disk: 'raysim resume' "
-        "with its folder goes on\n"
+        "raysim: resources: Ray itself has failed (raylet has ended); finished results are on disk; "
+        "continue with 'raysim resume FOLDER'\n"
     )
 
 

@@ -80,13 +80,13 @@ def test_a_driver_that_ends_leaves_a_folder_that_goes_on_and_no_process(
     assert done.code == code, said
     until(lambda: not any(map(alive, family)))
     if how is not signal.SIGKILL:
-        assert f"'raysim resume {out.name}' goes on" in said
+        assert f"continue with 'raysim resume {out.name}'" in said
         assert "SIGTERM received" not in said, "Ray's own trace"
     assert not (out / "models.safetensors").exists()
     hold.unlink()
     resumed = in_a_process(resume_here, [str(out)], undisturbed, environment(undisturbed))
     assert resumed.code == 0, resumed.err
-    assert "goes on from round" in resumed.out
+    assert "resumes from round" in resumed.out
     for name in ("models.safetensors", "hospitals.csv", "egress.csv"):
         assert (out / name).read_bytes() == (undisturbed / "whole" / name).read_bytes(), name
     tables = [pd.read_csv(folder / "rounds.csv").drop(columns="seconds") for folder in (out, undisturbed / "whole")]
@@ -107,8 +107,8 @@ def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path):
     lines_before = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not come up")
     assert all(line.startswith(lines_before) for line in before), done
     assert error == (
-        "raysim: resources: Ray itself has failed (gcs_server has ended); what is finished is on disk: 'raysim resume' "
-        "with its folder goes on"
+        "raysim: resources: Ray itself has failed (gcs_server has ended); finished results are on disk; "
+        "continue with 'raysim resume FOLDER'"
     )
 
 

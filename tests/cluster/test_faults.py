@@ -148,7 +148,7 @@ class TestOnOneSession:
         equal(rounds, outcome, expected)
         (line,) = said
         where = "round " if every else "the start"
-        assert line.startswith("the coordinator was lost (ActorDiedError); a new one goes on from " + where)
+        assert line.startswith("the coordinator was lost (ActorDiedError); a new coordinator resumes from " + where)
 
     def test_a_coordinator_that_is_lost_while_it_starts_is_started_once_more(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path, monkeypatch
@@ -167,7 +167,7 @@ class TestOnOneSession:
         assert len(made) == 2
         first, second = said
         assert first == "the coordinator was lost (ActorDiedError) while it started"
-        assert second.startswith("the coordinator was lost (ActorDiedError); a new one goes on from round ")
+        assert second.startswith("the coordinator was lost (ActorDiedError); a new coordinator resumes from round ")
 
     def test_a_slow_actor_is_waited_for(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path

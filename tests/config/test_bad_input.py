@@ -70,8 +70,8 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"training.batch_size": -1}, "training.batch_size: -1 is not at least 0"),
         (
             {"training.stop": "{}"},
-            "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
-            "such as 0.1, or leave training.stop out",
+            "training.stop: no hospital has validation rows, which early stopping needs; give data.split.validation a "
+            "share, such as 0.1, or leave training.stop out",
         ),
         ({"training.stop": "{patience: 0}"}, "training.stop.patience: 0 is not at least 1"),
         ({"training.stop.rounds": 5}, "training.stop.rounds: unknown key"),
@@ -120,7 +120,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"strategy": "{name: fairfed, privileged: 3}"}, "strategy.privileged: 3 is not text"),
         ({"sweep.trials": 3}, "sweep: is read by 'raysim sweep'; use that command, or drop the section"),
         ({"data.hospitals": 0}, "data.hospitals: 0 is not at least 1"),
-        ({"selection.fraction": 0.5}, "selection.fraction: 0.5 changes nothing, since all takes no fraction"),
+        ({"selection.fraction": 0.5}, "selection.fraction: 0.5 has no effect, because all has no key fraction"),
         ({"selection": {"name": "uniform", "fraction": 0}}, "selection.fraction: 0.0 is not in (0, 1]"),
         ({"selection": {"name": "uniform", "fraction": 1.5}}, "selection.fraction: 1.5 is not in (0, 1]"),
         ({"selection.name": "unifrom"}, "selection.name: 'unifrom' is not a known name; did you mean 'uniform'?"),

@@ -131,9 +131,9 @@ def test_what_does_not_fit_the_federation_is_refused_before_anything_starts(sect
 
 def test_a_run_in_which_nothing_can_happen_ends_with_the_reason(federation):
     slow = seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 2})
-    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 2 s are over before 1 of .* that takes 3 s"):
+    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 2 s are too short: .* need 3 s until 1 of"):
         play(federation, FedAvg(), system=slow)
-    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 5 s are over before 4 of .* that takes 6 s"):
+    with pytest.raises(ConfigError, match=r"^system.rounds.deadline: 5 s are too short: .* need 6 s until 4 of"):
         play(federation, FedAvg(), system=seconds(3, 4, 5, 6, 7, 8, rounds={"deadline": 5, "minimum_cohort": 4}))
     with pytest.raises(ConfigError, match=r"^system.rounds.minimum_cohort: 4 is more than the 3 hospitals whose"):
         play(federation, FedAvg(), selection=Uniform(0.5, 1), system=system(rounds={"minimum_cohort": 4}))

@@ -113,7 +113,7 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
         ({"strategy": "meta_analysis"}, "training.rounds: 1 changes nothing for meta_analysis"),
         (
             {"selection": {"name": "all", "fraction": 0.5}},
-            "selection.fraction: 0.5 changes nothing, since all takes no",
+            "selection.fraction: 0.5 has no effect, because all has no key",
         ),
         (TREES | {"training": {"rounds": 9}}, "training.rounds: 9 changes nothing for federated_trees"),
         (TREES | {"data": SMALL["data"] | {"missing_flags": False}}, "data.missing_flags: false changes nothing for"),
@@ -161,7 +161,10 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
             "radius: 0.1 changes nothing for cs_rcfl without robust: true",
         ),
         ({"system": {"wait": 5}}, "system.wait: 5.0 changes nothing for fedavg"),
-        ({"system": {"rounds": {"deadline": 3}}}, "system: rounds.deadline: 3 s are never over, as nothing takes time"),
+        (
+            {"system": {"rounds": {"deadline": 3}}},
+            "system: rounds.deadline: 3 s are never exceeded, because nothing takes time",
+        ),
         (
             {"strategy": "fedbuff", "system": {"latency": 1, "rounds": {"minimum_cohort": 2}}},
             "system.rounds.minimum_cohort: 2 changes nothing for fedbuff",

@@ -54,7 +54,7 @@ def test_the_reference_stands_with_the_simplest_model_that_it_is_there_with():
         (["mlp", {"name": "mlp", "hiden": [4]}], r"^models.1.hiden: not an option of MLP; did you mean 'hidden'"),
         (
             [{"name": "boosted_trees", "rate": 0}],
-            r"^models.0.rate: 0 lets no tree change anything; write a number above 0",
+            r"^models.0.rate: 0 gives trees no effect; write a number above 0",
         ),
         (["mlp", "mlp"], r"^models.1.label: 'mlp' is the label of two models; give one of them another label$"),
         ([{"name": "mlp", "label": "x" * 101}], r"^models.0.label: "),

@@ -152,7 +152,7 @@ def test_no_guarantee_of_a_strategy_from_elsewhere_is_lost_in_silence(section, t
     taken = {"from": str(tmp_path / "o.yaml"), "label": "tuned"}
     (name,) = section
     with pytest.raises(
-        ConfigError, match=rf"^strategies.0.from: .*o.yaml has its own section {name}, and all strategi"
+        ConfigError, match=rf"^strategies.0.from: .*o.yaml has its own section {name}, but all strategi"
     ):
         compared(resolve({"data": data, "strategies": [taken]}, reads=COMPARISON))
     (config,) = compared(resolve({"data": data, "strategies": [taken], **section}, reads=COMPARISON))

@@ -67,7 +67,10 @@ def test_modules_of_the_working_directory_are_looked_for_last(here: Path):
         ("lone", r"'lone' cannot be imported \(it names no module\); write package\.module\.name"),
         ("module_here.other", r"\(module 'module_here' in .*module_here\.py has no 'other'\)"),
         ("sys.other", r"\(module 'sys' in Python itself has no 'other'\)"),
-        ("module_there.value", r"\(ModuleNotFoundError: No module named 'module_there'\); run where it is importable"),
+        (
+            "module_there.value",
+            r"\(ModuleNotFoundError: No module named 'module_there'\); run the command where it can be imported",
+        ),
     ],
 )
 def test_what_is_not_there_is_said(here: Path, path: str, message: str):
@@ -81,7 +84,7 @@ def test_a_module_that_lies_in_a_strange_folder_is_said_to(here: Path):
         for name, module in (("module_there.value", "module_there"), ("package_there.part.value", "package_there")):
             with pytest.raises(ValueError, match=rf"module '{module}' lies in {there}, and code .* from {here}"):
                 importing.by_path(name)
-        with pytest.raises(ValueError, match="run where it is importable"):
+        with pytest.raises(ValueError, match="run the command where it can be imported"):
             importing.by_path("module_nowhere.value")
         (here / "module_nameless.py").write_text("raise ModuleNotFoundError('something')\n")
         with pytest.raises(ValueError, match="ModuleNotFoundError: something"):

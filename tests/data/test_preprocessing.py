@@ -15,7 +15,7 @@ from raysim.core.errors import DataError
 from raysim.data.fitted import Numeric, Preprocessing, scaled
 from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
 from raysim.data.raw_columns import RawColumns
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import Reading
 
 NAN = np.nan
 

@@ -68,7 +68,7 @@ def same(one: Outcome, other: Outcome):
     assert [row.bytes_up for row in one.rounds] == [row.bytes_up for row in other.rounds]
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "chip", "cfl", "qfedavg", "fedsoft", "ditto", "fedgmc"])
+@pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "chip", "cfl", "qfedavg", "fedsoft", "ditto", "kfed"])
 def test_without_bad_hospitals_nothing_changes(federation, strategy):
     plain = run(federation, job_of(federation, made(strategy)), 1)
     job = attacked(federation, made(strategy), {"attack": "alie", "share": 0.0})

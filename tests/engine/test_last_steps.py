@@ -185,7 +185,7 @@ def test_models_that_the_server_does_not_have_are_not_fine_tuned(strategy, feder
     [
         ({"privacy": PrivacySection(unit="hospital", epsilon=1.0)}, "strategy.personalization: recalibrate fits"),
         ({"secure": SecureSection()}, "strategy.personalization.method: 'eb' reads each"),
-        ({"evaluation": EvaluationSection(part="validation")}, "evaluation.part: validation rows would judge"),
+        ({"evaluation": EvaluationSection(part="validation")}, "evaluation.part: validation rows cannot evaluate"),
     ],
 )
 def test_refused_before_anything_starts(changes, message, federate: MakeFederation) -> None:

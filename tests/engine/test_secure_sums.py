@@ -181,7 +181,7 @@ def test_sections_that_exclude_each_other(federation, beside, message):
     [
         ("cfl", "needs each update by itself"),
         ("fedsoft", "sends whole models"),
-        ("fedgmc", "sends a vector for each group"),
+        ("kfed", "sends a vector for each group"),
     ],
 )
 def test_strategies_that_no_secure_sum_fits(federation, strategy, message):
@@ -226,5 +226,5 @@ def test_noise_goes_into_secure_sums_as_into_plain_ones(federation):
     moved = run(federation, replace(plain, privacy=adaptive), 1)
     same(run(federation, replace(secure, privacy=adaptive), 2), moved)
     assert not (moved.models == run(federation, plain, 1).models).all()
-    with pytest.raises(ConfigError, match=r"aggregation.name: .* needs single updates, which privacy.unit"):
+    with pytest.raises(ConfigError, match=r"aggregation.name: .* needs single updates, but privacy.unit"):
         check_job(replace(plain, aggregation=AggregationSection(name="median")), federation)

@@ -248,11 +248,11 @@ def test_the_table_has_a_row_for_everybody_and_one_for_each_hospital(demographic
 
 
 def test_an_attribute_that_the_data_does_not_know_is_refused(demographic: Federation, federate: MakeFederation):
-    message = r"evaluation\.groups: 'income' is not known of these patients; known: sex, age"
+    message = r"evaluation\.groups: 'income' is not an attribute of these patients; known: sex, age"
     with pytest.raises(ConfigError, match=message):
         check_job(job_of(demographic, FedAvg(), groups=("income",)), demographic)
     nobody = federate([5, 5])
-    with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not known .*; its source says nothing"):
+    with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not an attribute .*; its source has no"):
         check_job(job_of(nobody, FedAvg(), groups=("sex",)), nobody)
     assert play(nobody, FedAvg()).grouping is None
 

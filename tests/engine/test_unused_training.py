@@ -18,6 +18,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.strategies.base import OF_STEPS
 from raysim.strategies.fairness.afl import AgnosticFL
+from raysim.strategies.patient_clusters.fedgmc import FedGmc
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
 from tests.conftest import MakeFederation, fitting, job_of, run, with_patients
@@ -25,6 +26,7 @@ from tests.equality import same_models
 
 STRATEGIES: dict[str, Any] = {
     **{name: registry.load("strategies", name, "strategy.name")() for name in sorted(registry.entries("strategies"))},
+    "fedgmc": FedGmc(clusters=3),  # without a search of the number, which takes long
     "afl, models": AgnosticFL(averaging="model"),
     "afl, own rate": AgnosticFL(learning_rate=0.3),
     "local, solved": Local(solve=True),

@@ -88,7 +88,7 @@ class Mine(Strategy):
         return super().aggregate(view, state, update)
 """
 
-GOES_ON = "stopped; 'raysim resume out' goes on"
+GOES_ON = "stopped; continue with 'raysim resume out'"
 
 SMALL = {
     "data": {"source": "synthetic", "hospitals": 6, "rows": 300, "features": 4},
@@ -209,7 +209,10 @@ def test_an_unknown_hospital_is_refused_in_this_process_too(tmp_path: Path):
 @pytest.mark.parametrize(
     ("event", "message"),
     [
-        ("on_import", "strategy.class: 'mine.Mine' cannot be imported: module 'mine' called sys.exit(0); let it end"),
+        (
+            "on_import",
+            "strategy.class: 'mine.Mine' cannot be imported: module 'mine' called sys.exit(0); move the call",
+        ),
         ("on_construction", "strategy: 'Mine' called sys.exit(0) when it was made; raise a ValueError"),
         ("in_round", "strategy 'Mine', round 1: aggregate called sys.exit(0); raise an error instead"),
     ],

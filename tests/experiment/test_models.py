@@ -134,7 +134,10 @@ def test_a_model_has_a_grid_of_its_own_with_as_many_trials(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("tune", "line"),
     [
-        ({"models": {"mlp": {"model.hidden": [[4]]}}}, r"^tune.models.mlp: has 1 settings and the other models 2"),
+        (
+            {"models": {"mlp": {"model.hidden": [[4]]}}},
+            r"^tune.models.mlp: has 1 settings, but the other models have 2",
+        ),
         ({"models": {"mlp": {"rate": [1, 2]}}}, r"^tune.models.mlp.rate: is not a key of model or training"),
         (
             {"models": {"mpl": {"model.hidden": [[4], [8]]}}},

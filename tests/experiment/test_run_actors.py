@@ -111,6 +111,6 @@ def test_a_run_whose_process_is_killed_goes_on_in_another():
     tree = SMALL | {"strategies": [mine, "local"], "reference": "mine", "seeds": [1]}
     said = played(tree, "killed_once")
     assert "the process of mine, seed 1 was lost (" in said
-    assert "mine, seed 1 goes on from " in said
+    assert "mine, seed 1 resumes from " in said
     played(tree, "undisturbed", 1, in_process=True)
     check_same(Path("killed_once"), Path("undisturbed"))

@@ -116,7 +116,7 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
     assert "Traceback" not in done.out + done.err
     assert not (runs / "fedavg").exists()
     if how is not signal.SIGKILL:
-        assert "'raysim resume out' goes on" in done.out + done.err
+        assert "continue with 'raysim resume out'" in done.out + done.err
         assert statuses(tmp_path) == {"KILLED": 3}
     hold.unlink()
     # What a signal has left is gone on with on actors once; otherwise in one process, which takes half the time.
@@ -126,7 +126,7 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
         resumed = in_a_process(resume_here, ["out"], tmp_path, environment)
     assert resumed.code == 0, resumed
     for label in ("one", "two"):
-        assert f"{label}, seed 1 goes on from round 4 of 9" in resumed.out + resumed.err, resumed
+        assert f"{label}, seed 1 resumes from round 4 of 9" in resumed.out + resumed.err, resumed
     models = sorted(path.relative_to(whole) for path in whole.rglob("models.safetensors"))
     assert len(models) == 3
     for name in (*models, Path("hospitals.csv")):

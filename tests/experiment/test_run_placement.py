@@ -64,7 +64,10 @@ def test_runs_are_played_side_by_side_where_that_pays(
     [
         ({"runs_at_once": 5}, r"^resources.runs_at_once: 5 actors of 1 CPUs do not fit .* has 4; lower it"),
         ({"runs_at_once": 3, "cpus_per_actor": 2}, "3 actors of 2 CPUs do not fit"),
-        ({"runs_at_once": 2, "gpus_per_actor": 1}, "resources.runs_at_once: 2 runs at once use CPUs alone"),
+        (
+            {"runs_at_once": 2, "gpus_per_actor": 1},
+            "resources.runs_at_once: 2 runs at once need equal actors without a GPU",
+        ),
     ],
 )
 def test_more_runs_at_once_than_can_be_are_refused(resources: dict[str, Any], message: str):

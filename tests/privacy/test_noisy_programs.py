@@ -190,9 +190,9 @@ class Single(Means):
         (
             Newton(),
             {"unit": "hospital", "mode": "distributed"},
-            "^strategy.name: 'Newton' bounds what each row adds, so",
+            "^strategy.name: 'Newton' bounds the contribution of each row, so",
         ),
-        (Newton(), {"rate": 0.5}, r"^privacy.rate: 0.5 draws patients, and the sums of strategy 'Newton' are of all"),
+        (Newton(), {"rate": 0.5}, r"^privacy.rate: 0.5 samples patients, but strategy 'Newton' sums over all"),
         (Newton(), {"mode": "local"}, r"^strategy.name: 'Newton' has client programs, which privacy.mode: local"),
         (Newton(firth="always"), {}, r"^strategy.firth: 'always' sends sums without a bound per row"),
         (

@@ -133,5 +133,5 @@ def test_noisy_steps_from_models_that_hospitals_keep(federation, strategy):
 
 
 def test_models_of_which_parts_stay_at_hospitals_are_refused(federation):
-    with pytest.raises(ConfigError, match=r"privacy.mode: pooled makes no steps at hospitals, where strategy 'FedPer'"):
+    with pytest.raises(ConfigError, match=r"privacy.mode: pooled takes no steps at hospitals, but strategy 'FedPer'"):
         run(federation, guaranteed(federation, FedPer(), job={"model": MLP}), 1)

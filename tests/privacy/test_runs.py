@@ -185,7 +185,10 @@ def test_what_several_runs_cost_together():
             {"declared_public": ["prepocessing"]},
             "privacy.declared_public: 'prepocessing' is not a kind of message that ",
         ),
-        ({"declared_public": ["updates"]}, "privacy.declared_public: 'updates' is what models are learned from"),
+        (
+            {"declared_public": ["updates"]},
+            "privacy.declared_public: 'updates' is computed from patients' data in training",
+        ),
         ({"declared_public": ["foo"]}, "privacy.declared_public: 'foo' is not a kind of message .*; known: choice, "),
         (
             {"unit": "patient", "clip": 1.0, "declared_public": [], "statistics": {"nothing": {"epsilon": 1.5}}},

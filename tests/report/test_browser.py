@@ -26,14 +26,20 @@ pytestmark = pytest.mark.surroundings
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a comparison of real runs."""
+    """The folder of a comparison of real runs, with several models for each method."""
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
     out = tmp_path_factory.mktemp("page") / "out"
     changes = {
-        "data": {"source": "synthetic", "hospitals": 12, "rows": 1500},
+        "data": {
+            "source": "synthetic",
+            "hospitals": 12,
+            "rows": 1500,
+            "split": {"train": 0.7, "validation": 0.1, "test": 0.2},
+        },
         "training": {"rounds": 3},
         "strategies": [{"name": "fedavg"}, {"name": "chip"}, {"name": "local"}],
+        "recalibrate": "both",
         "seeds": [0, 1],
         "tracking": {"uri": "none"},
     }
@@ -152,18 +158,43 @@ def test_the_first_screen_holds_the_card_and_the_forest(written: Path, narrow: P
     bottoms = narrow.run(FIRST)
     assert len(bottoms) == 2
     assert max(bottoms) <= high
-    assert narrow.run("document.documentElement.scrollWidth") <= wide, "nothing is scrolled sideways"
-    two = {
-        tab: narrow.run(f"""(location.hash = "#{tab}", new Promise((done) => setTimeout(() => done(
-          document.getElementById("{tab}").closest("section").getBoundingClientRect().height), 200)))""")
-        for tab in narrow.run('[...document.querySelectorAll(".contents a")].map((link) => link.hash.slice(1))')
-    }
+    first = narrow.run('document.querySelector(".first").innerText')
+    for name in ("CHiP-FL, global", "CHiP-FL, clusters", "CHiP-FL, recalibrated", "Training alone, recalibrated"):
+        assert name in first, "several models of one method"
+    assert 0 < narrow.run('document.querySelector(".recommended").getBoundingClientRect().bottom') < high
+    two, across = {}, {}
+    for tab in narrow.run('[...document.querySelectorAll(".contents a")].map((link) => link.hash.slice(1))'):
+        two[tab], across[tab] = narrow.run(
+            f"""(location.hash = "#{tab}", new Promise((done) => setTimeout(() => done(
+          [document.getElementById("{tab}").closest("section").getBoundingClientRect().height,
+           document.documentElement.scrollWidth]), 200)))"""
+        )
+    assert max(across.values()) <= wide, f"nothing is scrolled sideways: {across}"
     if wide > 1000:
         narrow.run('location.hash = "#hospital=hospital_7"')
         narrow.until('document.getElementById("card").textContent !== ""')
         two["one"] = narrow.run('document.getElementById("card").closest("section").getBoundingClientRect().height')
         assert max(two.values()) <= 2 * high, two
     narrow.resize(400, 900)
+
+
+def test_a_tab_with_several_headings_begins_with_links_to_them(written: Path, narrow: Page) -> None:
+    opened(narrow, written / "report.html")
+    narrow.run('location.hash = "#setting"')
+    narrow.until(f"JSON.stringify({OPEN_TABS}) === JSON.stringify(['setting'])")
+    links = """[...document.querySelectorAll("section.tab:not([hidden]) > .within a")]"""
+    assert narrow.run(f"{links}.map((link) => link.textContent)") == [
+        "Training loss by round",
+        "Runs, tables and figures",
+        "Data, seeds and versions",
+        "To reproduce",
+    ]
+    narrow.run(f"{links}[2].click()")
+    narrow.until(f"location.hash === {links}[2].hash")
+    top = "document.getElementById(location.hash.slice(1)).getBoundingClientRect().top"
+    narrow.until(
+        f"{top} >= 0 && {top} < innerHeight / 2 && JSON.stringify({OPEN_TABS}) === JSON.stringify(['setting'])"
+    )
 
 
 def test_a_comparison_is_printed_on_eight_pages_at_most(written: Path, narrow: Page) -> None:
@@ -184,7 +215,7 @@ def test_an_entry_of_a_legend_hides_its_marks_and_shows_them_again(written: Path
       const hidden = off();
       button.click();
       return [name, label, hidden[0] === marks && marks > 2, hidden[1], ...off()];
-    })()""") == ["FedAvg", "FedAvg", True, "false", 0, "true"]
+    })()""") == ["FedAvg, recalibrated"] * 2 + [True, "false", 0, "true"]
 
 
 def test_a_heading_sorts_the_trials(narrow: Page, tmp_path: Path) -> None:

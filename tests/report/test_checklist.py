@@ -82,7 +82,9 @@ def test_a_run_has_one_too_and_other_folders_are_refused(
     for name in ("config.yaml", "manifest.json", "resume.json"):  # as a command leaves it that was killed
         shutil.copy(folder / name, tmp_path / name)
     for refused in (checklist, lambda dead, out: rewritten(dead, None, out)):
-        with pytest.raises(ConfigError, match=f"; it was stopped before its end, and raysim resume {tmp_path}"):
+        with pytest.raises(
+            ConfigError, match=f"; it was stopped before its end; continue with raysim resume {tmp_path}"
+        ):
             refused(tmp_path, None)
     with pytest.raises(ConfigError, match="--out"):
         checklist(folder, folder / "hospitals.csv")

@@ -22,7 +22,7 @@ from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.data.raw_columns import RawColumns
 from raysim.data.sources.table import Table
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import Reading
 from raysim.serving import export as exporting
 from raysim.serving import prepare
 from raysim.serving.export import export
@@ -287,9 +287,11 @@ def test_the_command_refuses_in_a_line(
         return refusal(["export", *arguments], capsys, monkeypatch)
 
     assert line(local, "--out", "m") == (
-        "--hospital: the personal model is not one for all hospitals; name one of 7, 10, 11, 12"
+        "--hospital: there is no single personal model for all hospitals; name one of 7, 10, 11, 12"
     )
-    assert line(chip, "--out", "m", "--model", "cluster").startswith("--hospital: the cluster model is not one for all")
+    assert line(chip, "--out", "m", "--model", "cluster").startswith(
+        "--hospital: there is no single cluster model for all"
+    )
     assert line(chip, "--out", "m", "--hospital", "1") == (
         "--hospital: '1' is not one of the run's; did you mean '12'?"
     )

@@ -212,7 +212,7 @@ def test_a_hospital_that_the_run_did_not_know(local: Predictor, place: Path, cap
     caplog.clear()
     scored = chip.predict(rows)
     assert scored["scored_by"].tolist() == ["global"] * 3 + ["personal/7"] * (ROWS - 3)
-    assert caplog.messages[-1] == ("table: 3 rows of hospitals that the run did not know (07) are scored by global")
+    assert caplog.messages[-1] == ("table: 3 rows of hospitals that were not in the run (07) are scored by global")
     everybody = chip.predict(rows, model="global")
     pd.testing.assert_frame_equal(scored[:3], everybody[:3])
     assert not np.allclose(scored["probability"][3:], everybody["probability"][3:])

@@ -115,11 +115,13 @@ def test_folders_that_hold_no_one_run(place: Path, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     shutil.copytree(whole, stopped)
     (stopped / "preprocessing.json").unlink()
-    with pytest.raises(ConfigError, match=r"stopped: the run left no models yet; 'raysim resume .*stopped' ends it$"):
+    with pytest.raises(
+        ConfigError, match=r"stopped: the run has no models yet; finish it with 'raysim resume .*stopped'$"
+    ):
         Predictor.open(stopped)
     manifest = json.loads((stopped / "manifest.json").read_text())
     (stopped / "manifest.json").write_text(json.dumps(manifest | {"kind": "study"}))
-    with pytest.raises(ConfigError, match=r"stopped: holds a study, which keeps no models; name the folder of a"):
+    with pytest.raises(ConfigError, match=r"stopped: holds a study, which stores no models; name the folder of a"):
         Predictor.open(stopped)
 
 

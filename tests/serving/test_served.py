@@ -190,7 +190,7 @@ def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federat
         predictor.owner("h3")
     assert len(str(error.value).splitlines()) == 1
     with pytest.raises(
-        ConfigError, match=r"--hospital: the personal model is not one for all hospitals; name one of h0"
+        ConfigError, match=r"--hospital: there is no single personal model for all hospitals; name one of h0"
     ):
         predictor.owner(None)
 

@@ -112,10 +112,10 @@ def test_of_several_seeds_the_largest_p_decides() -> None:
 
 
 def test_calibrated_hospitals_are_named_in_few_federations() -> None:
-    """200 federations of 208 hospitals with a median of 17 rows: perfect risks."""
+    """100 federations of 208 hospitals with a median of 17 rows: perfect risks."""
     rng = np.random.default_rng(2)
     found = []
-    for _ in range(200):
+    for _ in range(100):
         sizes = np.maximum(1, np.exp(rng.normal(np.log(17), 0.8, 208))).astype(int)
         risks = 1 / (1 + np.exp(-rng.normal(-2.6, 0.9, sizes.sum())))
         y = (rng.random(len(risks)) < risks).astype(np.int64)

@@ -92,7 +92,7 @@ def unchanged_goes_on(run: Run, name: str) -> None:
     run(name)
     sign_again(lambda header, arrays: None)
     said = go_on("stopped")
-    assert "goes on from round 4 of 6" in said
+    assert "resumes from round 4 of 6" in said
     assert "damaged" not in said
     for file in FILES:
         assert timeless(file, "whole") == timeless(file, "stopped"), file
@@ -106,7 +106,7 @@ def refused(words: str) -> None:
     except ConfigError as error:
         said = str(error)
         assert "\n" not in said
-        assert "remove it, then the one before it is used" in said
+        assert "remove it to use the checkpoint before it" in said
     else:
         for file in FILES:
             assert timeless(file, "whole") == timeless(file, "stopped"), file

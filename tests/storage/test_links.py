@@ -70,7 +70,7 @@ def test_a_linked_run_is_not_written_into(what: str, here: Path, monkeypatch):  
 def test_checkpoints_elsewhere_are_gone_on_from_by_the_run_that_they_were_begun_for(here: Path, monkeypatch):  # noqa: F811
     tree = UNTRACKED | {"checkpoint": {"every": 2, "path": str(here / "elsewhere")}}
     stopped(monkeypatch, tree, "run", 5)
-    assert "goes on from round 4" in go_on("run")
+    assert "resumes from round 4" in go_on("run")
 
 
 def test_a_ticket_does_not_decide_whose_checkpoints_are_removed(here: Path, monkeypatch):  # noqa: F811
@@ -95,7 +95,7 @@ def test_a_ticket_does_not_decide_whose_checkpoints_are_removed(here: Path, monk
 def test_a_folder_that_was_moved_takes_its_checkpoints_along(here: Path, monkeypatch):  # noqa: F811
     stopped(monkeypatch, UNTRACKED, "run", 5)
     (here / "run").rename(here / "moved")
-    assert "goes on from round 4" in go_on("moved")
+    assert "resumes from round 4" in go_on("moved")
     assert not (here / "run").exists()
 
 

@@ -99,7 +99,7 @@ def test_a_stopped_run_goes_on_after_the_modules_of_its_strategy_and_its_data_ha
     start(TREE, "whole")
     stopped(monkeypatch, TREE, "stopped", 5)
     move("second.inside.place", MINE + "# a module that moves imports others by other names\n")
-    assert "slower goes on from round 4 of 7" in go_on("stopped")
+    assert "slower resumes from round 4 of 7" in go_on("stopped")
     for name in FILES:
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
 
@@ -125,7 +125,7 @@ def test_a_class_that_is_not_registered_is_named_by_its_import_path(move, monkey
     content = next(Path("stopped/checkpoints").glob("round-000004*")).read_bytes()
     assert b"first.Slowing" in content
     assert type(decode(content, strategy)[0].state).__name__ == "Slowing"
-    assert "goes on from round 4 of 7" in go_on("stopped")
+    assert "resumes from round 4 of 7" in go_on("stopped")
 
 
 def test_the_state_nearest_to_the_strategy_is_meant(move):

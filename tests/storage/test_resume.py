@@ -102,7 +102,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
     with monkeypatch.context() as elsewhere:
         elsewhere.chdir("/")  # relative paths mean what they meant
         said = go_on(here / "stopped")
-    assert "chip goes on from round 4 of 7" in said
+    assert "chip resumes from round 4 of 7" in said
     assert not any(each.exists() for each in strays)
     for name in FILES:
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
@@ -144,14 +144,14 @@ def test_what_the_machine_lacks_is_no_reason_to_go_on_where_nothing_is_kept(
     with pytest.raises(ResourceError):
         command(reading.resolve(Path("c.yaml"), reads=()), console, Path("out"), in_process=True, verbose=False)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert ("stopped; 'raysim resume out' goes on" in said) == kept, said
+    assert ("stopped; continue with 'raysim resume out'" in said) == kept, said
 
 
 def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monkeypatch):
     tree = SMALL | {"checkpoint": {"every": 0}, "strategy": "local", "selection": "all", "tracking": {"uri": "none"}}
     start(tree, "whole")
     stopped(monkeypatch, tree, "stopped", 5)
-    assert "local goes on from the start" in go_on("stopped")
+    assert "local resumes from the start" in go_on("stopped")
     for name in FILES:
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
 
@@ -163,7 +163,7 @@ def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
     first = Path("stopped/runs/fedavg/seed-1/models.safetensors")
     made = first.stat().st_mtime_ns
     said = go_on("stopped")
-    assert "chip, seed 1 goes on from round 6 of 7" in said
+    assert "chip, seed 1 resumes from round 6 of 7" in said
     assert first.stat().st_mtime_ns == made
     for name in ("hospitals.csv", "config.yaml", "noise.csv", "answer.json"):
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
@@ -195,7 +195,7 @@ def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatc
         with pytest.raises(ConfigError, match="curve"):
             go_on("stopped")
     Path("stopped/curve.json").write_text(kept)
-    assert "fedprox, mu 1, seed 42 goes on from round 4 of 7" in go_on("stopped")
+    assert "fedprox, mu 1, seed 42 resumes from round 4 of 7" in go_on("stopped")
     assert Path("stopped/plots/curve.svg").exists()
     for name in ("curve.csv", "hospitals.csv", "curve.json"):
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
@@ -207,7 +207,7 @@ def test_runs_that_end_early_go_on_as_if_they_had_not_been_stopped(here: Path, m
     tree["training"] = {"rounds": 30, "batch_size": 32, "learning_rate": 5.0, "stop": {"patience": 3}}
     start(tree, "whole", compare=True)
     stopped(monkeypatch, tree, "stopped", 3, job=2, compare=True)
-    assert "fine_tuning, seed 42 goes on from round 2" in go_on("stopped")
+    assert "fine_tuning, seed 42 resumes from round 2" in go_on("stopped")
     for label in ("fedavg", "fine_tuning"):
         folders = [Path(f"{folder}/runs/{label}/seed-42") for folder in ("whole", "stopped")]
         assert len({(folder / "models.safetensors").read_bytes() for folder in folders}) == 1
@@ -238,7 +238,7 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
     with pytest.raises(ConfigError, match=r"^data.rows: it is 401, and was 400"):
         go_on("out")
     path.write_text(text.replace("keep: 2", "keep: 3").replace("device: auto", "device: cpu"))
-    assert "goes on from round 4" in go_on("out")
+    assert "resumes from round 4" in go_on("out")
     with pytest.raises(ConfigError, match=r"no run to resume \(resume.json: No such file"):
         go_on(here)
 
@@ -263,7 +263,7 @@ def test_a_run_on_a_fold_goes_on(here: Path, monkeypatch):
         5,
     )
     assert reading.read_tree(Path("run/config.yaml"))["data"]["split"] == {"folds": 3}
-    assert "local goes on from round 4 of 7" in go_on("run")
+    assert "local resumes from round 4 of 7" in go_on("run")
 
 
 def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
@@ -286,7 +286,7 @@ def test_checkpoints_may_be_anywhere(here: Path, monkeypatch):
     stopped(monkeypatch, tree, "out", 5)
     assert not Path("out/checkpoints").exists()
     assert len(list(Path("store").glob("raysim-*/round-*"))) == 2
-    assert "goes on from round 4" in go_on("out")
+    assert "resumes from round 4" in go_on("out")
     with pytest.raises(ConfigError, match=r"checkpoint.path: nowhere://x cannot be used"):
         start(tree | {"checkpoint": {"path": "nowhere://x"}}, "other")
     with pytest.raises(ConfigError, match=r"checkpoint.path: /proc/x cannot be written"):
@@ -361,7 +361,7 @@ def test_a_finished_run_of_a_comparison_that_has_lost_a_file_is_played_again(her
     summaries[0].unlink()
     summaries[1].write_text(summaries[1].read_text().replace('"model"', '"mode"'))
     for out in ("removed", "changed"):
-        assert "fedavg, seed 1 goes on from" in go_on(out)
+        assert "fedavg, seed 1 resumes from" in go_on(out)
         for name in ("runs/fedavg/seed-1/summary.json", "hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
             whole, again = ((here / folder / name).read_text(errors="replace") for folder in ("whole", out))
             assert _without_seconds(whole) == _without_seconds(again), name

@@ -83,11 +83,11 @@ def bomb(header: Header, arrays: Tensors) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (forget, "owes nothing of what compression left out"),
-        (lambda header, arrays: header.update(kept={"dict": []}), "owes nothing of what compression left out"),
-        (drop_one, "owes nothing of what compression left out"),
+        (forget, "has no error of compression"),
+        (lambda header, arrays: header.update(kept={"dict": []}), "has no error of compression"),
+        (drop_one, "has no error of compression"),
         (other_id(99), "it has stored state of hospital 99, but there are 6 hospitals"),
-        (other_id(-1), "owes"),
+        (other_id(-1), "error of compression"),
         (values(lambda array: array * np.nan), "finite numbers"),
         (values(lambda array: array[:1]), "finite numbers"),
         (values(lambda array: np.repeat(array, 2)), "finite numbers"),
@@ -116,7 +116,7 @@ def test_what_a_hospital_owes_that_was_never_asked(run):
             states(header).append([missing, states(header)[0][1]])
 
     sign_again(invented)
-    refused("sent no update and owes")
+    refused("sent no update but has an error")
 
 
 SUMS = of("attacks", "secure", 0)
@@ -126,15 +126,15 @@ LOST = of("attacks", "secure", 1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (removed("attacks"), "it holds nothing of attacks, rules and secure sums"),
+        (removed("attacks"), "it has no state of attacks, rules and secure sums"),
         (of("attacks", "secure")(None), "it does not count its secure sums"),
         (of("attacks", "secure")({"tuple": [1, 2, 3]}), "it does not count its secure sums"),
         (SUMS(-1), "its number of secure sums is -1"),
         (SUMS(10**300), "its number of secure sums is 1000"),
         (SUMS(math.nan), "its number of secure sums is nan"),
         (SUMS("many"), "its number of secure sums is 'many'"),
-        (SUMS(None), "cannot be gone on from"),
-        (SUMS({"list": [1]}), "cannot be gone on from"),
+        (SUMS(None), "cannot be resumed"),
+        (SUMS({"list": [1]}), "cannot be resumed"),
         (LOST(1000), "its number of secure sums given up is 1000"),
     ],
 )
@@ -158,14 +158,14 @@ def centre(make: Callable[[Any], Any]) -> Change:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (removed("attacks"), "it holds nothing of attacks, rules and secure sums"),
-        (of("attacks", "byzantine")(None), "it holds nothing of attacks and rules"),
+        (removed("attacks"), "it has no state of attacks, rules and secure sums"),
+        (of("attacks", "byzantine")(None), "it has no state of attacks and rules"),
         (of(*TALLY, "sums")(-3.0), "its sums is -3.0"),
         (of(*TALLY, "bad")(math.inf), "its bad is inf"),
         (of(*TALLY, "rejected")(1e300), "its rejected is 1e+300"),
         (of(*TALLY, "largest")(7.0), "its shares of bad updates are 7"),
         (of(*TALLY, "admitted")(math.nan), "its shares of bad updates are"),
-        (of(*TALLY)({"dict": []}), "cannot be gone on from"),
+        (of(*TALLY)({"dict": []}), "cannot be resumed"),
         (of("attacks", "byzantine", "directions")(10**40), "its number of directions is 1000"),
         (centre(lambda array: array * np.nan), "its centre of updates is not a vector of"),
         (centre(lambda array: array[:1]), "its centre of updates is not a vector of"),

@@ -72,14 +72,14 @@ def test_a_module_inside_the_folder_of_the_run_is_refused_too(theirs: Path):
 
 def test_where_it_was_begun_it_goes_on(theirs: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(theirs)
-    assert "Mine goes on from round 4 of 7" in go_on("run")
+    assert "Mine resumes from round 4 of 7" in go_on("run")
     assert (theirs.parent / "mark").exists()
 
 
 def test_a_module_of_ones_own_is_taken_and_never_theirs(theirs: Path):
     local_module = Path("strangers_module.py")
     local_module.write_text(MINE.format(mark=str(theirs.parent / "ours was taken")))
-    assert "Mine goes on from round 4 of 7" in go_on(theirs / "run")
+    assert "Mine resumes from round 4 of 7" in go_on(theirs / "run")
     assert (theirs.parent / "ours was taken").exists()
     assert not (theirs.parent / "mark").exists()
 

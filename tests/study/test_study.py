@@ -109,7 +109,10 @@ def test_its_configuration_repeats_it(folder, tmp_path, monkeypatch):
         ("data.preprocessing=none", "data.preprocessing: changes nothing in a study"),
         ("data.split={train: 0.5, test: 0.5}", "data.split: changes nothing in a study"),
         ("data.clients=3", "data.clients: a study's own grid decides it"),
-        ("study.strategy={from: rec.yaml}", "study.strategy.from: 'rec.yaml' is read only by run, compare and plan"),
+        (
+            "study.strategy={from: rec.yaml}",
+            "study.strategy.from: 'rec.yaml' is accepted only by run, compare and plan",
+        ),
     ],
 )
 def test_what_would_change_nothing_is_refused(setting, message, tmp_path, monkeypatch, capsys):

@@ -235,7 +235,7 @@ def test_what_must_be_trained_one_by_one_on_a_gpu_too(cls: type[nn.Module], alon
 
 
 def test_evaluation_that_cannot_be_repeated_is_refused() -> None:
-    with pytest.raises(ConfigError, match="Restless draws random numbers when it is evaluated"):
+    with pytest.raises(ConfigError, match="Restless uses random numbers when it is evaluated"):
         bound(Restless)
 
 

@@ -196,7 +196,7 @@ def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
         done = process.wait()
     assert done.code == 143, done.err
     assert "SIGTERM received" not in done.err, "Ray's own trace"
-    assert f"'raysim resume {tmp_path / 'out'}' goes on" in done.err
+    assert f"continue with 'raysim resume {tmp_path / 'out'}'" in done.err
 
 
 def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(sweep_file, tmp_path):
@@ -212,6 +212,6 @@ def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(sweep_file, tmp_p
     may_come = ("raysim: Ray did not come up", "raysim: waiting for another command", "warning: validation rows")
     assert all(line.startswith(may_come) for line in before), before
     assert error == (
-        "raysim: resources: Ray itself has failed (raylet has ended); what is finished is on disk: 'raysim resume' "
-        "with its folder goes on"
+        "raysim: resources: Ray itself has failed (raylet has ended); finished results are on disk; "
+        "continue with 'raysim resume FOLDER'"
     )

@@ -221,7 +221,7 @@ def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file,
     (out / "sweep.yaml").write_text((out / "sweep.yaml").read_text().replace("name: small", "name: other"))
     with pytest.raises(RaysimError, match=r"sweep.yaml: changed since the sweep began"):
         go_on(out)
-    with pytest.raises(RaysimError, match="holds a sweep; go on with 'raysim resume"):
+    with pytest.raises(RaysimError, match="holds a sweep; continue with 'raysim resume"):
         begin(sweep_file(), out)
     with pytest.raises(RaysimError, match="is not the folder of a sweep"):
         go_on(tmp_path)

@@ -82,7 +82,7 @@ class AdversarySection(Section):
         allowed = LEVELS[self.attack]
         if self.effective_knowledge not in allowed:
             raise ConfigError(
-                f"adversary.knowledge: '{self.knowledge}' is not what attack '{self.attack}' works with; "
+                f"adversary.knowledge: '{self.knowledge}' does not fit attack '{self.attack}'; "
                 f"write {' or '.join(allowed)}, or leave it out"
             )
         if self.attack in ("units", "backdoor") and self.feature is None:

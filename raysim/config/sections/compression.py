@@ -63,7 +63,7 @@ class CompressionSection(Section):
         self.refuse_idle("compression", "name", USED)
         if self.name == "random_k" and self.remembers != "none" and self.ratio < 1:
             raise ConfigError(
-                f"compression.feedback: '{self.feedback}' grows without bound with 'random_k', which makes what it "
-                "sends larger; write none, or compression.name: top_k"
+                f"compression.feedback: '{self.feedback}' grows without bound with 'random_k', which enlarges the "
+                "entries that it sends; write none, or compression.name: top_k"
             )
         return self

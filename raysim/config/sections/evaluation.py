@@ -73,8 +73,8 @@ class UnseenSection(Section):
             for key, usual in (("held", 0.5), ("joining", "recalibrate")):
                 if (value := getattr(self, key)) != usual:
                     raise ConfigError(
-                        f"evaluation.unseen.{key}: {value} concerns labelled rows of new hospitals, and "
-                        "evaluation.unseen.onboarding is [0]; name numbers of rows there, or take it out"
+                        f"evaluation.unseen.{key}: {value} concerns labelled rows of new hospitals, but "
+                        "evaluation.unseen.onboarding is [0]; add numbers of rows there, or remove this key"
                     )
         return self
 

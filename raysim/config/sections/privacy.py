@@ -134,7 +134,9 @@ class PrivacySection(Section):
     def _names_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if plain(name) in map(plain, UPDATES):
-                raise ValueError(f"'{name}' is what models are learned from, and cannot be declared public; drop it")
+                raise ValueError(
+                    f"'{name}' is computed from patients' data in training, so it cannot be declared public; remove it"
+                )
         if (twice := _named_twice(value)) is not None:
             raise ValueError(f"'{twice}' is named twice; name it once")
         return value
@@ -190,19 +192,20 @@ class PrivacySection(Section):
         """Raise ``ConfigError`` for noise on statistics that is impossible, or contradicts another key."""
         if self.unit == "hospital" and self.sizes == "noisy":
             raise ConfigError(
-                "privacy.sizes: noisy hides a patient in a hospital's number of rows, which is not for privacy.unit: "
-                "hospital; declare sizes public, or choose patient"
+                "privacy.sizes: noisy protects a patient in a hospital's number of rows, but privacy.unit is hospital; "
+                "declare sizes public, or set privacy.unit: patient"
             )
         if self.sizes == "public" and any(plain(kind) == SIZE for kind in self.statistics):
             raise ConfigError(
-                "privacy.statistics.sizes: is for privacy.sizes: noisy, and they are public; set that, or take it out"
+                "privacy.statistics.sizes: needs privacy.sizes: noisy, but sizes are public; set "
+                "privacy.sizes: noisy, or remove it"
             )
         for kind, statistic in self.noisy.items():
             named = f"privacy.statistics.{kind}"
             if self.unit == "hospital":
                 raise ConfigError(
-                    f"{named}: noise that hides a whole hospital hides all that it sends, so this cannot be combined "
-                    "with privacy.unit: hospital; declare the kind public, or choose patient"
+                    f"{named}: noise that protects a whole hospital would have to hide the whole statistic, so this "
+                    "cannot be combined with privacy.unit: hospital; declare the kind public, or choose unit patient"
                 )
             if plain(kind) in map(plain, WITHOUT_NOISE):
                 raise ConfigError(f"{named}: '{kind}' is never released with noise; declare it public, or take it out")
@@ -213,8 +216,9 @@ class PrivacySection(Section):
                 )
             if statistic.range is not None and plain(kind) != plain(METRICS):
                 raise ConfigError(
-                    f"{named}.range: {list(statistic.range)} bounds the label for figures of models, which are sent as "
-                    f"'{METRICS}'; take it out"
+                    f"{named}.range: {list(statistic.range)} limits the label for noisy metrics of models, "
+                    "so it belongs only to "
+                    f"'{METRICS}'; remove it"
                 )
             if any(plain(kind) == plain(public) for public in self.declared_public):
                 raise ConfigError(

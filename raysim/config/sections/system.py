@@ -176,7 +176,7 @@ class SystemSection(Section):
         timed = (self.rows_per_second, self.downlink, self.uplink, self.latency, self.table)
         if self.rounds.deadline is not None and not self.hospitals and all(each is None for each in timed):
             raise ValueError(
-                f"rounds.deadline: {self.rounds.deadline:g} s are never over, as nothing takes time; set "
+                f"rounds.deadline: {self.rounds.deadline:g} s are never exceeded, because nothing takes time; set "
                 "rows_per_second, downlink, uplink or latency"
             )
         return self

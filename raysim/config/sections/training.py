@@ -139,7 +139,7 @@ class TuneSection(BaseModel):
                 validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
         if self.models and self.per == "comparison":
             raise ConfigError(
-                "tune.per: comparison takes one setting for all, and tune.models has several; use strategy"
+                "tune.per: comparison uses one setting for all models, but tune.models has several; use strategy"
             )
         settings = math.prod(map(len, self.model_extra.values()))
         for learner, grid in self.models.items():
@@ -152,6 +152,7 @@ class TuneSection(BaseModel):
                     raise ConfigError(f"tune.models.{learner}.{key}: {as_yaml(values)} does not list values, each once")
             if (here := math.prod(map(len, grid.values()))) != settings:
                 raise ConfigError(
-                    f"tune.models.{learner}: has {here} settings and the other models {settings}; give each as many"
+                    f"tune.models.{learner}: has {here} settings, but the other models have {settings}; "
+                    "use the same number"
                 )
         return self

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.words import as_yaml, is_unicode
@@ -21,7 +23,6 @@ from raysim.data.tables.columns import plain_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 SOURCE = "table"
 """The name of the source that reads the file."""
@@ -61,9 +62,6 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
     Raises ``DataError`` naming ``field`` for columns that a Parquet file cannot contain, and where the cache cannot be
     written.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     table, written = arrow_table(frame, field), pa.BufferOutputStream()
     parquet.write_table(table, written)
     content = written.getvalue()
@@ -82,7 +80,6 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
     contains values without an Arrow type.
     """
     import pandas as pd
-    import pyarrow as pa
 
     if not isinstance(frame, pd.DataFrame):
         raise DataError(
@@ -105,8 +102,6 @@ def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None
 
 
 def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.ChunkedArray:
-    import pyarrow as pa
-
     try:
         array = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # their messages contain values of patients

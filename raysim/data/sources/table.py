@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
@@ -21,14 +23,12 @@ from raysim.data.tables.feature_columns import FURTHER, Wanted, feature_columns,
 from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
-from raysim.data.tables.reading import Reading
+from raysim.data.tables.rules import Reading
 from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twins_said
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from raysim.data.records import Records
 
 
@@ -310,8 +310,6 @@ class Table(BaseModel):
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
         """Return the labelled rows in the form of :meth:`_keep`; all rows if unlabelled ones are not dropped."""
-        import pyarrow.compute as pc
-
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
             return table, silo, rows, ()

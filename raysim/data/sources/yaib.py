@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, Field
 
 from raysim.core.errors import DataError
@@ -31,7 +33,6 @@ from raysim.data.tables.columns import is_number, is_text
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
 STATISTICS = ("last", "mean", "min", "max", "count")
 """The statistics that are made features of each measurement."""
@@ -112,9 +113,6 @@ class Yaib(BaseModel):
         return self._records(stays, features, schemas["outc"].field("label").type, notes)
 
     def _schema(self, name: str) -> pa.Schema:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         path = self._file(name)
         try:
             schema = parquet.read_schema(path)
@@ -164,8 +162,8 @@ class Yaib(BaseModel):
         when = f" at hour {self.hours}" if hourly else ""
         if not kept:
             raise DataError(
-                f"data.eicu: of {labelled:,} stays with a label{when} in {self.path} none is in the patient table of "
-                f"{self.eicu}; check that the cohort is of that eICU, and data.hours"
+                f"data.eicu: none of {labelled:,} stays with a label{when} in {self.path} is in the patient table of "
+                f"{self.eicu}; check that the cohort comes from this eICU database, and check data.hours"
             )
         return [
             f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
@@ -231,7 +229,6 @@ class Yaib(BaseModel):
         self, stays: dict[str, NDArray[Any]], features: dict[str, Any], label: pa.DataType, notes: list[str]
     ) -> Records:
         import pandas as pd
-        import pyarrow as pa
 
         values = np.asarray(stays["label"])
         classes: tuple[str, ...] = ()
@@ -269,8 +266,6 @@ class Yaib(BaseModel):
 
 
 def _is_time(type: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_duration(type) or (is_number(type) and not pa.types.is_boolean(type)))
 
 

@@ -27,7 +27,9 @@ def in_years(
     a unit, for a name of months or days.
     """
     if unit is None and _OTHER.search(name):
-        raise DataError(f"data.age: column '{name}' has a name unlike years; set its unit (data.age_unit: months)")
+        raise DataError(
+            f"data.age: the name of column '{name}' suggests another unit than years; set it (data.age_unit: months)"
+        )
     years = ages / _IN_YEAR[unit or "years"]
     wrong = (years < 0) | (years > OLDEST)
     if wrong.any():

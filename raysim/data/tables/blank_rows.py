@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.words import counted
@@ -13,7 +15,6 @@ from raysim.data.tables.reading import is_texts
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
@@ -61,9 +62,6 @@ def _is_blank(value: Any) -> bool:
 
 def _empty(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return which cells have no value, ``[N]``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     empty = pc.is_null(column, nan_is_null=True)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.tables.reading import typed
+from raysim.data.tables.rules import canonical_number
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_DIGITS = 22
 _AS_FLOAT = r"^-?(?:0|[1-9][0-9]*)\.0$|^-?[1-9](?:\.[0-9]+)?e\+[0-9]{2}$"
 """The pattern of a whole number as programs write one that they have read as a float."""
 
@@ -34,9 +32,6 @@ def numbers(
     ``remedy`` is the advice of the error for a text among numbers. ``rows [N]`` is the position of each row in the
     file; None: the rows are the whole file.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     column = table.column(name)
     if is_text(column.type):
         column, found = typed(plain_text(table, name, field))
@@ -70,8 +65,6 @@ def texts(
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
     """
-    import pyarrow.compute as pc
-
     column = whole_names(plain_text(table, name, field))
     if column.null_count and unknown is None:
         row = placed(pc.index(pc.is_null(column), True).as_py(), rows)
@@ -86,8 +79,6 @@ def texts(
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return whole numbers in texts in canonical form: programs that read them as numbers add '.0' or exponents."""
-    import pyarrow.compute as pc
-
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
     whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()
@@ -104,9 +95,6 @@ def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
 
     Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     column = table.column(name)
     try:
         if pa.types.is_dictionary(column.type):
@@ -127,9 +115,6 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
     Raises ``DataError`` for infinite numbers.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_floating(numbers.type):
         _refuse_infinite(numbers, name, field)
     return canonical(pc.utf8_trim_whitespace(column))
@@ -137,44 +122,13 @@ def number_texts(column: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str, f
 
 def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts that are all numbers in the canonical form of :func:`canonical_number`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     encoded = pc.dictionary_encode(column).combine_chunks()
     texts = pa.array([canonical_number(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([texts.take(encoded.indices)], pa.string())
 
 
-def canonical_number(text: str) -> str:
-    """Return the one text for a number, however it is written: no plus sign, no zeros at its ends, no minus before 0.
-
-    All digits of a number are kept. One with an exponent is taken as a float64, which is how programs write one. The
-    canonical form has an exponent only for numbers of more than 22 digits, and below .0000001.
-
-    >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
-    ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']
-    """
-    if "e" in text.lower() and (whole := float(text)).is_integer() and abs(whole) < 10.0**_DIGITS:
-        return str(int(whole))
-    try:
-        number = Decimal(text)
-    except InvalidOperation:  # its exponent is too large for any number
-        return text
-    if not number:
-        return "0"
-    if -8 < number.adjusted() < _DIGITS:
-        plain = f"{number:f}"
-        return plain.rstrip("0").rstrip(".") if "." in plain else plain
-    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
-    point = "." if len(digits) > 1 else ""
-    return f"{'-' if number < 0 else ''}{digits[0]}{point}{digits[1:]}e{number.adjusted():+d}"
-
-
 def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
     """Return floating-point numbers as canonical texts, null where they are NaN."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     column = pc.if_else(pc.is_nan(column), None, column)
     _refuse_infinite(column, name, field)
     small = pc.and_(pc.equal(column, pc.round(column)), pc.less(pc.abs(column), 2.0**24))
@@ -188,8 +142,6 @@ def _of_floats(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArra
 
 
 def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
-    import pyarrow.compute as pc
-
     row = pc.index(pc.is_inf(column), True).as_py()
     if row >= 0:
         raise DataError(f"{field}: column '{name}' holds an infinite value in row {row + 1}; correct it")
@@ -197,15 +149,11 @@ def _refuse_infinite(column: pa.ChunkedArray, name: str, field: str) -> None:
 
 def is_text(type: pa.DataType) -> bool:
     """Whether a column contains texts, or is a dictionary of texts."""
-    import pyarrow as pa
-
     inner = type.value_type if pa.types.is_dictionary(type) else type
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
 def is_number(type: pa.DataType) -> bool:
     """Whether a column contains numbers or truth values."""
-    import pyarrow as pa
-
     tests: Sequence[Any] = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(test(type) for test in tests)

@@ -7,16 +7,16 @@ meaning of a comma or a point before three digits: ``1,234`` is 1234 where the d
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from raysim.core.errors import DataError
 from raysim.core.words import counted, some
 from raysim.data.tables.columns import is_text
 from raysim.data.tables.kinds import SPACES, find
 from raysim.data.tables.reading import cast
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Mark = Literal[".", ","]
 
@@ -60,9 +60,6 @@ def with_points(
 
     Raises ``DataError`` for commas that may have either meaning, and for decimal commas and points in one column.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = {
         column.name: pc.cast(table.column(column.name), pa.string())
         for column in table.schema
@@ -105,8 +102,6 @@ def _mark(
     numeric: Collection[str],
 ) -> Mark:
     """Recognise the decimal mark of the ``texts``; the ``odd`` columns among them are not all plain numbers already."""
-    import pyarrow as pa
-
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)
@@ -146,15 +141,11 @@ def _mark(
 
 def _with_minus(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Replace the typesetter's minus sign before a number by a hyphen."""
-    import pyarrow.compute as pc
-
     return pc.replace_substring_regex(column, r"^(\s*(?:[<>]=?|≤|≥)?\s*)−([0-9.,])", r"\1-\2")
 
 
 def _plain(column: pa.ChunkedArray, mark: Mark) -> pa.ChunkedArray:
     """Convert texts that are numbers with the decimal ``mark``, and possibly thousands separators, to plain numbers."""
-    import pyarrow.compute as pc
-
     other = "." if mark == "," else ","
     plain = pc.replace_substring_regex(column, rf"[{other}'’{SPACES}]([0-9]{{3}})", r"\1")
     made = pc.if_else(pc.match_substring_regex(column, _GROUPED[mark]), plain, column)
@@ -175,6 +166,4 @@ def _has_points(column: pa.ChunkedArray) -> bool:
 
 def _count(column: pa.ChunkedArray, pattern: str) -> int:
     """Count the texts that match the ``pattern``."""
-    import pyarrow.compute as pc
-
     return pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
@@ -16,12 +18,12 @@ from raysim.core.words import counted, some
 from raysim.data.records import natural
 from raysim.data.tables.columns import is_number, number_texts, numbers, placed, plain_text
 from raysim.data.tables.kinds import Finding, dates_of, described
-from raysim.data.tables.reading import Reading, is_texts, limited, typed, uncensored, with_zeros, without_unit
+from raysim.data.tables.reading import is_texts, limited, typed, uncensored, with_zeros, without_unit
+from raysim.data.tables.rules import Reading
 from raysim.data.tables.spelling import twins, written
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 MOST_CATEGORIES = 100
 """Largest number of categories of a column that is not listed in ``data.categorical``."""
@@ -75,7 +77,6 @@ def feature_columns(
     columns of neither numbers nor categories; the message describes the first such column and names the rest.
     """
     import pandas as pd
-    import pyarrow as pa
 
     kept: dict[str, pd.Series[Any]] = {}
     notes: list[str] = []
@@ -159,8 +160,6 @@ def _typed(
 
     A dictionary is an explicit category: its texts stay texts unless ``asked`` is ``numeric``.
     """
-    import pyarrow as pa
-
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
         column = plain_text(table, name, "data.categorical")
@@ -194,8 +193,6 @@ def _typed(
 
 def _dates(column: pa.ChunkedArray) -> Finding:
     """Return the finding for a column of typed dates or times."""
-    import pyarrow.compute as pc
-
     recorded = len(column) - column.null_count
     return Finding(
         "date", len(column), recorded, forms={"date": recorded}, first=pc.index(pc.is_valid(column), True).as_py() + 1
@@ -203,8 +200,6 @@ def _dates(column: pa.ChunkedArray) -> Finding:
 
 
 def _kind_of_texts(column: pa.ChunkedArray, found: Finding | None) -> Literal["numeric", "categorical"] | None:
-    import pyarrow as pa
-
     if pa.types.is_null(column.type):
         return "numeric"
     return "categorical" if is_texts(column.type) and (found is None or found.kind == "category") else None
@@ -258,6 +253,4 @@ def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
 
 
 def _alone(name: str, column: pa.ChunkedArray) -> pa.Table:
-    import pyarrow as pa
-
     return pa.table({name: column})

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted
 from raysim.data.tables.columns import texts
 from raysim.data.tables.spelling import twins_said
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 UNKNOWN, MIXED = "unknown", "mixed"
 """An attribute's values if it is not given for a hospital (``UNKNOWN``) or differs by row (``MIXED``)."""

@@ -15,29 +15,19 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.plain_yaml import scalar
 from raysim.core.words import counted, some
+from raysim.data.tables.rules import FALSE, MISSING, NUMBER, TRUE
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 Kind = Literal["empty", "number", "truth", "category", "date", "mixed"]
 Form = Literal["limit", "comma", "grouped", "date", "unit", "code", "pair", "absent", "other"]
-
-MISSING = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),
-)
-"""The texts that mean a missing value in every column of every table, with or without blanks around them."""
-
-TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
-"""The spellings of truth values."""
-
-NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
-"""The pattern of a number, without blanks around it."""
 
 SPACES = " \u00a0\u2009\u202f"
 """Blanks that may separate the thousands of a number, for a regular expression."""
@@ -157,9 +147,6 @@ _DAY_ONE, _DAYS_OF = date(1899, 12, 30), (14_610, 73_050)  # 1940 to 2099 in spr
 
 def find(values: pd.Series[Any] | pa.Array | pa.ChunkedArray) -> Finding:
     """Examine a column of texts ``[N]``; a missing value is null, or one of :data:`MISSING`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
     column = (
         column if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) else pc.cast(column, "str")

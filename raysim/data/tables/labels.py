@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
@@ -17,9 +19,6 @@ from raysim.data.records import natural
 from raysim.data.tables.columns import numbers, placed, plain_text
 from raysim.data.tables.reading import is_texts, typed
 from raysim.data.tables.spelling import check_twins, written
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST_CLASSES = 1000
 
@@ -66,8 +65,6 @@ def number_labels(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) -> None:
-    import pyarrow.compute as pc
-
     column = table.column(name)
     if column.null_count:
         row = placed(pc.index(pc.is_null(column, nan_is_null=True), True).as_py(), rows)
@@ -79,9 +76,6 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
     """Read classes from the column ``name``, with ``positive`` as the event; ``rows`` as in :func:`number_labels`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     _check_filled(table, name, rows)
     column = table.column(name)
     if is_texts(column.type):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from raysim.core.errors import DataError
 from raysim.core.words import as_yaml, counted
-from raysim.data.tables.reading import Reading, pointed, unmarked
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from raysim.data.tables.reading import unmarked
+from raysim.data.tables.rules import Reading, pointed
 
 
 def without_marks(
@@ -21,8 +20,6 @@ def without_marks(
     Marks of all columns are not replaced in the columns ``skipped``. Raises ``DataError`` where they occur in one of
     the columns ``kept``, which maps each name to its role in messages.
     """
-    import pyarrow as pa
-
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()
     for name in table.column_names:
@@ -33,7 +30,7 @@ def without_marks(
                 n = counted(column.null_count - table.column(name).null_count, "row")
                 raise DataError(
                     f"data.na_values: '{min(found)}' also occurs in the {kept[name]} '{name}', in {n}; name the "
-                    f"columns that it is for (na_values: {{column: [{as_yaml(min(found))}]}})"
+                    f"columns to which it applies (na_values: {{column: [{as_yaml(min(found))}]}})"
                 )
             met |= {(name, mark) for mark in found}
         columns[name] = column

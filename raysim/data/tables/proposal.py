@@ -9,19 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from raysim.core.words import counted
 from raysim.data.columns import UNNAMED
 from raysim.data.records import natural
+from raysim.data.tables.columns import plain_text, whole_names
 from raysim.data.tables.kinds import Finding, dates_of, find
 from raysim.data.tables.labels import event_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 ROWS = 250_000
 """Largest number of rows that are examined."""
@@ -182,11 +181,6 @@ def _absent(found: Finding) -> list[str]:
 
 
 def _columns(table: pa.Table) -> list[_Column]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from raysim.data.tables.columns import plain_text, whole_names
-
     if table.num_rows > ROWS:
         step = -(-table.num_rows // ROWS)
         table = table.take(pa.array(range(0, table.num_rows, step)))

@@ -9,10 +9,13 @@ from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
@@ -22,10 +25,6 @@ from raysim.data.tables.decimals import Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
 from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 INDEX = re.compile(r"__index_level_\d+__")
 """The name that pandas gives an unnamed index in a Parquet file: row labels, not a column of the data."""
@@ -83,7 +82,7 @@ def read_table(
 ) -> Read:
     """Read the table at ``path``: columns of a text file are unconverted texts, columns of Parquet have its types.
 
-    Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.kinds.MISSING`) become nulls; in
+    Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Numbers get a decimal point, except in the columns ``as_text``;
     ``numeric`` columns contain numbers throughout. ``keys`` name the form of a text file; a key that is None is
     recognised. ``usual`` is the form that decides where two readings are possible, and that is not reported in remarks.
@@ -136,8 +135,6 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 def _names_again(table: pa.Table) -> int:
     """Return the first row, from 1, that repeats the column names, as joined exports have it; 0 without such a row."""
-    import pyarrow.compute as pc
-
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
     return int(again) + 1
@@ -171,9 +168,6 @@ def _remarks(path: Path, form: Form | None, decimal: Mark, keys: Keys, usual: Ke
 
 
 def _parquet(path: Path, field: str) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         with parquet.ParquetFile(path) as file:
             table, written = file.read(), (file.metadata.metadata or {}).get(b"ARROW:schema")
@@ -186,8 +180,6 @@ def _parquet(path: Path, field: str) -> pa.Table:
 
 def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
     """Restore a dictionary for each column that was ``written`` as one: Parquet stores only dictionaries of texts."""
-    import pyarrow as pa
-
     for k, column in enumerate(table.schema):
         as_written = written.field(column.name).type if written.get_all_field_indices(column.name) else column.type
         if pa.types.is_dictionary(as_written) and not pa.types.is_dictionary(column.type):
@@ -196,9 +188,6 @@ def _categories(table: pa.Table, written: pa.Schema, field: str) -> pa.Table:
 
 
 def _parquet_names(path: Path, field: str) -> Sequence[str]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         names: Sequence[str] = parquet.read_schema(path).names
     except (pa.ArrowException, OSError) as error:
@@ -208,9 +197,6 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
     """Read a text file; also return the positions of blank rows with another number of fields, left out."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
@@ -21,9 +22,6 @@ from raysim.data.tables.decimals import Mark
 from raysim.data.tables.spelling import TOTALS
 from raysim.data.tables.table_file import Read, check_table, read_table
 from raysim.data.tables.text_form import NO_KEYS, Form, Keys
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 HOSPITAL = "hospital"
 """The column that is added where the files name the hospitals."""
@@ -54,8 +52,6 @@ class Files:
 
         Raises ``DataError`` where there already is such a column and, naming ``field``, for two files of one name.
         """
-        import pyarrow as pa
-
         if column in self.table.column_names:
             raise DataError(
                 f"data.silo: '{self.files[0][0]}' has a column '{column}'; set data.silo to it, or rename it so that "
@@ -133,8 +129,6 @@ def read_files(
     a column :data:`HOSPITAL` contains the name of each row's file. Raises ``DataError`` naming ``field`` for files that
     cannot be read, and for column names that differ only in spelling.
     """
-    import pyarrow as pa
-
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files
     tables = [_as_texts(each.table, apart, field) for each in read]
@@ -169,8 +163,6 @@ def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
 
 def _typed_apart(read: Sequence[Read]) -> list[str]:
     """Return the columns that contain texts in one file, and numbers or truth values in another."""
-    import pyarrow as pa
-
     kinds: dict[str, set[str]] = {}
     for each in read:
         for column in each.table.schema:
@@ -190,8 +182,6 @@ def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
 
 def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, field: str) -> None:
     """Raise ``DataError`` where the last row of a file, and no other, has a name for totals in a column."""
-    import pyarrow.compute as pc
-
     if table.num_rows < 2:
         return
     for column in table.columns:

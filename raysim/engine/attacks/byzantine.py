@@ -146,7 +146,7 @@ class Byzantine(Step):
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
         """Resume from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for impossible values."""
         if memory is None:
-            raise ValueError("it holds nothing of attacks and rules, which the run has")
+            raise ValueError("it has no state of attacks and rules, but the run uses them")
         self._tally.resume(memory["tally"])
         if self._robust_rule is not None:
             self._robust_rule.resume(memory["centres"], size)

@@ -103,7 +103,7 @@ class CompressedUpdates(Step):
             )
         if sent is not None and sent.what == "parameters":
             raise ConfigError(
-                f"compression.name: strategy '{self._name}' sends whole models, of which nothing can be left out; "
-                "choose another or leave compression out"
+                f"compression.name: strategy '{self._name}' sends whole models, which cannot be compressed; "
+                "choose another strategy or leave compression out"
             )
         return replace(self._compressing, round=round)

@@ -129,8 +129,8 @@ class SecureSums(Step):
         for reason, applies in reasons.items():
             if applies:
                 raise ConfigError(
-                    f"secure.mode: strategy '{self._name}' {reason}, which secure sums lack; choose another or "
-                    "leave secure out"
+                    f"secure.mode: strategy '{self._name}' {reason}, which secure sums do not support; choose "
+                    "another strategy or leave secure out"
                 )
         members = [ids[column != 0] for column in self._weights(problem, len(ids)).T]
         return Masking(

@@ -169,7 +169,7 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
         if cost >= section.epsilon:
             often = f", metrics {terms.evaluations} times" if MEASURED in section.noisy else ""
             raise ConfigError(
-                f"privacy.statistics: what is released with noise costs epsilon {cost:.4g}{often}, which leaves "
+                f"privacy.statistics: noisy statistics cost epsilon {cost:.4g}{often}, which leaves "
                 f"nothing of privacy.epsilon: {section.epsilon:g} for training; give more noise"
                 + (", or a larger evaluation.every (0: once)" if often else "")
             )

@@ -172,8 +172,8 @@ def _check_system(job: Job) -> None:
         return
     if section.way in ("pooled", "distributed"):
         raise ConfigError(
-            f"system: hospitals that drop out leave their share of the noise out, and privacy.mode: {section.way} "
-            "needs all shares; leave one of the two out, or lose them by secure.drop, for which shares are larger"
+            f"system: hospitals that drop out do not add their share of the noise, but privacy.mode: {section.way} "
+            "needs all shares; leave one of the two out, or use secure.drop, which enlarges the shares"
         )
     rounds = job.system.rounds
     for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
@@ -263,8 +263,8 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
         if multiplier and not 2.0 * bits > multiplier:
             raise ConfigError(
                 f"privacy.adaptive.bits: noise of {bits:g} on the bits costs more than privacy.noise_multiplier: "
-                f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or let more hospitals take part than "
-                f"the {expected:g} expected in a round"
+                f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or sample more hospitals than the "
+                f"{expected:g} expected in a round"
             )
         if section.way == "distributed" and MOST_BITS < bits < math.inf:
             raise ConfigError(

@@ -65,8 +65,8 @@ class HospitalNoise(Guard):
         check_sent(problem, self._job.name)
         if problem.spread and self._section.adaptive is not None:
             raise ConfigError(
-                "privacy.adaptive: changes the clip, which fixes the weights of hospitals for strategy "
-                f"'{self._job.name}'; take it out"
+                "privacy.adaptive: changes the clip, but the weights of hospitals under strategy "
+                f"'{self._job.name}' depend on it; remove it"
             )
         self._weights, self._problem = self._fixed(view, cohort.state), problem
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
@@ -119,7 +119,7 @@ class HospitalNoise(Guard):
             return
         clip = float(memory["clip"])
         if not 0 < clip <= self._largest:
-            raise ValueError(f"its clip is {clip:g}, and those from above 0 to {self._largest:g} can be")
+            raise ValueError(f"its clip is {clip:g}, not above 0 and at most {self._largest:g}")
         self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:

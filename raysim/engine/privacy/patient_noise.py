@@ -53,8 +53,8 @@ class PatientNoise(Guard):
         self._pulled: Floats | None = None
         if section.way == "pooled" and private is not None and private.any():
             raise ConfigError(
-                f"privacy.mode: pooled makes no steps at hospitals, where strategy '{job.name}' keeps a part of each "
-                "model; set privacy.mode to local, or choose another strategy"
+                f"privacy.mode: pooled takes no steps at hospitals, but strategy '{job.name}' trains a part of each "
+                "model there; set privacy.mode to local, or choose another strategy"
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:

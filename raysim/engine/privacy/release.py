@@ -138,7 +138,7 @@ def check_sent(problem: LocalProblem, name: str) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise ConfigError(
-                f"privacy.unit: strategy '{name}' {reason}, which a clipped sum does not hide; choose another"
+                f"privacy.unit: strategy '{name}' {reason}, which a clipped sum does not hide; choose another strategy"
             )
 
 

@@ -32,8 +32,9 @@ def check_together(job: Job) -> None:
         attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
         one = attack if rule is None else f"aggregation.name: '{rule.name}'"
         raise ConfigError(
-            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' guarantees nothing about; leave one "
-            "of the two out"
+            f"{one} needs single updates, but privacy.unit: '{job.privacy.unit}' guarantees only sums; "
+            "leave one of the "
+            "two out"
         )
     if job.secure is None:
         return
@@ -100,7 +101,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
         value = getattr(job.strategy, field.name)
         if field.name in used and field.default is not None and value != used[field.name]:
             raise ConfigError(
-                f"{where}.{field.name}: {value!r}, and hospitals train with training.{field.name}: "
+                f"{where}.{field.name}: {value!r}, but hospitals train with training.{field.name}: "
                 f"{used[field.name]!r}; set both alike, or read it from the view{label}"
             )
 
@@ -184,8 +185,8 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> Job:
     guarantee = check_privacy(job, federation)
     if job.stop is not None and not federation.sizes("validation").any():
         raise ConfigError(
-            "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
-            "such as 0.1, or leave training.stop out"
+            "training.stop: no hospital has validation rows, which early stopping needs; give data.split.validation a "
+            "share, such as 0.1, or leave training.stop out"
         )
     if not federation.sizes(job.evaluation.part).any():
         raise ConfigError(

@@ -39,8 +39,8 @@ def check_fine_tuned(job: Job, serve: Mapping[str, Ids], *, private: bool) -> No
     if private or rows.ndim != 1 or (rows < 0).any():
         whose = "groups of patients" if rows.ndim != 1 else "hospitals themselves"
         raise ConfigError(
-            f"strategy.personalization: the models of strategy '{job.name}' belong to {whose}, and fine-tuning starts "
-            "from one that the server has; leave it out, or choose another strategy"
+            f"strategy.personalization: the models of strategy '{job.name}' belong to {whose}, but fine-tuning "
+            "needs a model at the server; leave it out, or choose another strategy"
         )
 
 
@@ -69,8 +69,8 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
         )
     if job.evaluation.part == asked.rows:
         raise ConfigError(
-            f"evaluation.part: {asked.rows} rows would judge the recalibration that is fitted on them; use test, or "
-            f"leave {field} out"
+            f"evaluation.part: {asked.rows} rows cannot evaluate the recalibration that is fitted on them; use test, "
+            f"or leave {field} out"
         )
     if not federation.sizes(asked.rows).any():
         raise ConfigError(

@@ -72,17 +72,17 @@ def _check_private(job: Job, section: PrivacySection) -> None:
         )
     if needs.by is not None and (needs.by == "hospital") != (section.unit == "hospital"):
         raise ConfigError(
-            f"strategy.name: '{job.name}' bounds what each {needs.by} adds, so privacy.unit: {section.unit} cannot be "
+            f"strategy.name: '{job.name}' bounds the contribution of each {needs.by}, so privacy.unit: "
+            f"{section.unit} cannot be "
             "guaranteed; choose another strategy or leave privacy out"
         )
     if section.rate is not None:
         raise ConfigError(
-            f"privacy.rate: {section.rate:g} draws patients, and the sums of strategy '{job.name}' are of all rows; "
-            "take it out"
+            f"privacy.rate: {section.rate:g} samples patients, but strategy '{job.name}' sums over all rows; remove it"
         )
     if section.adaptive is not None:
         raise ConfigError(
-            f"privacy.adaptive: moves the clip of updates, and strategy '{job.name}' has none; take it out"
+            f"privacy.adaptive: adapts the clip of updates, but strategy '{job.name}' sends none; remove it"
         )
 
 
@@ -96,9 +96,7 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
                     f"program '{call.program.name}': {name}: only calls within a round can send sums; set how: each"
                 )
         if call.program.remembers:
-            raise Invalid(
-                f"program '{call.program.name}': only calls within a round can store anything; leave keeps out"
-            )
+            raise Invalid(f"program '{call.program.name}': only calls within a round can store values; leave keeps out")
     except Invalid as error:
         raise StrategyError(f"strategy '{job}': {error}") from None
 

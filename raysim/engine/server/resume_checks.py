@@ -129,8 +129,8 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
     wrong = owing - sent if owing - sent or not all_trained else sent - owing
     if wrong:
         raise ValueError(
-            f"hospital {min(wrong)} has {'sent no update' if min(wrong) in owing else 'sent updates'} and "
-            f"{'owes' if min(wrong) in owing else 'owes nothing'} of what compression left out"
+            f"hospital {min(wrong)} has {'sent no update' if min(wrong) in owing else 'sent updates'} but has "
+            f"{'an' if min(wrong) in owing else 'no'} error of compression"
         )
 
 

@@ -263,7 +263,7 @@ class UpdatePipeline:
         if self._byzantine is None and self.secure is None:
             return
         if memory is None:
-            raise ValueError("it holds nothing of attacks, rules and secure sums, which the run has")
+            raise ValueError("it has no state of attacks, rules and secure sums, but the run uses them")
         if self._byzantine is not None:
             self._byzantine.resume(memory["byzantine"], self._size)
         if self.secure is not None:

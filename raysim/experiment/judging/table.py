@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.words import counted, some
 from raysim.data.tables.blank_rows import without_blank_rows
-from raysim.data.tables.kinds import MISSING
-from raysim.data.tables.reading import unquoted
+from raysim.data.tables.rules import MISSING, unquoted
 from raysim.data.tables.spelling import check_twins, twins, written
 from raysim.engine.measuring.subgroups import MOST_GROUPS
 
@@ -315,7 +314,7 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
         lacks = counted(int((~full)[seed].sum()), "row")
         raise DataError(
             f"{called} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
-            "add them, or give --common to judge the rows that all have"
+            "add them, or give --common to judge the rows that all models have"
         )
     kept = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
     return frame[kept].reset_index(drop=True), int((~full).sum())

@@ -73,9 +73,9 @@ def check(config: Config) -> None:
         if given is not None:
             raise ConfigError(f"evaluation.unseen: is not defined with {key}; leave one of the two out")
     if config.evaluation.part != "test":
-        raise ConfigError("evaluation.unseen: judges all rows of a hospital as test rows; let evaluation.part be test")
+        raise ConfigError("evaluation.unseen: uses all rows of a hospital as test rows; set evaluation.part: test")
     if config.data.split.unseen:
-        raise ConfigError("evaluation.unseen: leaves hospitals out in turn, data.split.unseen for good; keep one")
+        raise ConfigError("evaluation.unseen: leaves hospitals out in turn, but data.split.unseen always; keep one")
 
 
 def refuse(config: Config, command: str) -> None:
@@ -101,14 +101,14 @@ def folds_of(section: UnseenSection, federation: Federation, seed: int) -> list[
         raise ConfigError(
             "evaluation.unseen.onboarding: recalibrates towards the mean of the other hospitals, which needs their "
             "validation rows; "
-            "give data.split.validation a share, or let evaluation.unseen.joining be fine_tune"
+            "give data.split.validation a share, or set evaluation.unseen.joining: fine_tune"
         )
     most = int((1 - section.held) * int(federation.totals.max()) + 1e-9)
     asked = max((each for each in section.onboarding if isinstance(each, int)), default=0)
     if asked > most:
         raise ConfigError(
             f"evaluation.unseen.onboarding: {asked:,} rows, but with held {section.held:g} no hospital has more than "
-            f"{most:,} for that; ask for fewer"
+            f"{most:,} labelled rows; lower it"
         )
     folds = section.folds
     if folds is None:

@@ -70,7 +70,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
 def instead_of(folder: Path) -> str:
     """Say what to do about a folder without results: resume the stopped command, or name another folder."""
     if (folder / RESUME).is_file() and not (folder / FILE).exists():
-        return f"it was stopped before its end, and raysim resume {shlex.quote(str(folder))} goes on"
+        return f"it was stopped before its end; continue with raysim resume {shlex.quote(str(folder))}"
     return "name the folder of a finished run or comparison"
 
 

@@ -1,5 +1,6 @@
-// Tabs, and the chooser of a hospital: it fills the hospital's card and marks it in every figure. All texts come from the
-// page's block of data and are set as text. Without this script the page shows all sections one after the other.
+// Tabs with links to their headings, and the chooser of a hospital: it fills the hospital's card and marks it in every
+// figure. All texts come from the page's block of data and are set as text. Without this script the page shows all
+// sections one after the other.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const tabs = [...document.querySelectorAll("section.tab")];
@@ -32,6 +33,19 @@
     parent?.append(made);
     return made;
   };
+  // A tab with several headings begins with links to them.
+  tabs.forEach((tab) => {
+    const headings = [...tab.querySelectorAll("h3")].filter((heading) => !heading.closest("details, #card"));
+    if (headings.length < 2) return;
+    const line = document.createElement("p");
+    line.className = "within";
+    headings.forEach((heading, k) => {
+      const target = heading.closest("figure") ?? heading;
+      target.id ||= `${tab.getAttribute("aria-labelledby")}-${k}`;
+      element("a", heading.textContent, line).href = `#${target.id}`;
+    });
+    tab.querySelector("h2").after(line);
+  });
   const cell = (row, name, text, scope) => {
     const made = element(name, text, row);
     if (scope) made.scope = scope;

@@ -24,6 +24,7 @@ class Usefulness(NamedTuple):
     - ``value`` and ``limits``: net benefit less that of ``default``, in true positives per row.
     - ``worth``: first and last threshold, in steps of .01, of each range in which acting on the model is worth it: the
       net benefit of all rows together exceeds that of acting on everybody and on nobody.
+    - ``seeds``: their number.
     """
 
     at: float
@@ -31,6 +32,7 @@ class Usefulness(NamedTuple):
     value: float
     limits: Limits
     worth: tuple[tuple[float, float], ...]
+    seeds: int = 1
 
 
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
@@ -52,7 +54,7 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
     patients = np.square(np.nansum(np.sqrt(variance) * rows, axis=0))
     pair = paired(difference, np.zeros_like(difference), np.nan_to_num(rows), patients=patients)
     limits = pair.population() if pair.hospitals > 1 else pair.fixed()
-    return Usefulness(at, "everybody" if everybody else "nobody", pair.difference, limits, _worth(seeds))
+    return Usefulness(at, "everybody" if everybody else "nobody", pair.difference, limits, _worth(seeds), len(seeds))
 
 
 def _worth(seeds: Sequence[ScoreCounts]) -> tuple[tuple[float, float], ...]:

@@ -205,7 +205,8 @@ REFUSED: list[tuple[str, dict[str, list[str]], dict[str, Any], str]] = [
         "a mark of all columns that is a class",
         {"died": ["0", "1"] * 30},
         {"na_values": [0]},
-        "data.na_values: '0' also occurs in the label 'died', in 30 rows; name the columns that it is for (na_values: "
+        "data.na_values: '0' also occurs in the label 'died', in 30 rows; name the columns to which it applies "
+        "(na_values: "
         "{column: ['0']})",
     ),
     (
@@ -525,8 +526,12 @@ def test_ages_are_in_years(name: str, unit: str | None, ages: list[str], years: 
             "7305 in row 60, more than 130 years; set its unit (data.age_unit: months, or days)",
         ),
         ("age", "-1", "holds -1 in row 60, less than 0; set its unit"),
-        ("age_months", "7", "column 'age_months' has a name unlike years; set its unit (data.age_unit: months)"),
-        ("Alter in Tagen", "7", "has a name unlike years"),
+        (
+            "age_months",
+            "7",
+            "the name of column 'age_months' suggests another unit than years; set it (data.age_unit: months)",
+        ),
+        ("Alter in Tagen", "7", "suggests another unit than years"),
     ],
 )
 def test_ages_that_are_no_years_are_refused(name: str, age: str, said: str, tmp_path: Path) -> None:

@@ -211,8 +211,8 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
             "^curve.values: 1 appears twice when written with six digits; name each value once",
         ),
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
-        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: none leaves mu to the curve"),
-        ({"curve": {"field": "mew", "values": [1]}}, "strategies: none leaves mew to the curve"),
+        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: none has an unset key mu"),
+        ({"curve": {"field": "mew", "values": [1]}}, "strategies: none has an unset key mew"),
         ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a figure"),
         (
             {"curve": {"field": "mu", "values": [1], "figure": "n"}},

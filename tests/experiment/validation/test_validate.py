@@ -137,7 +137,7 @@ def test_the_command_says_it_in_sixteen_lines(
         ("{folder}/stays.csv", [], ConfigError, "{folder}/stays.csv: is not a model"),
         (
             *("{folder}/torch", [], ConfigError),
-            "{folder}/torch/model.pt2: is a program, which can do whatever its author wants as soon as it is read; "
+            "{folder}/torch/model.pt2: is a program, which can execute any code of its author when it is loaded; "
             "export the model again with --format onnx, or json for a regression or trees",
         ),
         ("{folder}/json", ["data.drop=[old, points, x]"], DataError, "table: no column 'x'"),

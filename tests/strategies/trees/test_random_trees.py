@@ -174,7 +174,7 @@ def test_more_classes(tmp_path):
 @pytest.mark.parametrize(
     ("label", "ranges", "options", "privacy", "said"),
     [
-        ("died", None, {}, False, r"^data\.ranges: random_trees draws splits between the declared limits"),
+        ("died", None, {}, False, r"^data\.ranges: random_trees samples splits between the declared limits"),
         ("stay", RANGES, {}, False, r"^data\.label: is a number, but random_trees needs classes"),
         (
             "died",
@@ -183,7 +183,7 @@ def test_more_classes(tmp_path):
             True,
             r"^model\.min_rows: 9 lets a leaf of random_trees hold too few patients",
         ),
-        ("died", RANGES, {"row_share": 0.5}, False, r"^model\.row_share: random_trees adds up all rows"),
+        ("died", RANGES, {"row_share": 0.5}, False, r"^model\.row_share: random_trees uses all rows"),
     ],
 )
 def test_refused_in_a_line(tmp_path, label, ranges, options, privacy, said):

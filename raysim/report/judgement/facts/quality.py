@@ -88,7 +88,8 @@ def _range(useful: Usefulness) -> str:
         return "at no threshold is it worth using"
     widest = sorted(sorted(useful.worth, key=lambda each: each[0] - each[1])[:SHOWN])
     between = " and ".join(_between(low, high) for low, high in widest)
-    return f"it is worth using {'mostly ' if len(useful.worth) > SHOWN else ''}{between}"
+    of = f" (mean of {useful.seeds} seeds)" if useful.seeds > 1 else ""
+    return f"it is worth using {'mostly ' if len(useful.worth) > SHOWN else ''}{between}{of}"
 
 
 def _between(low: float, high: float) -> str:

@@ -63,7 +63,5 @@ def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) 
     if shape != (3, n_outputs):
         raise ConfigError(f"model: {name} turns 3 rows into outputs of shape {shape}, not (3, {n_outputs})")
     if not torch.equal(before, between):
-        raise ConfigError(
-            f"model: {name} draws random numbers when it is evaluated; see that it does so in training only"
-        )
+        raise ConfigError(f"model: {name} uses random numbers when it is evaluated; use them in training only")
     return draws

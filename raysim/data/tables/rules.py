@@ -1,0 +1,121 @@
+"""The rules by which the texts of a table are read, without what reads them: saved runs and caches contain them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),
+)
+"""The texts that mean a missing value in every column of every table, with or without blanks around them."""
+
+TRUE, FALSE = ("1", "True", "TRUE", "true"), ("0", "False", "FALSE", "false")
+"""The spellings of truth values."""
+
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|Inf|INF|infinity|Infinity|INFINITY)"
+"""The pattern of a number, without blanks around it."""
+
+RULES = ("half", "limit", "missing")
+"""The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
+
+KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
+"""The pattern of a formula by which spreadsheets keep a text, such as a number with leading zeros."""
+
+_DIGITS = 22
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The rules by which a table's feature columns are read.
+
+    - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`, in all
+      columns or by column.
+    - ``censored``: the rule for a value beyond a limit, one of :data:`RULES`, for ``<`` and for ``>``.
+    - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
+    - ``separator``, ``encoding``: the form of the file, for reading another file without raysim.
+    - ``units``: by column, the spellings of the unit behind its numbers.
+    """
+
+    na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
+    censored: Mapping[str, str] = field(default_factory=dict)
+    decimal: Literal[".", ","] | None = None
+    separator: str = ","
+    encoding: str = "utf-8"
+    units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def marks(self, column: str) -> tuple[str, ...]:
+        """Return a column's texts that mean a missing value: the configured ones, also with their comma as a point."""
+        marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
+        return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
+
+    def tree(self) -> dict[str, Any]:
+        """Return JSON values that contain all rules needed to read another table in the same way."""
+        na = self.na_values
+        by_column = {name: list(marks) for name, marks in na.items()} if isinstance(na, Mapping) else list(na)
+        form = {"decimal": self.decimal, "separator": self.separator, "encoding": self.encoding}
+        units = {"units": {name: list(written) for name, written in self.units.items()}} if self.units else {}
+        return {"missing": list(MISSING), "na_values": by_column, "censored": dict(self.censored), **form, **units}
+
+    @staticmethod
+    def of(tree: Mapping[str, Any]) -> Reading:
+        """Read the values of :meth:`tree`; a tree of an earlier version without limits or units has none."""
+        na = tree["na_values"]
+        marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
+        censored = dict(tree.get("censored", {}))
+        if unknown := [rule for rule in censored.values() if rule not in RULES]:
+            raise ValueError(f"'{unknown[0]}' is not a rule for values beyond a limit")
+        decimal = tree.get("decimal")
+        if decimal not in (None, ".", ","):
+            raise ValueError(f"'{decimal}' is not a decimal mark")
+        units = {name: tuple(map(str, written)) for name, written in tree.get("units", {}).items()}
+        form = str(tree.get("separator", ",")), str(tree.get("encoding", "utf-8"))
+        return Reading(marks, censored, decimal, *form, units)
+
+
+def pointed(text: str) -> str:
+    """Replace the decimal comma of a number by a point; other texts are returned unchanged.
+
+    >>> pointed("-99,9"), pointed("1,2,3")
+    ('-99.9', '1,2,3')
+    """
+    return text.replace(",", ".") if re.fullmatch(r"[+-]?\d*,\d+", text) else text
+
+
+def unquoted(text: str) -> str:
+    """Return the text that a cell of a spreadsheet keeps as text by a formula; other texts are returned unchanged.
+
+    >>> unquoted('="007"'), unquoted("=1+1")
+    ('007', '=1+1')
+    """
+    kept = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
+    return text if kept is None else kept[1].replace('""', '"')
+
+
+def canonical_number(text: str) -> str:
+    """Return the one text for a number, however it is written: no plus sign, no zeros at its ends, no minus before 0.
+
+    All digits of a number are kept. One with an exponent is taken as a float64, which is how programs write one. The
+    canonical form has an exponent only for numbers of more than 22 digits, and below .0000001.
+
+    >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
+    ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']
+    """
+    if "e" in text.lower() and (whole := float(text)).is_integer() and abs(whole) < 10.0**_DIGITS:
+        return str(int(whole))
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # its exponent is too large for any number
+        return text
+    if not number:
+        return "0"
+    if -8 < number.adjusted() < _DIGITS:
+        plain = f"{number:f}"
+        return plain.rstrip("0").rstrip(".") if "." in plain else plain
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    point = "." if len(digits) > 1 else ""
+    return f"{'-' if number < 0 else ''}{digits[0]}{point}{digits[1:]}e{number.adjusted():+d}"
