@@ -95,8 +95,8 @@ def bomb(header: Header, arrays: Tensors) -> None:
         (bomb, "is empty and has shape [1000000000, 0]"),
         (lambda header, arrays: header.update(kept={"dict": [["0"]]}), "damaged"),
         (lambda header, arrays: header.update(kept={"array": "residual of 7"}), "damaged"),
-        (lambda header, arrays: header.update(kept={"list": [1]}), "cannot be gone on from"),
-        (other_id("0"), "cannot be gone on from"),
+        (lambda header, arrays: header.update(kept={"list": [1]}), "cannot be resumed"),
+        (other_id("0"), "cannot be resumed"),
         (lambda header, arrays: header.update(models_held=[0] * 5), "damaged (its ledger is 6)"),
     ],
 )
