@@ -116,7 +116,7 @@ class FairFed(Strategy):
     def check_training(self, training: Training) -> None:
         if not training.classes:
             raise ValueError(
-                "strategy.name: fairfed compares true positive rates, and this label is a number; choose another"
+                "strategy.name: fairfed compares true positive rates, but this label is a number; choose another"
             )
         if self.positive >= training.classes:
             raise ValueError(f"strategy.positive: {self.positive} is not below the {training.classes} classes")

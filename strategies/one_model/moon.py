@@ -50,7 +50,7 @@ class Moon(Weighted):
     def check_training(self, training: Training) -> None:
         if len(layers(training.parameters)) < 2:
             raise ValueError(
-                "model: strategy moon compares models' outputs below the last layer, and this model has a single "
+                "model: strategy moon compares models' outputs below the last layer, but this model has a single "
                 "layer; choose mlp with hidden layers, a module, or another strategy"
             )
 

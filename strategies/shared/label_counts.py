@@ -50,7 +50,7 @@ def check_epsilon(epsilon: float | None) -> None:
 def check_classes(field: str, classes: int, remedy: str) -> None:
     """Raise ``ValueError`` naming ``field`` for a label that is a number (``classes`` 0)."""
     if not classes:
-        raise ValueError(f"{field} needs the classes of a label, and this label is a number; {remedy}")
+        raise ValueError(f"{field} needs the classes of a label, but this label is a number; {remedy}")
 
 
 def label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:

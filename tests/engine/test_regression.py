@@ -154,12 +154,12 @@ def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Fed
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"strategy": ClustPsi()}, "strategy.by: labels needs the classes of a label, and this label is a number; use"),
+        ({"strategy": ClustPsi()}, "strategy.by: labels needs the classes of a label, but this label is a number; use"),
         (
             {"selection": FedCls()},
-            "selection.name: fedcls needs the classes of a label, and this label is a number; use",
+            "selection.name: fedcls needs the classes of a label, but this label is a number; use",
         ),
-        ({"selection": Haccs()}, "selection.name: haccs needs the classes of a label, and this label is a number; use"),
+        ({"selection": Haccs()}, "selection.name: haccs needs the classes of a label, but this label is a number; use"),
         (
             {"model": ModelSpec("logistic_regression", None, {}, "default")},
             "model.name: 'logistic_regression' predicts",

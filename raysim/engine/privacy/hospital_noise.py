@@ -119,7 +119,7 @@ class HospitalNoise(Guard):
             return
         clip = float(memory["clip"])
         if not 0 < clip <= self._largest:
-            raise ValueError(f"its clip is {clip:g}, and those from above 0 to {self._largest:g} can be")
+            raise ValueError(f"its clip is {clip:g}, not above 0 and at most {self._largest:g}")
         self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
