@@ -139,7 +139,7 @@ def difference(first: list[np.ndarray], second: list[np.ndarray], y: list[np.nda
         sums.append([sketches(placements(margins, labels, offsets), ids, people)])
         figures.append(common_curve(pair_sums(margins, labels, offsets)).auroc[None])
     counted = np.where(np.isfinite(figures[0] - figures[1]), n[None], 0.0)
-    found = paired(*figures, n[None].astype(float), patients=patient_part(*sums, counted))
+    found = paired(*figures, n[None].astype(float), patients=patient_part(sums[0], sums[1], counted))
     return found.population()
 
 

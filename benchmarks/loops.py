@@ -111,7 +111,7 @@ def torch_loop(case: Case, federation: Federation) -> tuple[float, float]:
     if case.model == "mlp":
         layers = [torch.nn.Linear(F, 256), torch.nn.ReLU(), torch.nn.Linear(256, 128), torch.nn.ReLU()]
         model: torch.nn.Module = torch.nn.Sequential(*layers, torch.nn.Linear(128, 2))
-        loss = torch.nn.CrossEntropyLoss()
+        loss: torch.nn.Module = torch.nn.CrossEntropyLoss()
         target = torch.int64
     else:
         model = torch.nn.Linear(F, 1)

@@ -99,7 +99,7 @@ def spoilt(rows: Rows, rng: np.random.Generator) -> Iterator[tuple[str, bool]]:
     """Each way of spoiling a measurement at a hospital, and whether it is named."""
     frame, silo, y, classes, patients = rows
     before = {each.text for each in checked(rows)}
-    measured = [name for name in frame if frame[name].dtype.kind == "f" and frame[name].nunique() >= 20]
+    measured = [str(name) for name in frame if frame[name].dtype.kind == "f" and frame[name].nunique() >= 20]
     counts = pd.Series(silo).value_counts()
     places = [(name, h) for name in measured for h in counts.index[counts >= ROWS]]
     places = [(name, h) for name, h in places if frame.loc[silo == h, name].notna().sum() >= ROWS]

@@ -6,14 +6,14 @@ import numpy as np
 from scipy.special import expit, logit
 
 from benchmarks.coverage.tally import Tally
-from benchmarks.coverage.truth import shape, test_rows
+from benchmarks.coverage.truth import shape, test_rows, ungrouped
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical.by_hospital import calibration_by_hospital
-from raysim.statistics.clinical.calibration import Groups, binned, calibration, calibration_error, raw
+from raysim.statistics.clinical.calibration import Groups, binned, calibration, calibration_error
 from raysim.statistics.clinical.equity import calibration_chance
 from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.convergence import convergence
-from raysim.statistics.intervals import share_interval
+from raysim.statistics.intervals import observed_over_expected, share_interval
 
 SPREAD = 1.2
 """Standard deviation of predicted logits."""
@@ -44,7 +44,7 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
     for _ in range(draws):
         z = centre + SPREAD * rng.standard_normal(rows)
         y = rng.random(rows) < expit(offset + slope * z)
-        groups = raw(expit(z), y)
+        groups = ungrouped(expit(z), y)
         estimates = calibration(groups)
         for name, coefficient, truth in (
             ("in the large", estimates.in_the_large, large),
@@ -52,7 +52,8 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
             ("slope", estimates.slope, slope),
         ):
             tally.covers(name, coefficient.low, coefficient.high, truth)
-        tally.covers("observed over expected", estimates.ratio_low, estimates.ratio_high, ratio)
+        printed = observed_over_expected(y.sum(), expit(z).sum(), rows)
+        tally.covers("observed over expected", float(printed.low), float(printed.high), ratio)
         acted = expit(z) >= threshold
         tp, fp, fn, tn = (int(np.sum(each)) for each in (acted & y, acted & ~y, ~acted & y, ~acted & ~y))
         _, low, high, _ = net_benefits(tp, fp, tp + fn, rows, threshold)
@@ -61,7 +62,7 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
         for name, (right, among), truth in zip(SHARES, of, shares, strict=True):
             share = share_interval(right, among)
             tally.covers(name, float(share.low), float(share.high), truth)
-        error = calibration_error(binned(raw(expit(z), rng.random(rows) < expit(z))), rng, 300)
+        error = calibration_error(binned(ungrouped(expit(z), rng.random(rows) < expit(z))), rng, 300)
         tally.add("calibration error above its floor's 95 %, calibrated", error.value > error.floor_high)
         tally.covers("calibration error, calibrated", error.low, error.high, 0.0)
         error = calibration_error(binned(groups), rng, 300)
@@ -79,7 +80,7 @@ def calibrations(hospitals: int, rng: np.random.Generator, draws: int) -> Tally:
             groups = []
             for n, intercept in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
                 z = centre + SPREAD * rng.standard_normal(n)
-                groups.append(raw(expit(z), rng.random(n) < expit(z + intercept)))
+                groups.append(ungrouped(expit(z), rng.random(n) < expit(z + intercept)))
             tally.add(f"difference claimed, spread {tau}", calibration_chance(groups, rng, 200) <= 0.05)
     return tally
 

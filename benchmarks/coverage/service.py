@@ -20,7 +20,7 @@ from raysim.statistics.chance.simulate import Chance
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
+from raysim.statistics.meta_analysis.between_hospitals import pooled, shrunken_auroc
 from raysim.statistics.meta_analysis.size_slope import size_slope
 
 FLOOR_DRAWS = 200
@@ -57,12 +57,12 @@ def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draw
         true = federation.true[judged]
         _floor(tally, federation, true, tau, chance)
 
-        between = between_hospitals(curve)
-        tally.covers("mean (Hartung-Knapp)", between.mean.low, between.mean.high, MEAN)
+        between = pooled(curve.auroc, curve.variance)
+        tally.covers("mean (Hartung-Knapp)", between.low, between.high, MEAN)
         further = float(expit(middle(tau) + tau * rng.standard_normal()))
-        tally.covers("a further hospital", between.predicted_low, between.predicted_high, further)
-        shrunken = (between.shrunken_low[judged] <= true) & (true <= between.shrunken_high[judged])
-        tally.add("shrunken estimate of a hospital", float(shrunken.mean()))
+        tally.covers("a further hospital", between.next_low, between.next_high, further)
+        _, low, high = shrunken_auroc(curve)[:, judged]
+        tally.add("shrunken estimate of a hospital", float(((low <= true) & (true <= high)).mean()))
         per_hospital = delong(federation.placed)
         raw = auroc_interval(
             per_hospital.auroc[0], per_hospital.variance[0], per_hospital.events, per_hospital.non_events

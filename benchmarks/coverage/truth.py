@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import expit, logit, ndtr, ndtri
 
 from raysim.statistics.chance.simulate import centres
+from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.discrimination.auroc import PairSums, Placements, pair_sums, placements
 
 Floats = NDArray[np.float64]
@@ -35,6 +36,11 @@ def test_rows(hospitals: int, rng: np.random.Generator) -> Ints:
     """Test rows of each hospital, ``[H]``."""
     median, sd, _ = shape(hospitals)
     return np.maximum(2, np.exp(rng.normal(np.log(median), sd, hospitals))).astype(np.int64)
+
+
+def ungrouped(risks: Floats, y: NDArray[np.bool_]) -> Groups:
+    """Return rows with predicted ``risks [n]`` and events ``y [n]`` as groups of one."""
+    return Groups(logit(risks), np.ones(len(y)), y.astype(np.float64))
 
 
 class Served(NamedTuple):

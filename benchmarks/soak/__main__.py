@@ -143,7 +143,7 @@ def played(stage: Stage, command: str, place: str, before: list[Result], only: l
         if earlier := salvaged(case):
             at_fault = None
             wrong += f" ({earlier})"
-    results = [
+    results: list[Result] = [
         {
             "name": each["fault"],
             "command": command,

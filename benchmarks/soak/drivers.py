@@ -122,21 +122,15 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
             os.dup2(file.fileno(), stream)
     os.chdir(folder)
     os.environ.update(environment)
-    from raysim.cluster import greeting
     from raysim.experiment import session
 
     if patience := environment.get(PATIENCE):
         session.SILENCE *= float(patience)
         session.RESTARTS = 30  # on a busy machine some are silent by themselves
-    greeting.check_greets = _greeted
     from raysim.cli.main import main
 
     sys.argv = list(arguments)
     main()
-
-
-def _greeted(address: str, asked: subprocess.Popen[str]) -> None:
-    """In place of asking, in a process of its own that imports Ray, whether the standing Ray is one."""
 
 
 def name_of(process: psutil.Process) -> str:

@@ -8,15 +8,13 @@ a keyed hash of the indivisible unit (a patient, or a row) decides the part, and
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.data.records import Records
 from raysim.data.split import Split
-
-if TYPE_CHECKING:
-    from raysim.data.records import Records
 
 Places = NDArray[np.float64]
 

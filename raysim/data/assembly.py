@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,8 @@ from raysim.data.federation import Coded
 from raysim.data.folds import deal
 from raysim.data.preprocessing import Prepared, prepare, prepare_declared
 from raysim.data.raw_columns import RawColumns
-from raysim.data.records import natural
+from raysim.data.records import Records, natural
 from raysim.data.split import Split, assign, groups, used
-
-if TYPE_CHECKING:
-    from raysim.data.records import Records
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
 """The columns that may give the label away, and the other findings in a table."""

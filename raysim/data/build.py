@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from raysim.data.federation import Coded, Federation, write
 from raysim.data.fitted import RAW
 from raysim.data.preprocessing import METHODS
 from raysim.data.raw_columns import slices
-from raysim.data.records import Columned, Scored
+from raysim.data.records import Columned, Records, Scored, Source
 from raysim.data.split import Split
-
-if TYPE_CHECKING:
-    from raysim.data.records import Records, Source
 
 STORED = 6
 """Version of the stored layout; increase it when a stored federation gets another file."""

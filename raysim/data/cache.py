@@ -20,17 +20,15 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from raysim.core import registry
 from raysim.core.errors import DataError
 from raysim.core.package import cache_folder
+from raysim.data.records import Records, Source
 from raysim.data.tables.rules import Reading
-
-if TYPE_CHECKING:
-    from raysim.data.records import Records, Source
 
 DIGESTS = 2
 """Files whose digests are computed at a time."""
@@ -272,8 +270,6 @@ def load_records(folder: Path) -> Records:
     """Load the records that :func:`save_records` stored."""
     import pandas as pd
     from pyarrow import feather
-
-    from raysim.data.records import Records
 
     table = feather.read_table(folder / "records.arrow", memory_map=True)
     columns = {name: table.column(name).combine_chunks() for name in table.column_names}

@@ -107,7 +107,8 @@ def write_comparison(
     called = [dataclasses.replace(result, label=titles[result.label]) for result in results]
     said_first = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
     reasons = (*said_first, *privacy.sentences(called))
-    answer = answer_from(card, shown, by_chance, reasons, names(tables.comparison(frame), titles))
+    overview = tables.comparison(frame)
+    answer = answer_from(card, shown, by_chance, reasons, names(overview, titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -122,7 +123,7 @@ def write_comparison(
     fitted = [*coefficients.drawn(results, taken), *importance.drawn(results, taken)]
     alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
     chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
-    looks = styles(tables.comparison(frame))
+    looks = styles(overview)
     outside_ways = {way.key: way.name for way in card.ways if way is card.ways[0] or way.key == alone}
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, titles[each.label], each.folder) for each in everything])
@@ -146,7 +147,7 @@ def write_comparison(
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
                 *([] if unseen is None or not outside_ways else said.drawn(unseen, outside_ways, looks)),
-                *attribute_figures(out, hospitals, results, tables.comparison(frame), chosen, titles, sketched),
+                *attribute_figures(out, hospitals, results, overview, chosen, titles, sketched),
                 *_patient_group_figures(frame, results, out, part, titles, [label for label, _ in chosen]),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
             ],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.config import plugins
+from raysim.core import csv_files
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
@@ -127,7 +128,7 @@ class Run:
                 beside.begin()
             if important:
                 self._enter_importance(federation, outcome)
-            with resume.writing(self.folder):
+            with resume.writing(self.folder), csv_files.texts_for(len(federation.hospitals)):
                 with opened.manifest.together():
                     write_run(
                         opened.manifest,

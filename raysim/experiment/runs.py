@@ -18,6 +18,7 @@ from rich.console import Console
 from raysim.config import learners, plugins, reading
 from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
+from raysim.core import csv_files
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing
@@ -265,7 +266,7 @@ class Experiment:
                 self.left_out = self._play_left_out(services, whole, parent, results)
                 services.display.conclude()
                 services.end_actors()
-                with resume.writing(self.folder):
+                with resume.writing(self.folder), csv_files.texts_for(len(self._first.hospitals)):
                     conclude(results, whole.manifest)
                 manifest, said = whole.manifest, verdict(whole.manifest)
                 figures = headlines(results) | taken(manifest, results)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError, DataError
@@ -17,9 +18,6 @@ from raysim.data.heterogeneity import label_metrics, quantity
 from raysim.data.sources.partition import dirichlet, holdout
 from raysim.strategies.base import Answers, Call, Context, FederationView, Rows, Selection, Strategy
 from raysim.study.settings import Study
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Labels = NDArray[np.int64]
 

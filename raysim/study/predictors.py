@@ -8,15 +8,13 @@ on held-out partitions when one metric is shuffled, and how well the metric pred
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.streams import stream
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = NDArray[np.float64]
 
@@ -51,8 +49,6 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
     - ``r2_alone``, ``r2``: R² of the metric alone, and of all metrics together.
     - ``spearman``: the rank correlation with alpha.
     """
-    import pandas as pd
-
     feasible = table[table["feasible"]]
     rows: list[dict[str, Any]] = []
     groups: list[tuple[Any, pd.DataFrame]] = [(ALL, feasible)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
@@ -23,9 +23,6 @@ from raysim.study.grid import cells, check_feasible, measure
 from raysim.study.predictors import importances
 from raysim.study.settings import Study, read_study
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 DECIDED = ("clients", "partition", "silo", "smallest")
 """Keys of a pooled source that assign rows to clients; the grid decides these."""
 
@@ -38,8 +35,6 @@ PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
 
 def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:
     """Read a study, measure, predict, and write its tables, plots and page. Returns the folder."""
-    import pandas as pd
-
     tree = read_tree(path, overrides)
     study = read_study(tree)
     config = checked({key: value for key, value in tree.items() if key != "study"})

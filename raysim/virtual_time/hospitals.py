@@ -11,9 +11,6 @@ import numpy as np
 from raysim.config.sections.system import DRAWS, LIMITS, MEGABIT, PERFECT, Hospital, SystemSection
 from raysim.core.errors import ConfigError, DataError, nearest
 from raysim.core.streams import stream
-from raysim.data.tables.columns import placed
-from raysim.data.tables.table_file import check_table, read_table
-from raysim.data.tables.text_form import Keys
 from raysim.strategies.base import Floats, Ids
 
 
@@ -217,6 +214,10 @@ def read_rows(
     Missing values are empty texts. Raises ``ConfigError`` for a file that cannot be read, lacks a column that is
     ``needed``, or has a column that is neither ``needed`` nor ``further``.
     """
+    from raysim.data.tables.columns import placed
+    from raysim.data.tables.table_file import check_table, read_table
+    from raysim.data.tables.text_form import Keys
+
     names, usual = ("hospital",), Keys(separator=",", decimal=".")
     try:
         check_table(path, field)

@@ -26,7 +26,7 @@ SMALL = {
 STUDY = {
     "name": "study",
     "data": {"source": "digits"},
-    "study": {"alphas": [0.2, 1, 5], "clients": [5], "seeds": [0, 1], "metrics": ["wpsi"]},
+    "study": {"alphas": [0.2, 5], "clients": [5], "seeds": [0, 1], "metrics": ["wpsi"]},
 }
 
 COMMANDS: dict[str, tuple[list[str], str]] = {

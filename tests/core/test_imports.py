@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
             {"torch", "mlflow", "sklearn", "matplotlib"},
         ),
         ("import raysim.cluster.hospital_actor", {"pydantic", "scipy.special", "scipy.linalg", "pandas"}),
+        ("import raysim.cluster.coordinator", {"pandas", "pyarrow"}),
         ("import raysim.cluster.coordinator, raysim.experiment.runs", {"scipy.special"}),
         ("import raysim.strategies.hospital_clusters.chip", {"sklearn", "torch"}),
     ],

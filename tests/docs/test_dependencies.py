@@ -52,6 +52,7 @@ def test_each_dependency_is_explained():
         assert f"`{name}`" in page or name in ("pandas-stubs", "types-PyYAML", "types-psutil"), name
 
 
+@pytest.mark.surroundings
 @pytest.mark.parametrize(
     ("package", "call", "line"),
     [

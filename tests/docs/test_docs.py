@@ -83,15 +83,19 @@ def try_out(line: str, folder: Path, environment: dict[str, str]) -> None:
     assert command[0] == "raysim", line
     if command[1] in ("run", "compare", "curve"):
         command.append("--in-process")
-    if command[1] == "compare" and "split: {folds:" not in (folder / command[2]).read_text():  # which need a seed each
-        command += ["--set", f"seeds={[1, 2] if command[2] in TWO_SEEDS else [1]}"]
+    if command[1] == "compare":
+        seeds = [1, 2] if command[2] in TWO_SEEDS else [1]
+        if "split: {folds:" in (folder / command[2]).read_text():  # which need a seed each
+            command += ["--set", "data.split.folds=2"]
+            seeds = [0, 1]
+        command += ["--set", f"seeds={seeds}"]
     if command[1] in ("run", "compare"):
         asked = yaml.safe_load((folder / command[2]).read_text()).get("training", {}).get("rounds", 0)
         command += ["--set", f"training.rounds={ROUNDS}"] if asked > ROUNDS else []
     if command[1] == "study":
         command += ["--set", "study.seeds=[0, 1]"]
     if command[1] == "sweep":  # with fewer processes, each of which first imports for seconds
-        command += ["--set", "sweep.concurrent=1", "--set", "resources.hospitals_per_actor=20"]
+        command += ["--set", "sweep.concurrent=1", "--set", "resources.runs_at_once=1"]
         command += ["--set", "sweep.trials=2", "--set", "seeds=[1]"]
     empty_store(folder)
     done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")} | environment)

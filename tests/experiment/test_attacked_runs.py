@@ -94,6 +94,7 @@ def test_a_missing_package_is_named_with_the_line_to_type(tmp_path, monkeypatch)
     raysim.run(SMALL | {"secure": {"mode": "model"}}, out=tmp_path / "model", in_process=True)
 
 
+@pytest.mark.surroundings
 def test_what_a_run_does_not_use_is_not_imported(tmp_path):
     program = f"""
 import sys, raysim

@@ -98,7 +98,7 @@ def test_an_error_in_a_comparison_names_the_strategy(section, message):
 
 def test_a_warning_of_the_data_is_printed_once_by_a_command_whether_they_are_cached_or_not():
     warning = "warning: all rows are of one hospital ('0'): there is nothing to federate; see data.silo"
-    tree = table(1) | {"strategies": ["fedavg", "local"]}
+    tree = table(1) | {"strategies": ["fedavg"]}
     several = reading.resolve(tree | {"seeds": [1, 2]}, reads=())
     alone = reading.resolve(tree | {"strategy": "fedavg"})
     for number in range(2):

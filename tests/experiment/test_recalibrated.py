@@ -39,7 +39,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compare(out: str, **keys: Any) -> Path:
-    config = reading.resolve(TREE | {"strategies": ["fedavg", "chip", "local"], "seeds": [1, 2]} | keys, reads=())
+    config = reading.resolve(TREE | {"strategies": ["fedavg", "chip"], "seeds": [1, 2]} | keys, reads=())
     running.play_comparison(config, Path(out).absolute(), Console(file=io.StringIO()), in_process=True, verbose=False)
     return Path(out)
 
@@ -52,7 +52,7 @@ def test_both_are_models_of_one_run_and_one_way_of_federating() -> None:
     # Without it nothing changes, to the last bit.
     without = after[after["model"] != "recalibrated"].set_index(keys).sort_index()
     pd.testing.assert_frame_equal(without, before.set_index(keys).sort_index())
-    served = {"fedavg": "global", "chip": "personal", "local": "personal"}
+    served = {"fedavg": "global", "chip": "personal"}
     for strategy, model in served.items():
         of = after[after["strategy"] == strategy].set_index("model")
         assert list(dict.fromkeys(of.index))[-1] == "recalibrated"
@@ -61,7 +61,7 @@ def test_both_are_models_of_one_run_and_one_way_of_federating() -> None:
     answers = [json.loads((folder / "answer.json").read_text()) for folder in (plain, both)]
     assert answers[0]["difference_shown"] == answers[1]["difference_shown"]
     assert not any("count as one" in reason for reason in answers[1]["reasons"])
-    assert len(list(both.glob("runs/*/seed-*/recalibration.csv"))) == 6
+    assert len(list(both.glob("runs/*/seed-*/recalibration.csv"))) == 4
 
 
 def test_tuning_judges_what_is_there_before_it() -> None:

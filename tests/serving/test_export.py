@@ -29,10 +29,13 @@ from raysim.serving.export import export
 from raysim.serving.outputs import said
 from raysim.serving.predictor import Predictor
 from raysim.serving.torch_program import exported
+from raysim.storage.served import ELSEWHERE
+from raysim.strategies.shared.personalization import RECALIBRATED
 from raysim.training.kernels.mlp import MlpModel
 from tests.serving.runs import ROWS, folder_of, stays
 from tests.serving.test_predict import MLP
 from tests.serving.test_predict_command import command, refusal
+from tests.serving.test_recalibrated import recalibrated
 
 CHIP = {"name": "chip", "clusters": 2}
 WITHOUT_RAYSIM = """
@@ -74,8 +77,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "module of three": ("stage", {"model": {"class": "tests.serving.networks.Normed"}}),
 }
 
-ONNX = ("logistic", "mlp of three", "module")
-"""Those that are exported to it too, which takes seconds each."""
+ONNX = ("mlp of three", "module")
+"""Those that are exported to it too, which takes seconds each: both links, a kernel and a module."""
 
 
 def opened(place: Path, name: str) -> Predictor:
@@ -90,15 +93,14 @@ def without_raysim(table: Path, *folders: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.surroundings
 def test_exported_models_say_the_same_without_raysim(
     place: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that Python exports, and one of the command."""
+    """Those that Python exports, a recalibrated one among them, and one of the command."""
     folders: dict[Path, tuple[Predictor, str | None]] = {}
     for name in MODELS:
-        forms: list[exporting.Format] = (
-            ["torch", "onnx"] if name in ("logistic", "mlp of three", "module") else ["torch"]
-        )
+        forms: list[exporting.Format] = ["torch", "onnx"] if name in ONNX else ["torch"]
         for form in forms:
             for hospital in (None, "10") if (name, form) == ("logistic", "torch") else ("10",):
                 folder = tmp_path / f"{name}-{form}-{hospital}"
@@ -106,6 +108,12 @@ def test_exported_models_say_the_same_without_raysim(
                 owner = export(predictor, folder, form, hospital, None)
                 assert owner == ("global" if hospital is None else "personal/10")
                 folders[folder] = predictor, hospital
+    shifted = Predictor.open(recalibrated(place))
+    for form, hospital in (("torch", "10"), ("onnx", "10"), ("torch", None)):
+        folder = tmp_path / f"recalibrated-{form}-{hospital}"
+        owner = export(shifted, folder, form, hospital, None)
+        assert owner == (ELSEWHERE if hospital is None else f"{RECALIBRATED}/10")
+        folders[folder] = shifted, hospital
     local, out = folder_of(place, "local"), tmp_path / "told"
     said = command(
         ["export", str(local), "--out", str(out), "--hospital", "12", "--format", "torch"], capsys, monkeypatch

@@ -1,4 +1,4 @@
-"""The recalibrated model of a run scores rows, is exported and is named as any other, for known and new hospitals."""
+"""The recalibrated model of a run scores rows and is named as any other, for known and new hospitals."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.serving.export import export
 from raysim.serving.predictor import Predictor
 from raysim.storage.served import ELSEWHERE
 from raysim.strategies.shared.personalization import RECALIBRATED
 from tests.serving.runs import folder_of
-from tests.serving.test_export import without_raysim
 
 SPLIT = {"train": 0.5, "validation": 0.3, "test": 0.2}
 
 
 @pytest.fixture
 def run(place: Path) -> Path:
-    """A finished run whose common model is recalibrated."""
+    return recalibrated(place)
+
+
+def recalibrated(place: Path) -> Path:
+    """The folder of a finished run whose common model is recalibrated."""
     return folder_of(
         place, {"name": "fedavg", "label": "recalibrated", "personalization": "recalibrate"}, **data(place)
     )
@@ -62,18 +64,6 @@ def test_a_new_hospital_gets_the_mean_shift_and_a_line_says_so(run: Path, caplog
     np.testing.assert_allclose(
         logit(own["probability"]), logit(plain["probability"]) + table_of_shifts.loc[7, "intercept"], atol=1e-6
     )
-
-
-def test_every_format_says_what_predict_says_without_raysim(run: Path, tmp_path: Path) -> None:
-    predictor, folders = Predictor.open(run), {}
-    for form, hospital in (("torch", "10"), ("onnx", "10"), ("torch", None)):
-        folders[tmp_path / f"{form}-{hospital}"] = hospital
-        owner = export(predictor, tmp_path / f"{form}-{hospital}", form, hospital, None)  # type: ignore[arg-type]
-        assert owner == (ELSEWHERE if hospital is None else f"{RECALIBRATED}/10")
-    without_raysim(run.parent / "stays.csv", *folders)
-    for folder, hospital in folders.items():
-        expected = predictor.predict(run.parent / "stays.csv", hospital=hospital or "north")["probability"]
-        np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_all_tables_and_pages_of_the_run_name_it(run: Path) -> None:

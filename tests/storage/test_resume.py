@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +155,9 @@ def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monk
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
 
 
+@pytest.mark.faults
 def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
-    tree = SMALL | {"strategies": ["fedavg", {"name": "chip", "clusters": 3}], "seeds": [1, 2]}
+    tree = SMALL | {"strategies": ["fedavg", {"name": "chip", "clusters": 3}], "seeds": [1]}
     start(tree, "whole", compare=True)
     stopped(monkeypatch, tree, "stopped", 6, job=2, compare=True)
     first = Path("stopped/runs/fedavg/seed-1/models.safetensors")
@@ -173,10 +173,11 @@ def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
     assert not list(Path("stopped").rglob("finished.safetensors"))
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
     recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
-    assert len(recorded) == 10
+    assert len(recorded) == 6
     assert {run.info.status for run in recorded} == {"FINISHED"}
 
 
+@pytest.mark.faults
 def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatch):
     tree = SMALL | {"strategies": ["fedprox"], "reference": "fedprox, mu 0", "tracking": {"uri": "none"}}
     tree["curve"] = {"field": "mu", "values": [0, 1]}
@@ -201,6 +202,7 @@ def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatc
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
 
 
+@pytest.mark.faults
 def test_runs_that_end_early_go_on_as_if_they_had_not_been_stopped(here: Path, monkeypatch):
     tree = SMALL | {"strategies": ["fedavg", "fine_tuning"], "reference": "fedavg", "tracking": {"uri": "none"}}
     tree["data"] = SMALL["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
@@ -352,18 +354,19 @@ def test_a_stop_between_two_files_leaves_none_that_is_not_listed(here: Path, mon
     assert not Manifest.read(Path("out")).changed()
 
 
+@pytest.mark.faults
 def test_a_finished_run_of_a_comparison_that_has_lost_a_file_is_played_again(here: Path, monkeypatch):
-    tree = SMALL | {"strategies": ["fedavg", "local"], "seeds": [1], "tracking": {"uri": "none"}}
+    tree = SMALL | {"strategies": ["fedavg", "fedprox", "local"], "seeds": [1], "tracking": {"uri": "none"}}
     start(tree, "whole", compare=True)
-    stopped(monkeypatch, tree, "removed", 3, job=2, compare=True)
-    shutil.copytree("removed", "changed")
-    summaries = [here / out / "runs" / "fedavg" / "seed-1" / "summary.json" for out in ("removed", "changed")]
-    summaries[0].unlink()
-    summaries[1].write_text(summaries[1].read_text().replace('"model"', '"mode"'))
-    for out in ("removed", "changed"):
-        assert "fedavg, seed 1 resumes from" in go_on(out)
-        for name in ("runs/fedavg/seed-1/summary.json", "hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
-            whole, again = ((here / folder / name).read_text(errors="replace") for folder in ("whole", out))
+    stopped(monkeypatch, tree, "out", 3, job=3, compare=True)
+    removed, changed = (here / "out" / "runs" / label / "seed-1" / "summary.json" for label in ("fedavg", "fedprox"))
+    removed.unlink()
+    changed.write_text(changed.read_text().replace('"model"', '"mode"'))
+    said = go_on("out")
+    for label in ("fedavg", "fedprox"):
+        assert f"{label}, seed 1 resumes from" in said
+        for name in (f"runs/{label}/seed-1/summary.json", "hospitals.csv", f"runs/{label}/seed-1/models.safetensors"):
+            whole, again = ((here / folder / name).read_text(errors="replace") for folder in ("whole", "out"))
             assert _without_seconds(whole) == _without_seconds(again), name
 
 

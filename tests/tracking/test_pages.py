@@ -1,4 +1,7 @@
-"""MLflow's own pages, from a real server in a real browser: what is recorded can be found and compared there."""
+"""MLflow's own pages, from a real server in a real browser: what is recorded can be found and compared there.
+
+The server answers as MLflow's own does, but for its Assistant.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import os
 import signal
 import socket
 import sys
+import urllib.error
+import urllib.request
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,15 +56,39 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
+def answering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, str, str]]:
+    """A store, its experiment, the address at which ``raysim ui`` serves them, and the line that it printed."""
     folder = tmp_path_factory.mktemp("served")
     store = f"sqlite:///{empty_store(folder) / 'mlflow.db'}"
     tracker = Tracker(store, "raysim")
     tracker.end(tracker.start("first", {}, {}), "FINISHED")  # the address is that of the experiment with the last run
-    with ui(folder, store) as (address, line), browser(folder) as page:
-        yield Served(store, tracker.experiment, address, line, page)
+    (folder / "mlflow.py").write_text("raise SystemExit(3)")  # no module of the working directory is taken
+    with ui(folder, store) as (address, line):
+        yield store, tracker.experiment, address, line
+
+
+@pytest.fixture(scope="module")
+def served(answering: tuple[str, str, str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        yield Served(*answering, page)
+
+
+def test_the_server_answers_as_mlflows_own_but_for_its_assistant(answering):
+    """By its own text the assistant runs commands, for whoever asks from this machine."""
+    _, _, address, _ = answering
+    for path in ("", "version", "api/2.0/mlflow/experiments/get?experiment_id=0"):
+        with urllib.request.urlopen(f"{address}/{path}", timeout=60) as answer:
+            assert answer.status == 200
+    for path in ("config", "providers", "Config", "", "message"):
+        for prefix in ("ajax-api/3.0/mlflow/assistant", "ajax-api/3.0/mlflow/%61ssistant"):
+            for method in ("GET", "POST"):
+                asked = urllib.request.Request(f"{address}/{prefix}/{path}", method=method)
+                with pytest.raises(urllib.error.HTTPError) as refused:
+                    urllib.request.urlopen(asked, timeout=60)
+                with refused.value as answer:
+                    assert answer.code == 403
 
 
 def test_two_trials_compared_in_mlflow_show_their_own_parameters(served):

@@ -107,6 +107,7 @@ with Recorder(TrackingSection(uri=f"sqlite:///{sys.argv[1]}")) as recorder:
 """
 
 
+@pytest.mark.surroundings
 def test_mlflow_tells_its_makers_nothing(tmp_path: Path) -> None:
     signs = ("CI", "PYTEST", "GITHUB", "BUILD", "JENKINS", "TELEMETRY", "DO_NOT_TRACK")
     environment = {name: value for name, value in os.environ.items() if not any(sign in name for sign in signs)}

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Pooled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEATURES = ["AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P"]
 ABOVE = 50_000
@@ -49,8 +47,6 @@ class AcsIncome(Pooled):
         return (file for file, state in of_state.items() if state in self.states)
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
-        import pandas as pd
-
         parts = []
         for file in self.files():
             try:

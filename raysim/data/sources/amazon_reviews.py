@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
 from raysim.data.sources.pooled import check_homes, existing
 from raysim.data.sources.tokens import Texts, check_texts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILES = ["train_40k.csv", "val_10k.csv"]
 CATEGORIES = ("baby products", "beauty", "grocery gourmet food", "health personal care", "pet supplies", "toys games")
@@ -41,8 +39,6 @@ class AmazonReviews(Texts):
         return iter(existing(self.path, FILES, "the hierarchical Amazon reviews"))
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
-        import pandas as pd
-
         reviews = pd.concat([_reviews(file, self.silo) for file in self.files()], ignore_index=True)
         y = np.array([CATEGORIES.index(name) for name in reviews["Cat1"]], dtype=np.int64)
         note = f"Amazon reviews: {len(reviews):,} texts"
@@ -51,8 +47,6 @@ class AmazonReviews(Texts):
 
 def _reviews(file: Path, silo: str) -> pd.DataFrame:
     """Read category, reviewer and text from a file; raises ``DataError`` naming the file and the row."""
-    import pandas as pd
-
     wanted = ["Cat1", "userId", "Text"]
     try:
         reviews = pd.read_csv(file, usecols=wanted, dtype=str, keep_default_na=False)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.data.sources.pooled import Pooled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Digits(Pooled):
@@ -38,8 +36,6 @@ class BreastCancer(Pooled):
 
 
 def _table(bunch: Any, name: str) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
-    import pandas as pd
-
     features = pd.DataFrame(bunch.data.astype(np.float32), columns=[str(name) for name in bunch.feature_names])
     classes = tuple(str(name) for name in bunch.target_names)
     return features, bunch.target.astype(np.int64), classes, f"scikit-learn's {name}: {len(features):,} rows"

@@ -12,16 +12,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Pooled, check_labels, existing, pixels
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FASHION = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -20,9 +21,6 @@ from raysim.core.section import Seed
 from raysim.core.words import counted
 from raysim.data.records import Records
 from raysim.data.sources.partition import dirichlet, holdout, similarity
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PART = "part"
 """The column of the stratified holdout, for ``data.split: {column: part}``."""
@@ -177,8 +175,6 @@ class Homed(Pooled, Alternatives):
         return features, y, classes, note
 
     def read(self) -> Records:
-        import pandas as pd
-
         if self.silo == "partition":
             return super().read()
         features, y, classes, note, homes = self.homed()
@@ -209,8 +205,6 @@ class Homed(Pooled, Alternatives):
 
 def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
     """Return images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
-    import pandas as pd
-
     flat = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
     return pd.DataFrame(flat, columns=[f"pixel_{j}" for j in range(flat.shape[1])])
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
 from raysim.data.sources.pooled import check_homes, existing
 from raysim.data.sources.tokens import Texts, check_texts
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TRAINING, BY_HAND = "training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv"
 COLUMNS = ["polarity", "id", "date", "query", "user", "text"]
@@ -44,8 +42,6 @@ class Sent140(Texts):
         return iter([*files, *(file for file in [self.path / BY_HAND] if file.is_file())])
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
-        import pandas as pd
-
         tweets = pd.concat([_tweets(file, self.silo) for file in self.files()], ignore_index=True)
         present = [polarity for polarity in POLARITIES if (tweets["polarity"] == polarity).any()]
         y = np.array([present.index(polarity) for polarity in tweets["polarity"]], dtype=np.int64)
@@ -56,8 +52,6 @@ class Sent140(Texts):
 
 def _tweets(file: Path, silo: str) -> pd.DataFrame:
     """Read polarity, user and text from a file; raises ``DataError`` naming the file and the row."""
-    import pandas as pd
-
     try:
         tweets = pd.read_csv(file, header=None, encoding="latin-1", dtype=str, keep_default_na=False)
     except (ValueError, OSError) as error:

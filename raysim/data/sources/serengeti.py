@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Homed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PATTERN = "SnapshotSerengeti*annotations*.csv"
 COUNTS = ("count_min", "count_median", "count_max")
@@ -79,8 +77,6 @@ class Serengeti(Homed):
 
 def _annotations(file: Path) -> pd.DataFrame:
     """Read the captures of a single animal species, with texts in all columns; an empty field is missing."""
-    import pandas as pd
-
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
     wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
     try:
@@ -99,8 +95,6 @@ def _annotations(file: Path) -> pd.DataFrame:
 
 def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
     """Compute the features as float32 columns; NaN where a question was not answered or a time not recorded."""
-    import pandas as pd
-
     columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}
     time = pd.to_timedelta(animals["capture_time_local"], errors="coerce").dt.total_seconds().to_numpy(np.float64)
     date = pd.to_datetime(animals["capture_date_local"], format="ISO8601", errors="coerce")
@@ -118,8 +112,6 @@ def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame
 
 def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
     """Convert texts to numbers, bands to their lower end; raises ``DataError`` for other texts."""
-    import pandas as pd
-
     values = pd.to_numeric(column.replace(BANDS), errors="coerce")
     strange = np.flatnonzero(values.isna() & column.notna())
     if len(strange):

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,8 @@ from raysim.core import memory
 from raysim.core.section import Seed
 from raysim.core.streams import Streams, stream
 from raysim.core.words import counted
+from raysim.data.records import Records
 from raysim.data.sources.synthetic_features import descriptions, feature_names
-
-if TYPE_CHECKING:
-    from raysim.data.records import Records
 
 Floats = NDArray[Any]
 
@@ -114,8 +112,6 @@ class Synthetic(BaseModel):
     def read(self) -> Records:
         """Generate the rows by hospital. Memory: the features as float32, and random numbers for ``CHUNK`` rows."""
         import pandas as pd
-
-        from raysim.data.records import Records
 
         self._check_memory()
         site = _Sites(self)

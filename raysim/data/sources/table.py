@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import as_yaml, counted
 from raysim.data.federation import PARTS
+from raysim.data.records import Records
 from raysim.data.sources.frame import FILE as FRAME
 from raysim.data.tables.ages import in_years
 from raysim.data.tables.columns import placed, texts
@@ -27,9 +28,6 @@ from raysim.data.tables.rules import Reading
 from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twins_said
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
-
-if TYPE_CHECKING:
-    from raysim.data.records import Records
 
 
 class Table(BaseModel):
@@ -202,8 +200,6 @@ class Table(BaseModel):
 
     def _records(self, read: Files) -> Records:
         """Make the records from the content of the files; see :meth:`read`."""
-        from raysim.data.records import Records
-
         self._check_columns(read.table)
         alike = twin_columns([name for name in read.table.column_names if name not in self.drop])
         if not read.table.num_rows:

@@ -11,16 +11,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 
 from raysim.core.errors import DataError
 from raysim.data.sources.pooled import Homed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PADDING, WORDLESS = 0, 1
 """The ids that no word has: padding in front of a short text, and the id of a text without a word (``:-)``)."""
@@ -40,8 +38,6 @@ class Texts(Homed):
 
     def tokens(self, texts: Sequence[str]) -> pd.DataFrame:
         """Return token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""
-        import pandas as pd
-
         columns = [f"token_{j}" for j in range(self.length)]
         return pd.DataFrame(token_ids(texts, self.vocabulary, self.length), columns=columns)
 

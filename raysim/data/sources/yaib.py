@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
@@ -179,8 +180,6 @@ class Yaib(BaseModel):
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
         """Return the columns of ``sta``: numbers as float32, texts as categories, ``[N]`` in the cohort's order."""
-        import pandas as pd
-
         frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:
@@ -228,8 +227,6 @@ class Yaib(BaseModel):
     def _records(
         self, stays: dict[str, NDArray[Any]], features: dict[str, Any], label: pa.DataType, notes: list[str]
     ) -> Records:
-        import pandas as pd
-
         values = np.asarray(stays["label"])
         classes: tuple[str, ...] = ()
         if pa.types.is_floating(label):
@@ -255,8 +252,6 @@ class Yaib(BaseModel):
         )
 
     def _patients(self, stays: dict[str, NDArray[Any]], features: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        import pandas as pd
-
         patients = {"ethnicity": text(stays["ethnicity"])}
         if isinstance(sex := features.get("sex"), pd.Categorical):
             patients["sex"] = np.asarray(pd.Series(sex).astype(object).fillna("unknown"), dtype=str)

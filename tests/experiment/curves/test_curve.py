@@ -43,18 +43,6 @@ def written(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_json_is_the_rows_that_are_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
-    command(written(tmp_path), out=tmp_path / "out", in_process=True, json=True)
-    printed, table = json.loads(capsys.readouterr().out), pd.read_csv(tmp_path / "out" / "curve.csv")
-    assert printed["report"] == str(tmp_path / "out" / "report.html")
-    assert [(row["line"], row["mean"]) for row in printed["rows"]] == list(
-        zip(table["line"], table["mean"], strict=True)
-    )
-
-
 def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     far = "a label that is longer than what the digest of a stream's purpose takes for its key"
@@ -175,7 +163,7 @@ def test_a_figure_without_a_better_side_has_no_best_value():
     assert found(same, "mu", "auroc", lines, {"s": "S"}).headline == "S: mu changes no AUROC."
 
 
-def test_the_command_prints_one_block_and_progress_elsewhere(
+def test_the_command_prints_one_block_and_progress_elsewhere_or_the_rows_that_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
@@ -190,6 +178,11 @@ def test_the_command_prints_one_block_and_progress_elsewhere(
     assert "4 strategies: one seed" in details
     assert "reading data" in printed.err
     assert "reading data" not in printed.out
+
+    command(tmp_path / "small.yaml", of=tmp_path / "out", json=True)
+    drawn, table = json.loads(capsys.readouterr().out), pd.read_csv(tmp_path / "out" / "curve.csv")
+    assert drawn["report"] == str(tmp_path / "out" / "report.html")
+    assert [(row["line"], row["mean"]) for row in drawn["rows"]] == list(zip(table["line"], table["mean"], strict=True))
 
 
 def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):

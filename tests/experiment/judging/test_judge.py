@@ -62,7 +62,7 @@ def test_tables_are_the_comparisons(folders: tuple[Path, Path], file: str, keys:
     pd.testing.assert_frame_equal(ours[common], theirs[common], check_exact=True, check_dtype=False)
 
 
-def others(seeds: int = 3) -> pd.DataFrame:
+def others(seeds: int = 2) -> pd.DataFrame:
     """Predictions of another framework: ``flower`` knows more than ``fedavg``."""
     rows = []
     for h in range(10):
@@ -88,9 +88,14 @@ def others(seeds: int = 3) -> pd.DataFrame:
 
 
 def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path) -> None:
-    found = raysim.judge(others(), "fedavg", tried=1, out=tmp_path / "one")
+    """And bytes are what the predictions say, of no direction."""
+    moved = others(seeds=3).assign(bytes=lambda rows: rows["model"].map({"fedavg": 1000, "flower": 4000}))
+    found = raysim.judge(moved, "fedavg", tried=1, out=tmp_path / "one")
+    table = pd.read_csv(tmp_path / "one" / "comparison.csv")
+    assert table.set_index("strategy")["bytes"].to_dict() == {"fedavg": 1000, "flower": 4000}
+    assert not [name for name in table if "bytes_" in name and name != "bytes_std"]
     assert found.answer.card.recommended == "flower"
-    many = raysim.judge(others(), "fedavg", tried=50, predicts="death", out=tmp_path / "many")
+    many = raysim.judge(others(seeds=3), "fedavg", tried=50, predicts="death", out=tmp_path / "many")
     assert found.search is not None
     assert many.search is not None
     assert many.search.found.limits[0].low < found.search.found.limits[0].low
@@ -103,14 +108,6 @@ def test_a_better_model_is_taken_and_a_search_widens_its_interval(tmp_path: Path
     saved = json.loads((tmp_path / "many" / "answer.json").read_text())
     assert saved["search"]["tried"] == 50
     assert saved["search"]["models"][0]["low"] == many.search.found.limits[0].low
-
-
-def test_bytes_are_what_the_predictions_say_and_of_no_direction(tmp_path: Path) -> None:
-    moved = others().assign(bytes=lambda rows: rows["model"].map({"fedavg": 1000, "flower": 4000}))
-    raysim.judge(moved, "fedavg", out=tmp_path / "out")
-    table = pd.read_csv(tmp_path / "out" / "comparison.csv")
-    assert table.set_index("strategy")["bytes"].to_dict() == {"fedavg": 1000, "flower": 4000}
-    assert not [name for name in table if "bytes_" in name and name != "bytes_std"]
 
 
 def test_what_is_worse_than_a_coin_everywhere_is_said(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies
 
 @pytest.mark.parametrize("joining", ["fine_tune", "cluster"])
 def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
-    asked = config(onboarding=[0, 20], joining=joining) | CHANGES | {"seeds": [0]}
+    asked = config(folds=["h0", "h1"], onboarding=[0, 20], joining=joining) | CHANGES | {"seeds": [0]}
     # What joins is computed by another process than the one that trained: on Ray from what that one has stored.
     raysim.compare(asked, data=table(), out=tmp_path / "out", in_process=joining == "cluster")
     unseen = pd.read_csv(tmp_path / "out" / "unseen.csv")

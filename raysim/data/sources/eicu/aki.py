@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
@@ -22,7 +23,6 @@ from raysim.data.sources.eicu.tables import sql
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
 
 AHEAD = 48
 """Number of hours after the prediction time in which an injury counts as the event."""
@@ -97,8 +97,6 @@ def _missed(tables: Collection[str]) -> list[str]:
 
 def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
     """Return measured features as numbers, sex and flags as categories, which clustering treats differently."""
-    import pandas as pd
-
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
     values_of: dict[str, Any] = {}
     for name, values in columns.items():

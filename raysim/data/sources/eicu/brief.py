@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from raysim.core.errors import DataError
@@ -19,9 +20,6 @@ from raysim.core.words import counted
 from raysim.data.records import Records, natural
 from raysim.data.sources.eicu.features import TABLES
 from raysim.data.sources.eicu.tables import database, find_tables, sql
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KNOWN = {name: TABLES[name] for name in ("patient", "hospital", "medication", "infusionDrug")} | {
     "apacheApsVar": ("patientunitstayid", "heartrate"),
@@ -59,8 +57,6 @@ class EicuBrief(BaseModel):
 
     def read(self) -> Records:
         """Aggregate the tables. Raises ``DataError`` for files that cannot be read, and for too few hospitals."""
-        import pandas as pd
-
         with database(find_tables(self.path, KNOWN), KNOWN) as connection:
             for name, value in (("minutes", self.hours * 60), ("minimum", self.hours * 60)):
                 connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
