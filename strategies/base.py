@@ -128,6 +128,9 @@ class Strategy(Settings):
     alone: ClassVar[bool] = False
     """Whether hospitals train alone and share nothing. Reports compare the other strategies with it, as the gain of
     federating."""
+    serves: ClassVar[tuple[str, ...]] = ("global",)
+    """The models that hospitals use, the headline model last: the ``global`` one, the one of a hospital's ``cluster``
+    (``state.cluster``), and its ``personal`` one (``OWN``). Others: see :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
     """What the server has to learn about hospitals' updates. Privacy guarantees depend on it; see :class:`Needs`."""
 
@@ -246,14 +249,16 @@ class Strategy(Settings):
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         """Return which model each hospital uses: ``{model used: [N] model rows, or OWN}``, with the headline model
-        last.
+        last; by default as :attr:`serves` says.
 
         Model rows of shape ``[N, G]`` name the model for each group of a hospital's rows (:meth:`division`).
 
         It may ask hospitals for values that each hospital could compute alone. Such questions are measurements here and
         do not count as traffic.
         """
-        return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
+        return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def starts(self, view: FederationView) -> Floats:
         """Return the initial models ``[K, P]``. A row of ``models`` that still equals one of them is untrained.

@@ -6,7 +6,7 @@ are checked by its own class.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,7 +28,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.config.sections.training import TrainingSection, TuneSection
 from raysim.core.defaults import default, table
 from raysim.core.errors import ConfigError
-from raysim.core.section import Section, Seed
+from raysim.core.section import Section, Seed, auto_or_from
 
 COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
 """The keys that only ``compare`` reads."""
@@ -49,16 +49,9 @@ class CheckpointSection(Section):
     folder.
     """
 
-    every: Literal["auto"] | int = default("checkpoint.every")
+    every: Annotated[Literal["auto"] | int, auto_or_from(0)] = default("checkpoint.every")
     keep: int = default("checkpoint.keep", ge=1)
     path: str | None = default("checkpoint.path")
-
-    @field_validator("every")
-    @classmethod
-    def _not_negative(cls, value: str | int) -> str | int:
-        if value != "auto" and int(value) < 0:
-            raise ValueError(f"{value} is not auto or at least 0")
-        return value
 
 
 class Config(Section):

@@ -6,12 +6,24 @@ import dataclasses
 from collections.abc import Container, Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from raysim.core.errors import ConfigError
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """A seed for :func:`raysim.core.streams.stream`."""
+
+
+def auto_or_from(least: int) -> AfterValidator:
+    """Return the check of a key that is ``auto`` or a whole number of at least ``least``."""
+
+    def checked(value: str | int) -> str | int:
+        if value != "auto" and int(value) < least:
+            raise ValueError(f"{value} is not auto or at least {least}")
+        return value
+
+    return AfterValidator(checked)
+
 
 T = TypeVar("T")
 

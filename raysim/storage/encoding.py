@@ -18,7 +18,6 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
 from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.measuring.stopping import Stopping
-from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.run_state import History, RunState
 from raysim.storage.file_store import reason
@@ -26,7 +25,7 @@ from raysim.strategies.base import Ids, Strategy
 from raysim.traffic.ledger import Entry, Ledger
 from raysim.virtual_time.clock import Clock, checked
 
-FORMAT = 11
+FORMAT = 12
 """The format of checkpoints that this version writes and reads."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
@@ -48,7 +47,7 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "round": run_state.round,
         "state": pack_state(run_state.state, arrays, strategy),
         "memory": pack_memory(run_state.memory, arrays),
-        "kept": _pack_kept(run_state.kept, arrays),
+        "kept": pack(run_state.kept, "kept", arrays),
         "clock": pack(run_state.clock, "clock", arrays, typed=True),
         "stopping": None if run_state.stopping is None else run_state.stopping.packed(),
         "best": _pack_best(run_state.best, arrays, strategy),
@@ -79,7 +78,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
         run_state = RunState(
             round=_count(header["round"], "round"),
             state=unpack_state(header["state"], arrays, strategy),
-            kept=_unpack_kept(header["kept"], arrays),
+            kept=unpack(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
             history=_history(header, arrays) if "rounds" in header else None,
             clock=checked(unpack(header["clock"], arrays, Clock)),
@@ -170,7 +169,7 @@ def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dic
     if best is None:
         return None
     packed: Arrays = {}
-    state, kept = pack_state(best.state, packed, strategy), _pack_kept(best.kept, packed)
+    state, kept = pack_state(best.state, packed, strategy), pack(best.kept, "kept", packed)
     arrays |= {f"{BEST}{name}": array for name, array in packed.items()}
     return {"round": best.round, "state": state, "kept": kept}
 
@@ -179,41 +178,8 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
     if tree is None:
         return None
     packed = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
-    state, kept = unpack_state(tree["state"], packed, strategy), _unpack_kept(tree["kept"], packed)
+    state, kept = unpack_state(tree["state"], packed, strategy), unpack(tree["kept"], packed)
     return RunState(_count(tree["round"], "best round"), state, kept)
-
-
-def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
-    """Store hospitals' memory as arrays; return the names of the kinds of vectors."""
-    if kept is None:
-        return None
-    names = sorted({what for vectors in kept.values() for what in vectors})
-    for what in names:
-        theirs = {hospital: vectors[what] for hospital, vectors in kept.items() if what in vectors}
-        arrays[f"kept/{what}/ids"] = np.array(list(theirs), dtype=np.int64)
-        if len({vector.shape for vector in theirs.values()}) > 1:
-            # They are by row: one behind the other, and how many rows each hospital has.
-            arrays[f"kept/{what}/rows"] = np.array([len(vector) for vector in theirs.values()], dtype=np.int64)
-            arrays[f"kept/{what}"] = np.concatenate(list(theirs.values()))
-        else:
-            arrays[f"kept/{what}"] = np.stack(list(theirs.values()))
-    return names
-
-
-def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> HospitalStates | None:
-    if names is None:
-        return None
-    kept: HospitalStates = {}
-    for what in names:
-        vectors: Any = arrays[f"kept/{what}"]
-        if f"kept/{what}/rows" in arrays:
-            ends = np.cumsum(arrays[f"kept/{what}/rows"])
-            if not len(ends) or ends[-1] != len(vectors):
-                raise ValueError(f"it holds {len(vectors)} rows of {what}, which do not match its hospitals")
-            vectors = np.split(vectors, ends[:-1])
-        for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), vectors, strict=True):
-            kept.setdefault(hospital, {})[what] = vector.copy()
-    return kept
 
 
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:

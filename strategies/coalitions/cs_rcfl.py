@@ -69,6 +69,7 @@ class CsRcfl(Strategy):
 
     title: ClassVar[str] = "CS-RCFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
+    serves = ("cluster",)
 
     clusters: PositiveInt | Literal["each"] = 3
     """K, the number of coalitions; with ``each`` every hospital uses its own model."""
@@ -145,9 +146,6 @@ class CsRcfl(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.empty(0, dtype=np.int64)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"cluster": members(state)}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         if not isinstance(state, CoalitionState) or state.value is None or state.bound is None or state.seconds is None:

@@ -68,6 +68,7 @@ class Cfl(Weighted):
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
+    serves = ("cluster",)
 
     eps1: Annotated[float, Limit(at_least, 0, finite=False)] = 1e-5
     """ε1: a cluster may split only if the mean of its updates is shorter than this."""
@@ -124,9 +125,6 @@ class Cfl(Weighted):
             log=np.stack(log) if log else state.log,
             rounds=state.rounds + 1,
         )
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"cluster": members(state)}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         """Return how often clusters were tested, and the range of u and g, from which eps1 and eps2 can be chosen."""

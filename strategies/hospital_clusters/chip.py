@@ -19,9 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
-from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, NonNegativeFloat, State, UnitInterval, Update
+from raysim.strategies.base import FederationView, Ids, LocalProblem, NonNegativeFloat, State, UnitInterval, Update
 from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 from raysim.strategies.shared.clustering import cluster_problem, members
 from raysim.strategies.shared.personalization import Personalization, fine_tune
@@ -35,6 +33,7 @@ class Chip(SignatureClustering):
     """
 
     title: ClassVar[str] = "CHiP-FL"
+    serves = ("global", "cluster", "personal")
 
     lam: NonNegativeFloat = 0.5
     """λ: the weight of the proximal term towards the cluster's model (equation 1)."""
@@ -53,7 +52,3 @@ class Chip(SignatureClustering):
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
         return fine_tune(members(state), self.personalization)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return {"global": everyone, "cluster": members(state), "personal": np.full_like(everyone, OWN)}

@@ -71,6 +71,7 @@ class ClustPsi(Strategy):
 
     title: ClassVar[str] = "Clust-PSI-PFL"
     needs: ClassVar[Needs] = CLUSTERS
+    serves = ("cluster",)
 
     by: tuple[Aspect, ...] = ("labels",)
     """The properties by which hospitals are compared: ``labels``, ``attributes`` (features), ``sizes``, or several."""
@@ -142,9 +143,6 @@ class ClustPsi(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         return cluster_steps(view, state, update, alpha=1.0)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"cluster": members(state)}
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         kinds = (LabelCounts.name, FeatureQuantiles.name, FeatureCounts.name)

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from raysim.strategies.base import FederationView, Ids, State, Update
+from raysim.strategies.base import FederationView, State, Update
 from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
-from raysim.strategies.shared.clustering import members
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +20,7 @@ class Clustered(SignatureClustering):
     """Independent federated averaging in each cluster of hospitals, which are clustered by their signatures."""
 
     title: ClassVar[str] = "Clustered FL"
+    serves = ("cluster",)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         return self.aggregated(view, state, update, alpha=1.0)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"cluster": members(state)}

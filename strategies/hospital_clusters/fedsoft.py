@@ -89,6 +89,7 @@ class FedSoft(Strategy):
     """Soft clusters of hospitals with a proximal term towards each centre (FedSoft); the fields are its settings."""
 
     needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums", own_steps=True)
+    serves = ("personal",)
 
     clusters: PositiveInt = 5
     """S, the number of centres."""
@@ -155,9 +156,6 @@ class FedSoft(Strategy):
         u = own_state(state, SoftState).importance
         u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # others: the mixture of all training rows
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
         """Ask hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""

@@ -17,7 +17,6 @@ from typing import ClassVar
 import numpy as np
 
 from raysim.strategies.base import (
-    OWN,
     FederationView,
     Ids,
     LocalProblem,
@@ -43,13 +42,10 @@ class PersonalTrees(FederatedTrees):
     """
 
     title: ClassVar[str] = "Fine-tuning"
+    serves = ("global", "personal")
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
         return fine_tune(np.zeros(len(view.sizes), dtype=np.int64), Personalization())
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return {"global": everyone, "personal": np.full_like(everyone, OWN)}
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,7 @@ class FineTuning(Strategy):
     """Federated averaging or FedProx, and fine-tuning at every hospital after the last round."""
 
     title: ClassVar[str] = "Fine-tuning"
+    serves = ("global", "personal")
 
     mu: NonNegativeFloat = 0.0
     """μ: the weight of the proximal term towards the global model during the rounds, as in FedProx."""
@@ -83,7 +80,3 @@ class FineTuning(Strategy):
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         return fine_tune(everyone, self.personalization, (Proximal(self.prox, everyone),))
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return {"global": everyone, "personal": np.full_like(everyone, OWN)}

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysim.strategies.base import (
-    OWN,
     Context,
     FederationView,
     Floats,
-    Ids,
     LocalProblem,
     LocalTraining,
     NonNegativeFloat,
@@ -55,6 +53,8 @@ class MetaTraining(DeltaTraining):
 class PerFedAvg(ProgramAverage):
     """Federated averaging of a model for adaptation in one step (Per-FedAvg); weights as in FedAvg."""
 
+    serves = ("global", "personal")
+
     alpha: NonNegativeFloat = 0.05
     """α: the learning rate of the step that adapts the common model to a hospital."""
 
@@ -64,7 +64,3 @@ class PerFedAvg(ProgramAverage):
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
         training = LocalTraining(epochs=1, learning_rate=self.alpha, batch_size=0, optimizer="sgd", keep=True)
         return LocalProblem(start=np.zeros(len(view.sizes), dtype=np.int64), training=training)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        everyone = np.zeros(len(view.sizes), dtype=np.int64)
-        return {"global": everyone, "personal": np.full_like(everyone, OWN)}

@@ -84,6 +84,7 @@ class Local(Strategy):
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
     is_reference: ClassVar[bool] = True
+    serves = ("personal",)
 
     solve: bool = False
     """Whether each hospital solves a regression to convergence, instead of training by steps."""
@@ -127,6 +128,3 @@ class Local(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=np.full_like(ids, OWN), training=LocalTraining(keep=True, carry=True))
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
@@ -101,31 +100,9 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 
     Clusters are numbered by their smallest member. Their number is at most the number of distinct rows.
     """
-    seed = int(rng.integers(2**31))
-    if len(rows) > KEPT_ROWS:
-        return _fit(rows, clusters, seed)
-    key = (blake2b(rows.tobytes()).digest(), rows.shape, str(rows.dtype), clusters, seed)
-    labels = _fitted.get(key)
-    if labels is None:
-        labels = _fit(rows, clusters, seed)
-        while len(_fitted) >= KEPT_FITS:
-            _fitted.pop(next(iter(_fitted)), None)
-        _fitted[key] = labels
-    return labels.copy()
-
-
-KEPT_FITS = 64
-"""The number of cached results of k-means: runs and trials with one seed cluster the same signatures repeatedly."""
-
-KEPT_ROWS = 10_000
-"""The largest number of rows for which a result is cached."""
-
-_fitted: dict[tuple[bytes, tuple[int, ...], str, int, int], Ids] = {}
-
-
-def _fit(rows: Floats, clusters: int, seed: int) -> Ids:
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
 
+    seed = int(rng.integers(2**31))
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     # One thread: sums then do not depend on the number of cores, and few hospitals are clustered faster.
     with one_thread("openmp"):

@@ -31,6 +31,7 @@ class ClusterTrees(FederatedTrees):
     """
 
     title: ClassVar[str] = "Boosted trees by cluster"
+    serves = ("cluster",)
 
     clustering: Strategy
 
@@ -71,6 +72,3 @@ class ClusterTrees(FederatedTrees):
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         return self.clustering.newcomers(view, state)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"cluster": members(state)}

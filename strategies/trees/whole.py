@@ -10,13 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from raysim.strategies.base import (
-    OWN,
     Call,
     Calls,
     Context,
     FederationView,
     Held,
-    Ids,
     Keep,
     Program,
     Reply,
@@ -99,6 +97,7 @@ class LocalTrees(Trees):
     title: ClassVar[str] = "Training alone"
     alone: ClassVar[bool] = True
     is_reference: ClassVar[bool] = True
+    serves = ("personal",)
 
     def stops_early(self) -> bool:
         return False
@@ -117,9 +116,6 @@ class LocalTrees(Trees):
 
     def done(self, view: FederationView, state: State) -> bool:
         return isinstance(state, TreesState) and bool(state.edges)
-
-    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         return {}

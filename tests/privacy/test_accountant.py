@@ -51,7 +51,7 @@ def test_a_patient_at_several_places_costs_more_than_each_alone(places, epsilon)
     assert accountant.epsilon([Repeated(1.1, 0.01, places, 1000)], 1e-5) == pytest.approx(epsilon, abs=1e-3)
 
 
-@pytest.mark.parametrize("event", [Gaussian(0.13534, 0.05, 50), Gaussian(0.6, 0.5, 200), Repeated(0.1, 0.05, 2, 20)])
+@pytest.mark.parametrize("event", [Gaussian(0.13534, 0.05, 20), Gaussian(0.6, 0.5, 200), Repeated(0.1, 0.05, 2, 20)])
 def test_steps_of_a_large_epsilon_are_wide_and_change_it_by_less_than_one_in_a_hundred_thousand(event, monkeypatch):
     wide = accountant.epsilon([event], 1e-5)
     assert wide > accountant.LARGE
@@ -62,7 +62,7 @@ def test_steps_of_a_large_epsilon_are_wide_and_change_it_by_less_than_one_in_a_h
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("target", [2.0, 1e3, 1e6])
+@pytest.mark.parametrize("target", [2.0, 1e6])
 def test_the_noise_of_a_large_epsilon_is_found_with_as_few_numbers_as_that_of_a_small_one(target, monkeypatch):
     """The time is that of the losses of one release and of all of them: a million or two for any epsilon."""
     held: list[int] = []

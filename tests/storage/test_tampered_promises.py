@@ -40,45 +40,43 @@ def test_what_nobody_has_changed_goes_on(name: str, run: Run):
     unchanged_goes_on(run, name)
 
 
-def kept(change: Callable[[Header, Tensors, str], None]) -> Change:
-    """``change`` of the first thing that hospitals remember."""
-
-    def changed(header: Header, arrays: Tensors) -> None:
-        change(header, arrays, f"kept/{header['kept'][0]}")
-
-    return changed
+def states(header: Header) -> list[Any]:
+    """``[hospital, its packed memory]`` of all hospitals that remember something."""
+    entries: list[Any] = header["kept"]["dict"]
+    return entries
 
 
-def drop_one(header: Header, arrays: Tensors, name: str) -> None:
-    arrays[name], arrays[f"{name}/ids"] = arrays[name][1:], arrays[f"{name}/ids"][1:]
+def drop_one(header: Header, arrays: Tensors) -> None:
+    del states(header)[0]
 
 
 def forget(header: Header, arrays: Tensors) -> None:
     header["kept"] = None
 
 
-def other_ids(ids: Any) -> Change:
-    def change(header: Header, arrays: Tensors, name: str) -> None:
-        arrays[f"{name}/ids"] = np.array([ids, *arrays[f"{name}/ids"][1:].tolist()])
+def other_id(hospital: Any) -> Change:
+    def change(header: Header, arrays: Tensors) -> None:
+        states(header)[0][0] = hospital
 
-    return kept(change)
+    return change
 
 
 def values(make: Callable[[Any], Any]) -> Change:
-    def change(header: Header, arrays: Tensors, name: str) -> None:
-        arrays[name] = make(arrays[name])
+    def change(header: Header, arrays: Tensors) -> None:
+        for name in arrays:
+            if name.startswith("kept/"):
+                arrays[name] = make(arrays[name])
 
-    return kept(change)
+    return change
 
 
 def rename(header: Header, arrays: Tensors) -> None:
-    (old,) = header["kept"]
-    header["kept"] = ["residue"]
-    arrays["kept/residue"], arrays["kept/residue/ids"] = arrays[f"kept/{old}"], arrays[f"kept/{old}/ids"]
+    for _, memory in states(header):
+        memory["dict"][0][0] = "residue"
 
 
 def bomb(header: Header, arrays: Tensors) -> None:
-    arrays[f"kept/{header['kept'][0]}/ids"] = np.empty((10**9, 0), dtype=np.int64)
+    arrays[next(name for name in arrays if name.startswith("kept/"))] = np.empty((10**9, 0), dtype=np.int64)
 
 
 @pytest.mark.parametrize("name", ["residuals", "held"])
@@ -86,17 +84,19 @@ def bomb(header: Header, arrays: Tensors) -> None:
     ("change", "words"),
     [
         (forget, "has no error of compression"),
-        (lambda header, arrays: header.update(kept=[]), "has no error of compression"),
-        (kept(drop_one), "has no error of compression"),
-        (other_ids(99), "it has stored state of hospital 99, but there are 6 hospitals"),
-        (other_ids(-1), "error of compression"),
+        (lambda header, arrays: header.update(kept={"dict": []}), "has no error of compression"),
+        (drop_one, "has no error of compression"),
+        (other_id(99), "it has stored state of hospital 99, but there are 6 hospitals"),
+        (other_id(-1), "error of compression"),
         (values(lambda array: array * np.nan), "finite numbers"),
-        (values(lambda array: array[:, :1]), "finite numbers"),
-        (values(lambda array: np.repeat(array, 2, axis=1)), "finite numbers"),
+        (values(lambda array: array[:1]), "finite numbers"),
+        (values(lambda array: np.repeat(array, 2)), "finite numbers"),
         (rename, "remembers 'residue', which raysim never stores"),
         (bomb, "is empty and has shape [1000000000, 0]"),
-        (lambda header, arrays: header.update(kept=[["residual of 0"]]), "damaged"),
-        (lambda header, arrays: header.update(kept=["residual of 7"]), "damaged"),
+        (lambda header, arrays: header.update(kept={"dict": [["0"]]}), "damaged"),
+        (lambda header, arrays: header.update(kept={"array": "residual of 7"}), "damaged"),
+        (lambda header, arrays: header.update(kept={"list": [1]}), "cannot be resumed"),
+        (other_id("0"), "cannot be resumed"),
         (lambda header, arrays: header.update(models_held=[0] * 5), "damaged (its ledger is 6)"),
     ],
 )
@@ -110,13 +110,12 @@ def test_what_a_hospital_owes_that_was_never_asked(run):
     """In a run in which only some take part."""
     run("some")
 
-    def invented(header: Header, arrays: Tensors, name: str) -> None:
-        missing = min({*range(6)} - {*arrays[f"{name}/ids"].tolist()}, default=None)
+    def invented(header: Header, arrays: Tensors) -> None:
+        missing = min({*range(6)} - {hospital for hospital, _ in states(header)}, default=None)
         if missing is not None:
-            arrays[f"{name}/ids"] = np.append(arrays[f"{name}/ids"], missing)
-            arrays[name] = np.concatenate([arrays[name], arrays[name][:1]])
+            states(header).append([missing, states(header)[0][1]])
 
-    sign_again(kept(invented))
+    sign_again(invented)
     refused("sent no update but has an error")
 
 

@@ -27,7 +27,7 @@ def with_terms(tasks: list[Task], linear: bool, frozen: str) -> list[Task]:
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("kind", ["numpy", "dense", "vmap"])
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 9), max_size=4),
     batch_size=st.integers(0, 6),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -37,6 +38,10 @@ def short_enough(name: str) -> str:
     if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
         raise ValueError(f"'{name}' has {len(name)} characters; at most {LONGEST_NAME} are allowed")
     return name
+
+
+Label = Annotated[str, AfterValidator(short_enough)]
+"""A name in tables, and of folders."""
 
 
 class OpenSection(BaseModel):
@@ -150,18 +155,13 @@ class ModelSection(PlugIn):
 
     name: str | None = default("model.name")
     class_path: str | None = default("model.class", alias="class")
-    label: str | None = default("model.label")
+    label: Label | None = default("model.label")
     init: Literal["default", "zeros"] = default("model.init")
 
     @property
     def learner(self) -> str:
         """Name of the model in tables: its label, else its name, else its class."""
         return self.label or self.name or (self.class_path or "").rpartition(".")[2]
-
-    @field_validator("label")
-    @classmethod
-    def _names_a_folder(cls, value: str | None) -> str | None:
-        return value if value is None else short_enough(value)
 
 
 class SelectionSection(PlugIn):
@@ -180,7 +180,7 @@ class StrategySection(PlugIn):
 
     name: str | None = default("strategy.name")
     class_path: str | None = default("strategy.class", alias="class")
-    label: str | None = default("strategy.label")
+    label: Label | None = default("strategy.label")
     from_path: Path | None = default("strategy.from", alias="from")
     _given: Strategy | None = PrivateAttr(None)
 
@@ -206,8 +206,3 @@ class StrategySection(PlugIn):
         section = super().having(options, plug_in)
         section._given = self._given
         return section
-
-    @field_validator("label")
-    @classmethod
-    def _names_a_folder(cls, value: str | None) -> str | None:
-        return value if value is None else short_enough(value)

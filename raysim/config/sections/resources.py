@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import field_validator
 
 from raysim.config.nodes import parse_nodes
 from raysim.core.defaults import default
-from raysim.core.section import Section
+from raysim.core.section import Section, auto_or_from
 
 LONGEST_WAIT = 1e6
 """Longest time in seconds (eleven days): system calls limit waiting times."""
@@ -39,7 +39,7 @@ class ResourcesSection(Section):
     resources that only Ray has.
     """
 
-    hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
+    hospitals_per_actor: Annotated[Literal["auto"] | int, auto_or_from(1)] = default("resources.hospitals_per_actor")
     cpus_per_actor: float | None = default("resources.cpus_per_actor", gt=0, allow_inf_nan=False)
     gpus_per_actor: float = default("resources.gpus_per_actor", ge=0, allow_inf_nan=False)
     device: Literal["auto", "cpu", "cuda"] = default("resources.device")
@@ -48,15 +48,8 @@ class ResourcesSection(Section):
     data: Literal["auto", "shared", "shipped"] = default("resources.data")
     autoscale: str | None = default("resources.autoscale")
     dashboard: bool = default("resources.dashboard")
-    runs_at_once: Literal["auto"] | int = default("resources.runs_at_once")
+    runs_at_once: Annotated[Literal["auto"] | int, auto_or_from(1)] = default("resources.runs_at_once")
     head_start: bool = default("resources.head_start")
-
-    @field_validator("hospitals_per_actor", "runs_at_once")
-    @classmethod
-    def _at_least_one(cls, value: str | int) -> str | int:
-        if value != "auto" and int(value) < 1:
-            raise ValueError(f"{value} is not auto or at least 1")
-        return value
 
     @field_validator("autoscale")
     @classmethod

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from raysim.core.defaults import default
-from raysim.core.section import Section
+from raysim.core.section import Section, auto_or_from
 
 if TYPE_CHECKING:
     from raysim.secure.setup import SetupSums
@@ -35,7 +35,7 @@ class SecureSection(Section):
     mode: Literal["model", "execute"] = default("secure.mode")
     minimum: int = default("secure.minimum")
     small_clusters: Literal["refuse", "merge"] = default("secure.small_clusters")
-    threshold: Literal["auto"] | int = default("secure.threshold")
+    threshold: Annotated[Literal["auto"] | int, auto_or_from(2)] = default("secure.threshold")
     neighbours: Literal["auto", "all"] | int = default("secure.neighbours")
     drop: DropSection = Field(default_factory=DropSection)
 
@@ -64,13 +64,6 @@ class SecureSection(Section):
     def _hides(cls, value: int) -> int:
         if value < 3:
             raise ValueError(f"{value}: in a sum of {value} each hospital can subtract its own update; write 3 or more")
-        return value
-
-    @field_validator("threshold")
-    @classmethod
-    def _shared(cls, value: str | int) -> str | int:
-        if value != "auto" and int(value) < 2:
-            raise ValueError(f"{value} is not auto or at least 2")
         return value
 
     @field_validator("neighbours")

@@ -205,9 +205,10 @@ def forests(
 def _forest(of: pd.DataFrame, column: str, heading: str, rule: float, pooled: pd.DataFrame, look: Style) -> svg.Chart:
     names = [f"{hospital} ({rows:,})" for hospital, rows in zip(of["hospital"], of["rows"], strict=True)]
     ends = of[[column, f"{column}_low", f"{column}_high"]].to_numpy(float)
+    beyond = pooled.loc[column, ["next_low", "next_high"]].to_numpy(float)
     below = {
         "these hospitals": pooled.loc[column, ["estimate", "low", "high"]].to_numpy(float),
-        "the next hospital": np.append(np.nan, pooled.loc[column, ["next_low", "next_high"]].to_numpy(float)),
+        "the next hospital": np.append(np.nan, beyond),
     }
     known = {name: each for name, each in below.items() if np.isfinite(each[1:]).all()}
     names, ends = [*names, *known], np.vstack([ends, *known.values()])

@@ -128,7 +128,8 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
     )
     for k, (across, up) in enumerate(panels):
         values = table.loc[shown, [across, up]].to_numpy(float)
-        spread = np.nan_to_num(table.loc[shown, [f"{across}_std", f"{up}_std"]].to_numpy(float))
+        spread = table.loc[shown, [f"{across}_std", f"{up}_std"]].to_numpy(float)
+        spread = np.nan_to_num(spread)
         points = [
             f"{names[key]} {number(x, digits)} and {number(y, digits)}"
             for key, (x, y) in zip([k for k, s in zip(keys, shown, strict=True) if s], values, strict=True)
