@@ -2,12 +2,28 @@
 packages."""
 
 import os
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __version__ = "0.1.0"
 
 FOLDER = Path(__file__).resolve().parents[1]
 """The package's folder, with all its subpackages."""
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the version of raysim and of each of ``packages``; ``absent`` if one is not installed.
+
+    >>> versions("no-such-package")["no-such-package"]
+    'absent'
+    """
+    found = {"raysim": __version__}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
 
 
 def cache_folder() -> Path:

@@ -10,14 +10,13 @@ import time
 import uuid
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
-from raysim.core.package import __version__
+from raysim.core.package import __version__, versions
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import Federation
 from raysim.engine import timing
@@ -217,13 +216,8 @@ def provenance(federation: Federation) -> dict[str, Any]:
 @cache
 def _versions() -> dict[str, str]:
     """Return versions of Python, raysim and its numerical libraries; looked up once per process."""
-    versions = {"raysim": __version__, "python": platform.python_version()}
-    for package in ("ray", "torch", "numpy", "scikit-learn", "mlflow"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "absent"
-    return versions
+    python = {"raysim": __version__, "python": platform.python_version()}
+    return python | versions("ray", "torch", "numpy", "scikit-learn", "mlflow")
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:

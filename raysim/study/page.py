@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
 
+from raysim.core.package import versions
 from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
@@ -18,10 +18,6 @@ from raysim.study.answer import called, headline, ranking
 from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
-
-PACKAGES = ("raysim", "numpy", "scikit-learn")
-"""The packages whose versions affect the numbers."""
-
 
 TABLES = Section("figures", "How well metrics predict the skew", included("study"))
 
@@ -52,7 +48,7 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
                 Data=note,
                 Partitions=partitions,
                 Seeds=", ".join(map(str, study.seeds)),
-                Versions=", ".join(f"{name} {version(name)}" for name in PACKAGES),
+                Versions=", ".join(f"{name} {of}" for name, of in versions("numpy", "scikit-learn").items()),
             ),
         },
     )

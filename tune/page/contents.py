@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from raysim.core import words
+from raysim.core.package import versions
 from raysim.core.words import capitalised
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
@@ -54,7 +54,7 @@ class Setting:
     @property
     def versions(self) -> dict[str, str]:
         """The versions of the packages that affect the numbers."""
-        return {name: version(name) for name in ("raysim", "ray", "optuna", "numpy")}
+        return versions("ray", "optuna", "numpy")
 
 
 def sweep_page(
