@@ -40,8 +40,6 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
     if told:
         parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in told])}")
     wide = [gap.attribute for gap in told if gap.larger and not _small(gap)]
-    if wide:
-        parts.append(f"gaps beyond {SMALL} are not ruled out by {some(wide)}")
     if vague:
         parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an interval that says anything")
     if without:
@@ -58,7 +56,8 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
         for gap in gaps
     }
     text = sentences(parts)
-    remedy = "look at each group before use" if shown else ""
+    remedy = f"judge {some(wide)} on more rows: gaps beyond {SMALL} are not ruled out" if wide else ""
+    remedy = "look at each group before use" if shown else remedy
     short = f"within hospitals it {'; '.join(map(ranking, shown))}" if shown else ""
     return Line("fairness", state, text, numbers, remedy, short=short)
 
