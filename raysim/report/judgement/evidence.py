@@ -41,7 +41,7 @@ class Entry:
     """A federated method: one model, or several models with the same headline figure at every hospital."""
 
     name: str
-    """The label of a member: see :func:`_entries`."""
+    """The name of the member ``key``, which :func:`_entries` chooses."""
     key: Key
     """The key of the member that gives the entry its name."""
     bytes: float
