@@ -64,7 +64,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:
-    """Return ``t`` with ``Q(t) = target`` by bisection, since Q decreases in ``t``; 0 if Q is always below the target."""
+    """Return ``t`` with ``Q(t) = target`` by bisection, as Q decreases in ``t``; 0 if Q is always below it."""
     if cochran_q(y, v) <= target:
         return 0.0
     low, high = 0.0, float(np.var(y)) + float(v.max())
