@@ -1,8 +1,9 @@
 """Splits and folds in which the part of each patient does not depend on who else is in the data.
 
-A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
-deals all rows of a hospital at once, to meet its shares exactly, would also move other patients from part to part. Here
-a keyed hash of the indivisible unit (a patient, or a row) decides the part, and shares are met only on average.
+A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split of all
+rows of a hospital at once meets its shares exactly. Without one patient, it would also assign other patients to other
+parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and shares are met only on
+average.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
 
 
 def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the group of each row as text, ``[N]``; a row without a group gets the digest of its content."""
+    """Return the group of each row as text, ``[N]``; a row without a group has the digest of its content."""
     import pandas as pd
 
     group = np.asarray(records.group, object)[kept]
@@ -89,7 +90,7 @@ def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
 
 def _hashable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as doubles and all other values as texts, whatever type a column has."""
+    """Return numbers as doubles, and values of any other type as texts."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     return np.array([_text(each) for each in values], object)

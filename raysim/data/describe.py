@@ -181,7 +181,7 @@ def _blocks(s: Summary) -> list[RenderableType]:
 def _eventless(s: Summary) -> str:
     """Say at how many hospitals no test row is an event, so that AUROC is undefined there.
 
-    Empty where every hospital has a test event, and for labels without exactly two classes.
+    The result is empty if every hospital has a test event, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""

@@ -146,9 +146,9 @@ def assign(
 
     ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows). Each
     hospital permutes its groups with a separate random stream (``seed`` and its name) and cuts the permutation in two
-    places: the first groups train, the next validate, the rest test. Cuts are where row counts are closest to the
-    fractions, at the later place where two are equally close; training gets at least one group. A group that an earlier
-    hospital has assigned stays in its part, and the hospital's other groups compensate for it.
+    places: the first groups train, the next validate, the rest test. Each cut is at the place where row counts are
+    closest to the fractions (the later of two equally close places); training gets at least one group. A group that an
+    earlier hospital has assigned stays in its part, and the hospital's other groups compensate for it.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """

@@ -1,5 +1,6 @@
-"""Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written. A
-selection that changes nothing is only reported, since a run often uses the configuration of another strategy.
+"""Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written.
+
+A selection that changes nothing is only reported, since a run often uses the configuration of another strategy.
 
 A key counts only where it differs from its default. In a comparison a key is in use if any strategy uses it.
 """

@@ -39,7 +39,7 @@ class Benefit:
     - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, without it and with.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    NaN if nothing could be judged.
+    All are NaN if nothing could be judged.
     """
 
     log_loss: float

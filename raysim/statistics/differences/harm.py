@@ -41,7 +41,7 @@ class Harm(NamedTuple):
 class OneSided(NamedTuple):
     """P-values of each hospital's ``difference [H]``, of being negative (``loss``) and positive (``gain``), ``[H]``.
 
-    NaN if a model is not judged; 1 if the hospital has too ``few [H]`` rows for a test.
+    They are NaN if a model is not judged, and 1 if the hospital has too ``few [H]`` rows for a test.
     """
 
     difference: Floats

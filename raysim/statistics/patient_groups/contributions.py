@@ -169,8 +169,8 @@ def pairs(groups: int) -> list[tuple[int, int]]:
 def weights(counts: ArrayLike) -> Floats:
     """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from ``counts [..., G, outcomes]``.
 
-    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. 0 if a
-    count is 0.
+    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. It is 0
+    if a count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):

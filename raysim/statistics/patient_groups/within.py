@@ -102,7 +102,7 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs at once. ``p_holm`` is adjusted for all tested attributes: a gap is demonstrated if it is at
-    most .05. NaN if no hospital has all rows that the comparison needs.
+    most .05. All are NaN if no hospital has all rows that the comparison needs.
     """
 
     attribute: str
