@@ -83,11 +83,11 @@ def bomb(header: Header, arrays: Tensors) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (forget, "has no error of compression"),
-        (lambda header, arrays: header.update(kept={"dict": []}), "has no error of compression"),
-        (drop_one, "has no error of compression"),
+        (forget, "has no compression residual"),
+        (lambda header, arrays: header.update(kept={"dict": []}), "has no compression residual"),
+        (drop_one, "has no compression residual"),
         (other_id(99), "it has stored state of hospital 99, but there are 6 hospitals"),
-        (other_id(-1), "error of compression"),
+        (other_id(-1), "compression residual"),
         (values(lambda array: array * np.nan), "finite numbers"),
         (values(lambda array: array[:1]), "finite numbers"),
         (values(lambda array: np.repeat(array, 2)), "finite numbers"),

@@ -112,7 +112,10 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     for name in groups:
         banded = pd.api.types.is_float_dtype(frame[GROUP + name]) or name == "age"  # ages are divided into bands
         if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS and not banded:
-            raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
+            raise DataError(
+                f"{GROUP}{name}: has {values:,} values, but groups are compared only for fewer than {MOST_GROUPS} "
+                "values; drop it"
+            )
         _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
