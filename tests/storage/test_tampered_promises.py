@@ -91,7 +91,7 @@ def bomb(header: Header, arrays: Tensors) -> None:
         (values(lambda array: array * np.nan), "finite numbers"),
         (values(lambda array: array[:1]), "finite numbers"),
         (values(lambda array: np.repeat(array, 2)), "finite numbers"),
-        (rename, "remembers 'residue', which raysim never stores"),
+        (rename, "contains 'residue', which raysim never stores"),
         (bomb, "is empty and has shape [1000000000, 0]"),
         (lambda header, arrays: header.update(kept={"dict": [["0"]]}), "damaged"),
         (lambda header, arrays: header.update(kept={"array": "residual of 7"}), "damaged"),
@@ -116,7 +116,7 @@ def test_what_a_hospital_owes_that_was_never_asked(run):
             states(header).append([missing, states(header)[0][1]])
 
     sign_again(invented)
-    refused("sent no update but has an error")
+    refused("sent no update but has a compression residual")
 
 
 SUMS = of("attacks", "secure", 0)

@@ -196,7 +196,7 @@ def test_a_clock_that_no_server_can_have_is_refused():
     assert checked(sound) is sound
     assert checked(None) is None
     for wrong, message in (
-        ({"now": 1}, "shows no time"),
+        ({"now": 1}, "has no valid time"),
         ({"waits": -1}, "has waited -1 times"),
         ({"waits": 0.0}, "has waited 0.0 times"),
         ({"ends": np.zeros(1)}, "does not say of all hospitals"),
@@ -206,7 +206,7 @@ def test_a_clock_that_no_server_can_have_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             checked(replace(sound, **wrong))
-    with pytest.raises(ValueError, match="shows no time"):
+    with pytest.raises(ValueError, match="has no valid time"):
         checked(7.0)
 
 

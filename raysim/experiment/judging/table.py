@@ -189,7 +189,7 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
     values = sorted(texts.unique())
     if len(values) != 2:
         shown = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
-        raise DataError(f"label: has {shown}; two are judged, event and no event")
+        raise DataError(f"label: has {shown}; it needs two values, event and no event")
     known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
         raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")
