@@ -154,9 +154,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not isinstance(reply.group, Integral) or not 0 <= int(reply.group) < groups:
-        raise Invalid(
-            f"group: {shown(reply.group)} is not the number of a sum; sums have the numbers 0 to {groups - 1}"
-        )
+        raise Invalid(f"group: {shown(reply.group)} is not the number of a sum; sums are numbered 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         if send.undefined:

@@ -220,7 +220,7 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
         outside = upload.sum_index[(upload.sum_index < 0) | (upload.sum_index >= upload.sums)]
         if len(outside):
             raise Invalid(
-                f"{field}.sum_index: {outside[0]} is not the number of a sum; sums have the numbers 0 to "
+                f"{field}.sum_index: {outside[0]} is not the number of a sum; sums are numbered 0 to "
                 f"{upload.sums - 1}, so raise sums"
             )
 

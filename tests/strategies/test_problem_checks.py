@@ -129,11 +129,11 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(upload=Upload(WEIGHT, sum_index=START)),
-            "upload.sum_index: 1 is not the number of a sum; sums have the numbers 0 to 0, so raise sums",
+            "upload.sum_index: 1 is not the number of a sum; sums are numbered 0 to 0, so raise sums",
         ),
         (
             problem(upload=Upload(WEIGHT, sum_index=-START, sums=2)),
-            "upload.sum_index: -1 is not the number of a sum; sums have the numbers 0 to 1",
+            "upload.sum_index: -1 is not the number of a sum; sums are numbered 0 to 1",
         ),
         (problem(upload=Upload(WEIGHT, sum_index=START[1:], sums=2)), "upload.sum_index: 2 values for 3 hospitals"),
         (problem(upload=Upload(WEIGHT, sums=0)), "upload.sums: 0 is not a whole number of at least 1"),
