@@ -195,7 +195,11 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data; it may be repeated: a doubtful run is looked up, and its data stay."""
+        """Send a run's new data.
+
+        It may be repeated: a run that may be in the store already is looked up, and its data remain until they are
+        sent.
+        """
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
