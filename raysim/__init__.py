@@ -123,7 +123,7 @@ _HOMES = {
     "sweep": "raysim.api.running",
     "validate": "raysim.api.judging",
 }
-"""Where names come from that are not in ``raysim.strategies.base``."""
+"""The modules of the names that are not in ``raysim.strategies.base``."""
 
 
 def __getattr__(name: str) -> Any:

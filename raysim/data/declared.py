@@ -56,7 +56,7 @@ class Range:
 
 
 class SumNoise(Protocol):
-    """How each hospital adds noise to the sums over its rows that it sends; ``raysim.privacy`` implements it."""
+    """The noise that each hospital adds to sums over its rows before it sends them; see :mod:`raysim.privacy`."""
 
     @property
     def unit(self) -> Literal["patient", "example"]:

@@ -243,7 +243,8 @@ def write(
 
     ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
     ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: a row each; None: unknown.
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is one patient; None: patients are
+    unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
@@ -273,7 +274,7 @@ def write(
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
     """Read ``federation.json``, cached per process.
 
-    Equal texts are stored once, since the names and attributes of a million hospitals are a gigabyte otherwise.
+    Equal texts are stored once, since the names and attributes of a million hospitals would otherwise take a gigabyte.
     ``state`` differs after the file has changed.
     """
     meta: dict[str, Any] = json.loads(path.read_text())

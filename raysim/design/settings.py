@@ -39,8 +39,8 @@ class Many(Section):
     """Hospitals of which only the number is known; their numbers of test rows are drawn from a log-normal distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
-    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events,
-      of which each hospital's number is rounded up.
+    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
+      hospital's number of events is rounded up.
     """
 
     hospitals: int = Field(ge=2, le=10_000)

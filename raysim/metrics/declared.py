@@ -38,15 +38,17 @@ class Figure:
     larger: bool | None
     """Whether more is better; None if there is no better direction."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """Weights of the mean that gives the figure of several hospitals' rows together (squared: the root of the mean
-    square). None: it does not follow from the hospitals' figures, and is undefined."""
+    """Weights of the mean over hospitals that equals the figure of all their rows (squared: the root of the mean
+    square). None: the figure of all rows does not follow from the hospitals' figures, and is undefined.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreFigure(Figure):
     """A figure for class labels. Each function returns one value per hospital, ``[S]``.
 
-    Without one of the last three functions it is undefined for more than two classes, or with noise.
+    If a function is None, the figure is undefined: ``of_classes`` for more than two classes, ``of_counts`` with noise,
+    ``of_class_counts`` for both together.
     """
 
     of_rows: Callable[[BinaryRows], Floats]

@@ -30,7 +30,7 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """The headline figure ``[H]`` and ``sums [H, B]`` of a model on the rows of another with fewer rows."""
+    """The headline figure ``[H]`` and ``sums [H, B]`` of a model on the rows of another model that has fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]

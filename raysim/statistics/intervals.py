@@ -28,8 +28,9 @@ ENOUGH = 2.5
 Above it the interval covers for any shape of scores; below, the score interval is better."""
 
 FEW_ROWS = 10
-"""Number of rows below which Wilson's interval of a share covers too little, and Clopper and Pearson's is printed.
-Below this number of rows of its rarer class an AUROC has the interval of a share of its effective rows."""
+"""Number of rows below which Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. If
+its rarer class has fewer rows than this, an AUROC has the interval of a share of its effective rows.
+"""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """Variance of an AUROC A per row of each class, divided by A (1 - A), if the rarer class's scores have the larger

@@ -1,9 +1,9 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
-Seeds test many of the same patients, and the server does not know which. The patients' part of the interval is
-therefore as wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part
-and the seeds' part are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all
-hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+Seeds share many test patients, and the server does not know which. The patients' part of the interval is therefore as
+wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part and the seeds'
+part are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all hospitals
+(:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _calibration(
 def _net_benefit(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
 ) -> pd.DataFrame:
-    """One row per hospital and threshold."""
+    """Return one row per hospital and threshold."""
     import pandas as pd
 
     benefit = net_benefit_curve(counts, curve)

@@ -1,7 +1,7 @@
 """``fairness.csv`` and ``risks_by_group.csv``: groups of patients within hospitals, under a run's headline model.
 
-Also the tables of an attack, and of clusters of patients. The latter follow from models and from hospitals' messages.
-No patient's row is read.
+This module also makes the tables of attacks and of clusters of patients. Tables of clusters follow from models and from
+hospitals' messages. No patient's row is read.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ FILE = "resume.json"
 UNSENT = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of the file beside checkpoints outside a run's folder that names their owner."""
+"""Name of the file with the owner of checkpoints that are outside a run's folder; it is next to them."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -154,7 +154,7 @@ def read_ticket(folder: Path) -> Ticket:
 def has_progress(folder: Path) -> bool:
     """Return whether the run in ``folder``, or any run of a comparison there, is finished or has left a checkpoint.
 
-    A store behind a URI is not queried, and may have one.
+    A store at a URI is not queried, and counts as having a checkpoint.
     """
     for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
         ticket = read_ticket(path.parent)

@@ -40,15 +40,17 @@ class Traffic:
     setup_down: int
     """Bytes that hospitals received before the first round; their replies are in the ledger."""
     models_held: Ids
-    """Number of models of its local update that each hospital already had at its beginning, ``[N]``; a resumed run
-    needs it for updates under way."""
+    """Number of models that each hospital already had when its local update began, ``[N]``; a resumed run needs it for
+    updates in progress.
+    """
 
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """A model has ``size`` scalars. With ``losses`` the selection receives participants' losses.
+        """Count from zero; with ``losses`` the selection receives participants' losses.
 
-        ``bits`` are the most of a compressed update; None if updates are sent whole.
+        A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are sent
+        whole.
         """
         self._bits = bits
         self.ledger = ledger
@@ -118,7 +120,7 @@ class Traffic:
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
         """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and ``received`` as many.
 
-        Returns the bytes of all.
+        Returns the bytes of all these hospitals.
         """
         down, up = len(ids) * received * SCALAR_BYTES, self.ledger.add(round, RECALIBRATION, ids, sent)
         if round == 0:
@@ -130,9 +132,9 @@ class Traffic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
 
-        They received the models among these that are rows of the server's models, or what is new in them
-        (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own; these are not sent again in the next
-        round. Returns the bytes that each received, and sent, ``[h]``.
+        They received the entries of ``serve`` that are rows of the server's models, or only the news of these
+        (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own models. None of these is sent again in
+        the next round. Returns the bytes that each received, and sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -158,7 +160,7 @@ class Traffic:
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
         """Return the arrays of the ``news`` of a model ``row`` and which of hospitals ``ids [h]`` now receive each.
 
-        After a round that is repeated they are the same, and hospitals have them.
+        In a repeated round the news are the same, and hospitals do not receive them again.
         """
         before = self._told.get(row, [])
         same = len(before) == len(news) and all(

@@ -163,7 +163,7 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 def _western(file: IO[bytes], path: Path, field: str) -> str:
     """Return ``WESTERN`` where the file looks like it. Raises ``DataError`` otherwise, and where some lines are UTF-8.
 
-    A file in another encoding of one byte per sign would only get other signs: equal texts stay equal.
+    A file in another single-byte encoding would merely be read with other characters: equal texts stay equal.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):

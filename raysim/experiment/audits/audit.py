@@ -2,8 +2,8 @@
 
 Three questions:
 
-- Does a model reveal who was trained on? The loss-threshold attack compares training rows with test rows. LiRA runs the
-  same job on ``shadows`` federations; each row is in a shadow federation with probability one half.
+- Does a model reveal whose rows it was trained on? The loss-threshold attack compares training rows with test rows.
+  LiRA runs the same job on ``shadows`` federations; each row is in a shadow federation with probability one half.
 - How large is epsilon at least? A fair coin decides whether each canary is added. The number of coins that an auditor
   guesses right gives a lower bound (:mod:`raysim.audit.one_run`). If the run guarantees privacy, the auditor knows as
   much as that guarantee's adversary (:mod:`raysim.experiment.audits.canary_audit`). If the run guarantees none,

@@ -41,8 +41,10 @@ FEWEST_DECISIONS = 30
 """Smallest number of rows for which a hospital's gain in net benefit enters the mean."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals without events, or without non-events, for which the ratio has a mean; and of hospitals
-at which every decision is the default's, for which the gain in net benefit has one."""
+"""Largest share of hospitals that a mean may leave out. The mean of observed over expected events leaves out hospitals
+without events or without non-events. The mean gain in net benefit leaves out hospitals at which every decision equals
+the default's.
+"""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:

@@ -164,7 +164,7 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: st
 
 
 def _none(axis: Axis) -> float:
-    """Return the value of a column without effect."""
+    """Return the ratio or coefficient of a column without effect."""
     return 1.0 if axis.kind == "log" else 0.0
 
 

@@ -105,7 +105,7 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot mean, worst decile, absolute size bias and Gini, two at a time, with one standard deviation over seeds."""
+    """Plot pairs of mean, worst decile, absolute size bias and Gini, with one standard deviation over seeds."""
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     axes = {

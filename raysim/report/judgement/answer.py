@@ -145,7 +145,7 @@ def _between_hospitals(noise: Noise) -> list[str]:
 
 
 def _caution(shown: Evidence) -> str:
-    """Notes on the interval in the headline, and on all intervals together.
+    """Return notes on the interval in the headline, and on all intervals together.
 
     If only one federated method was run, the first note is on the interval of the first reference.
     """

@@ -206,7 +206,7 @@ def _composed(
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
-    """Compose the lines in order, then the headline; ``runs``: all results and the recommended model's key."""
+    """Compose the lines in order, then the headline; ``runs`` has all results and the recommended model's key."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)

@@ -208,7 +208,7 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 def visible_sizes(shown: Evidence) -> list[float]:
     """The smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    Infinity where no possible difference is that large.
+    A size is infinite if no difference that large is possible.
     """
     if shown.one_seed:
         return []

@@ -28,14 +28,13 @@ from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.statistics.patient_groups.within import WithinGap
 
 DRAWS = 200
-"""The number of federations simulated for each true spread: a third of a second for 208 hospitals."""
+"""The number of federations simulated for each true spread; they take a third of a second for 208 hospitals."""
 
 FEWEST_DRAWS = 40
 """The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of simulated hospitals for each spread; more than 50,000 hospitals reduce the federations below
-``DRAWS``."""
+"""The largest number of simulated hospitals for each spread; with over 50,000, fewer federations are simulated."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
@@ -159,7 +158,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
-    - ``p``: the probability of a figure as bad under equal true performance.
+    - ``p``: the probability of a figure at least as bad under equal true performance.
     - ``excess`` with its interval: what a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 class FigureBesideFloor:
     """A figure of dispersion compared with its distribution under equal service.
 
-    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high``: 95 %.
+    - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
     - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds, as squares, the
@@ -47,7 +47,7 @@ def beside_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureBesideFloor:
-    """Compare a figure with its floor, given simulated values by tau, ``observed [T, B]``, and noise-free."""
+    """Compare a figure with its floor, given simulated values by tau: ``observed [T, B]`` and noise-free ones."""
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":

@@ -38,20 +38,21 @@ FEWEST = 3
 DRAWS = 1000
 
 STAGE = 3
-"""Spreads simulated at a time, in ascending order, until the data reject all larger ones."""
+"""The number of spreads simulated at a time, in ascending order, until the data reject all larger ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
-    - ``figure``: its name. ``common``: its value at every hospital under equal service. ``hospitals``: judged.
-    - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q as large (``tau``'s interval
-      has two sides).
+    - ``figure``: its name. ``common``: its value at every hospital if hospitals do not differ (equal service).
+      ``hospitals``: the number of judged hospitals.
+    - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
+      because the interval of ``tau`` has two sides).
     - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figures. Its ``high``
       is infinite if every spread of the grid is compatible with the data.
     - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
-    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if none of the grid is.
+    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if it is above the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger figures are better; False for an error.
 

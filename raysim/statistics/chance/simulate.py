@@ -21,14 +21,15 @@ Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""Scores, or AUROCs, held in memory at a time: 16 MB."""
+"""The number of scores, or of AUROCs, in memory at a time (16 MB)."""
 
 MOST_SPREADS = 13
-"""Spreads for which a block reserves memory. The number is fixed, so that results do not depend on how many are
-simulated."""
+"""The number of spreads for which a block reserves memory. It is fixed, so that results do not depend on the number of
+simulated spreads.
+"""
 
 CACHED = 1 << 15
-"""Scores looked up at a time; they fit into the processor's cache."""
+"""The number of scores looked up at a time; they fit into the processor's cache."""
 
 GAP = 64.0
 """Distance between the scores of neighbouring hospitals in one sorted array; normal scores lie within half of it."""
@@ -180,7 +181,7 @@ def errors(
     The ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: under equal service every permutation
     is as likely as the observed one, for any distribution. For any other of ``taus [T]`` a hospital's true error is
     log-normal, with the mean of all hospitals and the standard deviation tau of its logarithm. Relative errors of rows
-    have the pooled distribution, but shrunken to the standard deviation ``within`` that rows of one hospital have.
+    have the pooled distribution, with the smaller standard deviation ``within`` of the rows of one hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

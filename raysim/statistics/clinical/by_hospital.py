@@ -32,7 +32,7 @@ TOLERATED = (0.8, 1.25)
 """Range of observed over expected events that counts as calibrated."""
 
 AT_A_TIME = 256
-"""Bins whose characteristic functions are in memory at a time."""
+"""The number of bins whose characteristic functions are in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):

@@ -117,7 +117,7 @@ def calibration(groups: Groups) -> Calibration:
     """Compute intercept and slope of one hospital, or of all hospitals together.
 
     Intercept and slope are NaN with one class only, if the predictions separate the classes, and if a prediction is 0,
-    1 or NaN. Print a hospital's own from :data:`ENOUGH` events and non-events on.
+    1 or NaN. A single hospital's should be printed only if it has :data:`ENOUGH` events and non-events.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -154,7 +154,7 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the mean distance of predictions from events over ``bins``, by rows, with interval and floor.
+    """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
 
     The floor samples each bin's events with the predicted probability. The interval extends by the 95th percentile of
     the total deviation of all bins' events from their expectation (:func:`_missed`), and by at least the floor. By the

@@ -50,7 +50,7 @@ class ClinicalEquity(NamedTuple):
       distance from the best value is judged.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: their means if all hospitals have equal shares; ``p``: the probability
-      that such hospitals differ as much. NaN if unknown, and for fewer than three hospitals.
+      that such hospitals differ at least as much. NaN if unknown, and for fewer than three hospitals.
     """
 
     figure: str
@@ -66,7 +66,7 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]``: all their rows."""
+    """Compute the equity of each of the hospitals' ``figures`` where defined; ``stays [H]``: all their rows."""
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)
@@ -89,7 +89,7 @@ def clinical_equity(
 
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
-    """Return the probability that equally calibrated hospitals differ as much in observed and expected events.
+    """Return the probability that equally calibrated hospitals differ at least as much in observed and expected events.
 
     Every hospital's events are simulated from the predictions after one common recalibration, so no minimum number of
     events is needed. NaN for fewer than three hospitals with rows, or if a prediction is 0 or 1.

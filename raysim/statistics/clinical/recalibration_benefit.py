@@ -59,7 +59,7 @@ def from_counts(counts: ScoreCounts) -> Rows:
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
     """Estimate the effect of ``method`` from ``counts`` of validation rows under the model to be recalibrated.
 
-    Each half is fitted and the other judged; a hospital without events in a half has no ``ln O/E`` there.
+    Each half is used once for the fit and once for judging; ``ln O/E`` is undefined for a half without events.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []

@@ -20,13 +20,13 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 ONE_ROW = 1 - 1e-9
-"""Number of wrongly called rows that a share needs to be estimated; 5 (1 - .8) is a little less than 1."""
+"""The smallest number of wrongly called rows at which a threshold is defined: one, less a margin for rounding."""
 
 
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute true positives less false positives at the odds of the threshold ``probability``, in (0, 1), per row.
+    """Compute net benefit per row: true positives minus false positives times the odds of ``probability``, in (0, 1).
 
     Returns the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
     everyone; acting on no one has 0. Arguments are arrays of counts. NaN without rows.
@@ -86,7 +86,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
 def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     """Return the largest logit of ``groups`` at which at least this share of events is called.
 
-    As :func:`threshold_at_specificity`. NaN without events, or with too few of them.
+    See :func:`threshold_at_specificity`. NaN without events, or with too few of them.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

@@ -36,7 +36,7 @@ class Usefulness(NamedTuple):
 
 
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
-    """Compute it from a model's counts in each seed, at the same hospitals; ``thresholds`` are those of ``called``.
+    """Compute usefulness from a model's counts in each seed at the same hospitals; ``called`` has ``thresholds``.
 
     Raises ``ValueError`` if ``at`` is not one of them.
     """

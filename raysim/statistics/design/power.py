@@ -34,8 +34,10 @@ class Sites:
     """The planned hospitals and the assumptions about them.
 
     - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
-    - ``auroc``: the AUROC of the methods. ``correlation``: of the chance errors of two methods on the same rows.
-    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: over training seeds.
+    - ``auroc``: the AUROC of the methods. ``correlation``: the correlation of two methods' chance errors on the same
+      rows.
+    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: the same over training
+      seeds.
     """
 
     events: Floats

@@ -77,7 +77,7 @@ class Paired:
 
     @property
     def of_training(self) -> bool:
-        """Whether it allows claims about the strategies: with one seed, the effect of the seed is unknown."""
+        """Whether the difference allows claims about strategies: with one seed, the effect of the seed is unknown."""
         return self.seeds > 1
 
     @property
@@ -188,5 +188,5 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
 
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
-    """Return whether a difference of ``within`` or more is excluded: more than that none is demonstrated."""
+    """Return whether the interval excludes differences of ``within`` or more; this is stricter than containing 0."""
     return -within < interval.low and interval.high < within

@@ -1,8 +1,9 @@
 """The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
 
-There are two estimators of the variance. DeLong's, from the placement of every row among the rows of the other class,
-needs two events and two non-events and is 0 if the AUROC is 0 or 1. The U-statistic's is exactly unbiased. It is a sum
-of three components, which hospitals can average (:mod:`raysim.statistics.discrimination.common_curve`).
+There are two estimators of the variance. DeLong's estimator uses the placement of every row among the rows of the other
+class. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is exactly unbiased. It
+is a sum of three components, which can be averaged over hospitals
+(:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
 1948. Definitions: ``docs/statistics.md``.

@@ -1,9 +1,9 @@
 """Whether small hospitals gain more from federating: the slope of gains on the logarithm of size.
 
 The noise of a gain grows as a hospital gets smaller, and a gain's own variance is correlated with the gain. Variances
-are therefore smoothed over sizes before they are used as weights. Never regress on a hospital's own local figure,
-without weights, or with own variances: if all hospitals gain alike that claims a slope in up to 96 % of federations.
-Definitions: ``docs/statistics.md``.
+are therefore smoothed over sizes before they are used as weights. A regression on a hospital's own local figure,
+without weights, or with own variances is wrong: if all hospitals gain equally, it claims a slope in up to 96 % of
+federations. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute it for two groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``, even NaN.
+    """Compute the difference for groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``.
 
-    The interval is the jackknife's over hospitals, with Student's t. NaN without rows of both groups; limits are NaN
-    under ten hospitals.
+    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. NaN
+    without rows of both groups; limits are NaN under ten hospitals.
     """
     from scipy.special import stdtrit  # actors start without it
 
