@@ -66,7 +66,7 @@ class Split(Section):
                 f"folds {self.folds} decides the parts and cannot be combined with {given}; keep one of them"
             )
         if self.trained_on == "all" and not self.unseen:
-            raise ValueError("trained_on 'all' leaves no test rows; name the hospitals that test in unseen")
+            raise ValueError("trained_on 'all' leaves no test rows; list hospitals to test on in unseen")
         for part in PARTS:
             value = getattr(self, part)
             if not 0 <= value <= 1:

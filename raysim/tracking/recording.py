@@ -1,6 +1,6 @@
 """Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
-MLflow needs seconds to import and to make its store; this happens in a thread while actors start. Rounds are buffered,
+MLflow needs seconds to import and to open its store; this happens in a thread while actors start. Rounds are buffered,
 and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
 runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`Unsent`.
 
@@ -23,7 +23,7 @@ from raysim.config.schema import TrackingSection
 from raysim.core import host
 from raysim.engine.job import Round
 from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
-from raysim.tracking.stores import NOWHERE, check_reachable, is_made
+from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
 """Shortest time in seconds between two messages of a run. A message costs as much as ten rounds' figures."""
@@ -164,8 +164,7 @@ class Recorder:
             self._news.notify()
 
     def _work(self) -> None:
-        if not is_made(self._tracking.uri):
-            import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
+        import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
 
         with contextlib.nullcontext() if self._verbose else host.quiet(*LOGGERS):
             tries = 0

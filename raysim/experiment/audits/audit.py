@@ -66,7 +66,7 @@ def audit(
         raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
     for name, count in (("shadows", shadows), ("canaries", canaries)):
         if count > MOST[name]:
-            raise ConfigError(f"--{name}: {count:,} are more than the {MOST[name]:,} that can be; name fewer")
+            raise ConfigError(f"--{name}: {count:,} are more than the maximum of {MOST[name]:,}; name fewer")
     experiment = Experiment(config, [config], (config.seed,), out)
     federation = experiment.federations[config.seed]
     if not federation.classes:

@@ -104,7 +104,7 @@ def _played(
     work = replace(work, federation=str(with_canaries.folder))
     *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))
     if not isinstance(outcome, Outcome):
-        raise AssertionError("a job ends with its outcome")
+        raise AssertionError("the audit's job returned no outcome")
     return outcome
 
 
