@@ -1,4 +1,4 @@
-"""Splits and folds in which the part of each patient does not depend on who else is in the data.
+"""Splits and folds in which the part of each patient does not depend on other patients.
 
 A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split of all
 rows of a hospital at once meets its shares exactly. Without one patient, it would also assign other patients to other
@@ -23,7 +23,7 @@ Places = NDArray[np.float64]
 def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
     """Return the part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
 
-    ``split`` has fractions or folds, and ``by`` is what it never divides. ``run`` is the run's seed. Raises
+    ``split`` has fractions or folds, and ``by`` is the unit that it never divides. ``run`` is the run's seed. Raises
     ``ValueError`` for a split by column.
     """
     seed = split.effective_seed(run)
@@ -78,7 +78,7 @@ def _text(value: Any) -> str:
 def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return a digest of each row's hospital, label, features and patient, ``[N]``: equal rows have equal digests.
 
-    Classes and categories enter by name, since their numbers depend on which other ones are in the data.
+    Classes and categories enter by name, since their numbers depend on other rows.
     """
     import pandas as pd
 

@@ -55,9 +55,9 @@ class Summary:
     attributes: dict[str, dict[str, int]]
     """The number of hospitals by attribute and by value of the attribute."""
     notes: tuple[str, ...]
-    """What each source read, one line for each note."""
+    """Notes on the data that each source has read, one line for each."""
     warnings: tuple[str, ...]
-    """What the user should know of the data, one line for each warning."""
+    """Warnings about the data, one line for each."""
     leaks: Leaks
     """Columns that may give the label away."""
     quality: tuple[Suspect, ...]

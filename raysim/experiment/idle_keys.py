@@ -55,7 +55,7 @@ def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first setting of a strategy that its other settings switch off in all its ways."""
+    """Raise ``ConfigError`` for a strategy's first setting that has no effect with its other settings, in all ways."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in ways):
         strategies = [strategy for config, strategy in ways if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():

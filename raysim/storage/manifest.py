@@ -98,7 +98,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """List all files that are written meanwhile in one step, then make them appear; none of them after an error.
+        """List all files written in this context in one step, and then make them appear; after an error, none appears.
 
         The list is written once, and not once for each file.
         """

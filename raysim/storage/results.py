@@ -82,7 +82,7 @@ def write_run(
 ) -> None:
     """Write a run's files, each completely or not at all; files of its ``models`` only if configured.
 
-    With ``predicted`` hospitals only their predictions are written, and neither traffic nor clinical figures.
+    If hospitals ``predicted`` are given, only their predictions are written, and neither traffic nor clinical figures.
     """
     # Only now: they take a fifth of a second to import.
     from raysim.storage import clinical_tables

@@ -205,7 +205,7 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def name_of(served: str, row: int) -> str:
-    """Return the name of the model ``row`` in ``served_by``: a cluster's has its number, from 0."""
+    """Return the name of the model ``row`` in ``served_by``; the name of a cluster's model has its number, from 0."""
     return f"{served} {row - 1}" if row else "global"
 
 

@@ -1,7 +1,7 @@
-"""Estimate in advance what recalibration would change, and whether that is worth its labelled rows.
+"""Estimate in advance the effect of recalibration, and whether it is worth its labelled rows.
 
-Validation rows are split in two at random within each hospital. The recalibration is fitted on one half and judged on
-the other, both ways, so rows never judge a fit that used them. Definitions: ``docs/statistics.md``.
+Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and judged on
+the other half. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
     """Return the probability of a smaller ``statistic``; 1 for a difference of 0 without a variance.
 
-    A variance estimated from ``draws`` numbers gives Student's t with as many degrees of freedom.
+    If the variance was estimated from ``draws`` numbers, Student's t with ``draws`` degrees of freedom is used.
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

@@ -106,7 +106,7 @@ class Paired:
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """The interval for these very hospitals with other patients and seeds; NaN if V_p was not given."""
+        """The interval for exactly these hospitals with other patients and seeds; NaN if V_p was not given."""
         if self.equal:
             return Limits(0.0, 0.0)
         reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))

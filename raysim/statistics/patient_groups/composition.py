@@ -19,8 +19,7 @@ FEWEST = 10
 
 
 class Composition(NamedTuple):
-    """The difference of two groups' means of their hospitals' figure, first less second, with its 95 % interval over
-    hospitals."""
+    """The difference (first minus second) of two groups' means of their hospitals' figure, with its 95 % interval."""
 
     estimate: float
     low: float
