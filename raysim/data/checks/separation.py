@@ -1,4 +1,4 @@
-"""How well one column alone ranks the rows of each hospital: its AUROC within hospitals, and the standard error.
+"""The AUROC of one column alone within hospitals, with its standard error.
 
 Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
 AUROC of 0.5. All figures are computed from cells. There is one cell for each hospital and value, with its number of

@@ -1,4 +1,4 @@
-"""How much of the differences between hospitals, and between groups of patients, chance alone explains.
+"""The part of the differences between hospitals, and between groups of patients, that chance alone explains.
 
 Runs with different seeds test on largely the same patients, so they are not independent evidence. Tests and intervals
 use the first seed only, and name it (:mod:`raysim.statistics.chance.noise_floor`).

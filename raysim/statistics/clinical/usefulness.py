@@ -1,4 +1,4 @@
-"""Whether acting on a model is worth it: its net benefit compared with acting on all patients or on none.
+"""The net benefit of acting on a model, compared with acting on all patients or on none.
 
 The difference is a mean over rows. Over hospitals like these it has the interval of differences between models
 (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006. Definitions:

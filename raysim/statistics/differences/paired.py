@@ -72,7 +72,7 @@ class Paired:
 
     @property
     def equal(self) -> bool:
-        """Whether the two are equal models: all differences are 0, and nothing is tested."""
+        """Whether the two models are equal: all differences are 0, and nothing is tested."""
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
