@@ -79,13 +79,13 @@ class Federation:
     attributes: dict[str, list[str]]
     """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]
-    """What each source read, one line for each note."""
+    """Notes on the data that each source has read, one line for each."""
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
     """The number of scalars that each hospital sent to fit the preprocessing; a rounded-up mean if it differs."""
     warnings: tuple[str, ...] = ()
-    """What the user should know of the data, one line for each warning."""
+    """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
     """The source's feature columns before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)

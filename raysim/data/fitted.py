@@ -161,7 +161,8 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and what was recorded, ``[n, D]``.
+        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and flags of recorded values, ``[n,
+        D]``.
 
         Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.

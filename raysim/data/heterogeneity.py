@@ -175,7 +175,7 @@ def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothi
 
 
 def hellinger_distance(counts: Counts) -> float:
-    """Compute the root of the mean over pairs of hospitals of the squared Hellinger distance."""
+    """Compute the root mean square of the Hellinger distance over pairs of hospitals."""
     roots = np.sqrt(_shares(counts))
     if len(roots) < 2:
         return np.nan

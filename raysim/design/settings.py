@@ -16,8 +16,7 @@ from raysim.core.words import counted
 from raysim.statistics.design.power import Floats, Sites
 
 SIZES = 1
-"""The seed of the sizes of hospitals of which only the number is known. They are drawn once: a design is one
-federation."""
+"""The seed for sampling the sizes of hospitals if only their number is known; a design has one sample."""
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
 

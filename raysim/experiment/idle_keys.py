@@ -1,5 +1,6 @@
-"""Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written. A
-selection that changes nothing is only reported, since a run often uses the configuration of another strategy.
+"""Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written.
+
+A selection that changes nothing is only reported, since a run often uses the configuration of another strategy.
 
 A key counts only where it differs from its default. In a comparison a key is in use if any strategy uses it.
 """
@@ -54,7 +55,7 @@ def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first setting of a strategy that its other settings switch off in all its ways."""
+    """Raise ``ConfigError`` for a strategy's first setting that has no effect with its other settings, in all ways."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in ways):
         strategies = [strategy for config, strategy in ways if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():

@@ -103,8 +103,8 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
     """Compute the figures of each segment for a real label, ``[S, len(ERRORS)]``, columns named by ``ERRORS``.
 
     ``predictions [n]`` and ``y [n]`` are in the label's unit, ``offsets [S + 1]`` as in :func:`binary_figures`. ``mae``
-    and ``rmse`` are the mean absolute and the root of the mean squared error, ``bias`` the mean of prediction minus
-    label, and ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with the segment's own mean label.
+    is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction minus
+    label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with the segment's own mean label.
 
     Undefined figures are NaN: ``r2`` if all labels of the segment are equal; all except ``n`` in a segment that is
     empty or contains a NaN prediction. Infinite predictions make ``mae`` and ``rmse`` infinite. Raises ``ValueError``
@@ -179,9 +179,9 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     ``histograms`` are results of :func:`score_histogram`.
 
     A pair of a positive and a negative row in different bins is counted exactly; a pair in the same bin counts one
-    half, although its true value is 0, one half or 1. With ``p_b`` and ``q_b`` positives and negatives in bin ``b`` and
-    ``P`` and ``Q`` in all, the bound is therefore ``sum_b p_b q_b / (2 P Q)``, and there are scores that attain it.
-    Both results are NaN if a class is missing or a margin was NaN.
+    half, although its true value is 0, one half or 1. Let ``p_b`` and ``q_b`` be the positives and negatives in bin
+    ``b``, and ``P`` and ``Q`` their totals. The largest error is then ``sum_b p_b q_b / (2 P Q)``, which some scores
+    attain. Both results are NaN if a class is missing or a margin was NaN.
     """
     parts = list(histograms)
     total = parts[0] if len(parts) == 1 else merge_histograms(parts)

@@ -151,7 +151,7 @@ def _where_both_are_defined(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return the equity figures of two models by seed, over the hospitals where both are defined.
 
-    None if both are defined at the same hospitals; their own figures then already use these hospitals.
+    Returns None if both are defined at the same hospitals; their own figures then already use these hospitals.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)

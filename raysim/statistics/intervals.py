@@ -63,7 +63,7 @@ def score_interval(
     ``t``.
 
     It needs only the AUROC and the counts, and is defined for one event and for an AUROC of 0 or 1; the limit on that
-    side is then exactly 0 or 1. NaN for a NaN AUROC or without both classes.
+    side is then exactly 0 or 1. The limits are NaN for a NaN AUROC or without both classes.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -83,7 +83,8 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
 
     A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
-    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or one class.
+    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. The limits are NaN for a NaN AUROC or
+    one class.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -145,7 +146,8 @@ def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
     """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's share, rescaled.
 
-    It lies within 0 and ``rows / expected``, the possible values, and never has width 0. NaN if none is expected.
+    It lies within 0 and ``rows / expected``, the possible values, and never has width 0. It is NaN if no event is
+    expected.
     """
     o, e, n = np.broadcast_arrays(*(_floats(x) for x in (observed, expected, rows)))
     share = clopper_pearson(o, n)

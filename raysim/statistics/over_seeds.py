@@ -2,8 +2,8 @@
 
 Seeds share many test patients, and the server does not know which. The patients' part of the interval is therefore as
 wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part and the seeds'
-part are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all hospitals
-(:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+part are squared and added, each with the quantile of its own degrees of freedom. The mean of all hospitals has the same
+rule (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 class OverSeeds(NamedTuple):
     """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: how many.
 
-    NaN if no seed defines the figure, or none has an interval of it.
+    They are NaN if no seed defines the figure, or if no seed has an interval of it.
     """
 
     value: Floats

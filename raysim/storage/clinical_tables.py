@@ -32,7 +32,7 @@ EQUITY = "clinical_equity.csv"
 
 
 def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
-    """Write :func:`tables` to ``folder``, a folder below that of ``out``."""
+    """Write :func:`tables` to ``folder``, which is below the folder of ``out``."""
     at = folder.relative_to(out.folder).as_posix()
     for name, table in tables(federation, outcome, asked).items():
         out.csv(f"{at}/{name}", table)
@@ -41,7 +41,8 @@ def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome,
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
     """Return ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
 
-    Empty if no counts of scores were configured (``asked``), or if there are none: for several classes or a real label.
+    The result is empty if no counts of scores were configured (``asked``), and for several classes or a real label,
+    which have none.
     """
     import pandas as pd
 

@@ -141,7 +141,7 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
     """Return one row for each number k of ``TOP``: ``top, overlap``, see :func:`mean_overlap`.
 
-    None with fewer than two clusters of patients, or if the model is not linear and so has no coefficients.
+    Returns None for fewer than two clusters of patients, and for a model without coefficients, which is not linear.
     """
     import pandas as pd
 
@@ -158,7 +158,7 @@ def mean_overlap(sizes: Floats, k: int) -> float:
     """Return ``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of
     coefficients.
 
-    Of equal sizes the earlier feature comes first.
+    Among equal sizes, the earlier feature comes first.
     """
     tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

@@ -258,7 +258,7 @@ class Opened:
     def finished(self) -> Outcome | None:
         """Return the outcome of a finished run of a comparison, as :func:`load_finished` does.
 
-        None if a file of its results is missing or changed: the run is then repeated.
+        Returns None if a file of its results is missing or changed: the run is then repeated.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None

@@ -174,7 +174,7 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean as far as chance explains; NaN: undefined.
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean, more if chance explains more; NaN: undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

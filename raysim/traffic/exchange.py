@@ -133,8 +133,8 @@ class Traffic:
         """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
 
         They received the entries of ``serve`` that are rows of the server's models, or only the news of these
-        (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own models. None of these is sent again in
-        the next round. Returns the bytes that each received, and sent, ``[h]``.
+        (:meth:`Strategy.news`). With row 0 they also received the ``shared`` part of their own models. None of these is
+        sent again in the next round. Returns the bytes that each received, and sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]

@@ -153,7 +153,7 @@ def read_files(
 
 
 def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
-    """Return the positions of the rows among those of all files, blank rows included; None: no row is blank."""
+    """Return the rows' positions among all rows of all files, blank rows included; None: no row is blank."""
     if all(each.rows is None for each in read):
         return None
     ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()

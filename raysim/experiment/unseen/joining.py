@@ -1,8 +1,8 @@
 """How a joining hospital uses its first labelled rows, apart from recalibrating the model used for it.
 
 A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
-the model, as participants do. Where the server has clusters, the hospital first gets one by the strategy's rule for
-newcomers. Without a rule it gets the cluster whose model has the lowest mean loss on these rows; among equal clusters,
+the model, as participants do. If the server has clusters, the hospital first joins a cluster by the strategy's rule for
+newcomers. Without a rule it joins the cluster whose model has the lowest mean loss on these rows; among equal clusters,
 the larger one. The labelled rows are never used for testing.
 """
 
@@ -94,8 +94,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """Fit the head of hospital ``h`` to the rows ``joined`` among its test rows, with the shared body unchanged.
 
     The body's outputs are standardised over these rows, and the head's weights on them have a ridge of :data:`RIDGE`.
-    Returns None for rows of one class, for more than two classes, and if the model's output is no linear function of
-    the head, as when a head has several layers.
+    Returns None for rows of one class and for more than two classes. Also returns None if the model's output is not
+    linear in the head, for example if the head has several layers.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -189,11 +189,11 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Return the model of another cluster than the engine's, if hospital ``h`` gets one once rows have joined.
+    """Return the model of the cluster that hospital ``h`` has after rows have joined, if the engine chose another.
 
     A strategy with a rule for newcomers applies this rule. If the rule needs more labels, the global model is used, if
     there is one. Other strategies choose the cluster whose model has the lowest mean loss on the rows ``joined``.
-    Outputs are NaN if no model can be chosen. Returns None if the engine's model stays.
+    Outputs are NaN if no model can be chosen. Returns None if the hospital continues to use the engine's model.
     """
     after = _chosen(run, served, h, joined)
     if after == _row(run, served, h):
@@ -205,7 +205,7 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def name_of(served: str, row: int) -> str:
-    """Return the name of the model ``row`` in ``served_by``: a cluster's has its number, from 0."""
+    """Return the name of the model ``row`` in ``served_by``; the name of a cluster's model has its number, from 0."""
     return f"{served} {row - 1}" if row else "global"
 
 

@@ -29,7 +29,7 @@ SHELF, LOCK = "folds-", ".lock"
 """The names of a comparison's folder in the cache, before its id, and of the folder that it locks, after that."""
 
 COLUMNS = ("prepared", "raw")
-"""The columns that models use of a fold: those of the configuration's own model, or other ones."""
+"""The columns of a fold that models use: the columns of the configuration's own model, or other columns."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:

@@ -177,7 +177,7 @@ def curves(
 ) -> list[svg.Figure]:
     """Plot a metric by round: a line for each strategy and model, and a band of one standard deviation over seeds.
 
-    ``metric`` None means the headline figure. Empty if fewer than two rounds were evaluated.
+    ``metric`` None means the headline figure. The result is empty if fewer than two rounds were evaluated.
     """
     if rounds is None:
         return []

@@ -1,4 +1,4 @@
-"""What a page lists with a hospital's gains: calibration under every model, acting at thresholds, and data sent."""
+"""Figures next to a hospital's gains on a page: calibration under every model, acting at thresholds, and data sent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Each hospital's gain by federating, the mean over seeds, with an interval over its patients and the seeds.
 
-A gain is a hospital's AUROC under one model less its AUROC under another, on the same test rows. Its interval uses
+A gain is a hospital's AUROC under one model minus its AUROC under another, on the same test rows. Its interval uses
 statistics that hospitals send about both models (:mod:`raysim.statistics.differences.one_hospital`); rows and
 predictions stay at the hospital.
 """

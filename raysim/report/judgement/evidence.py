@@ -145,7 +145,7 @@ class Evidence:
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
 
     def pair(self, i: int, j: int) -> Paired:
-        """Return the difference of two entries: the entry listed first less the other."""
+        """Return the difference of two entries: the entry listed first minus the other."""
         return self.differences[min(i, j), max(i, j)]
 
     def between(self, i: int, j: int) -> tuple[float, Limits]:
@@ -157,8 +157,8 @@ class Evidence:
     def alone_less(self, i: int) -> tuple[float, Limits]:
         """Return training alone minus ``entries[i]``, with its printed joint interval over the entries.
 
-        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Needs a
-        run of training alone.
+        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. The
+        method needs a run of training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference

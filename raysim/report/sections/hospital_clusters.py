@@ -24,7 +24,7 @@ from raysim.strategies.shared.signatures import (
 )
 
 LEVELS = 8
-"""An attribute with more values than this is not shown."""
+"""An attribute with more values than this is left out."""
 
 TOLD_FEATURES = 6
 """The number of features whose means are reported: those in which clusters differ most."""

@@ -151,13 +151,13 @@ def error_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """Compute the noise floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
+    """Compute the noise floor of the mean absolute error at ``H`` hospitals from two kinds of error over ``rows [H]``.
 
     ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, with the precision
     of a histogram. Under equal service errors have one distribution everywhere. Every permutation of errors over
     hospitals is then as likely as the observed one, for any distribution. Hospitals without rows, or with an error that
-    is not finite, are not judged. If no error varies between the rows of a hospital, there is no floor. The rest is as
-    in :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the number of judged rows.
+    is not finite, are not judged. If no error varies between the rows of a hospital, there is no floor. Other arguments
+    are as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the number of judged rows.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)

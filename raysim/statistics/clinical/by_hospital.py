@@ -43,7 +43,7 @@ class HospitalCalibration(NamedTuple):
     - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
       seeds the largest.
     - ``state [H]``: ``off``: demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval lies in
-      :data:`TOLERATED`. ``open``: neither. Empty if nothing is defined.
+      :data:`TOLERATED`. ``open``: neither. It is empty if nothing is defined.
     """
 
     observed: Floats
@@ -98,7 +98,7 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
     """Return the two-sided p-value of ``observed`` events among ``rows [B]`` with ``risks [B]`` each.
 
-    It is twice the smaller tail, at most 1. NaN without rows, or if ``observed`` or a risk is NaN.
+    It is twice the smaller tail, at most 1. It is NaN without rows, or if ``observed`` or a risk is NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below

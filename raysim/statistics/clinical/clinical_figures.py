@@ -209,7 +209,7 @@ def _share(
 
 
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
-    """Return why a figure is undefined at each hospital, ``[H]``: the last of ``why`` that holds, or empty."""
+    """Return why a figure is undefined at each hospital, ``[H]``: the last reason in ``why`` that is true, or empty."""
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:
         reason[holds] = words

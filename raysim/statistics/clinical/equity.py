@@ -50,7 +50,7 @@ class ClinicalEquity(NamedTuple):
       distance from the best value is judged.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: their means if all hospitals have equal shares; ``p``: the probability
-      that such hospitals differ at least as much. NaN if unknown, and for fewer than three hospitals.
+      that such hospitals differ at least as much. They are NaN if unknown, and for fewer than three hospitals.
     """
 
     figure: str
@@ -92,7 +92,7 @@ def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, dr
     """Return the probability that equally calibrated hospitals differ at least as much in observed and expected events.
 
     Every hospital's events are simulated from the predictions after one common recalibration, so no minimum number of
-    events is needed. NaN for fewer than three hospitals with rows, or if a prediction is 0 or 1.
+    events is needed. The result is NaN for fewer than three hospitals with rows, or if a prediction is 0 or 1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:

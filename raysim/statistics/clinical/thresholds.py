@@ -29,7 +29,7 @@ def net_benefits(
     """Compute net benefit per row: true positives minus false positives times the odds of ``probability``, in (0, 1).
 
     Returns the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
-    everyone; acting on no one has 0. Arguments are arrays of counts. NaN without rows.
+    everyone; acting on no one has 0. Arguments are arrays of counts. The results are NaN without rows.
     """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
@@ -51,7 +51,7 @@ def gained(
     """Compute the net benefit minus the better default's (acting on everyone or on no one), and its variance, ``[H]``.
 
     Arguments as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default. The variance
-    of the mean of these gains is ``s^2/n``. NaN below two rows.
+    of the mean of these gains is ``s^2/n``. Both are NaN below two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
@@ -68,8 +68,8 @@ def gained(
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit of ``groups`` at which at least this share of non-events is not called.
 
-    It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. Infinite if only
-    calling no one is specific enough; NaN without non-events, or with too few of them.
+    It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. It is infinite
+    if only a threshold that classifies no row as positive is specific enough. It is NaN with no or too few non-events.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
@@ -86,7 +86,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
 def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     """Return the largest logit of ``groups`` at which at least this share of events is called.
 
-    See :func:`threshold_at_specificity`. NaN without events, or with too few of them.
+    See :func:`threshold_at_specificity`. It is NaN with no or too few events.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

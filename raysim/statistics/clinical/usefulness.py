@@ -20,8 +20,8 @@ from raysim.statistics.differences.paired import Limits, paired
 class Usefulness(NamedTuple):
     """The value of acting on a model, as the mean over seeds.
 
-    - ``at``: the threshold; ``default``: the better of acting on everybody and on nobody there.
-    - ``value`` and ``limits``: net benefit less that of ``default``, in true positives per row.
+    - ``at``: the threshold; ``default``: the better of acting on all patients and on none at this threshold.
+    - ``value`` and ``limits``: net benefit minus the net benefit of ``default``, in true positives per row.
     - ``worth``: first and last threshold, in steps of .01, of each range in which acting on the model is worth it: the
       net benefit of all rows together exceeds that of acting on everybody and on nobody.
     - ``seeds``: their number.

@@ -113,7 +113,7 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
     """Return the share of federations that demonstrate a gain larger by ``halving`` at half the size.
 
-    NaN for fewer than ten hospitals, or hospitals of one size, for which there is no slope.
+    It is NaN for fewer than ten hospitals, or hospitals of one size, for which there is no slope.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

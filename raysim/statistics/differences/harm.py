@@ -41,7 +41,7 @@ class Harm(NamedTuple):
 class OneSided(NamedTuple):
     """P-values of each hospital's ``difference [H]``, of being negative (``loss``) and positive (``gain``), ``[H]``.
 
-    NaN if a model is not judged; 1 if the hospital has too ``few [H]`` rows for a test.
+    They are NaN if a model is not judged, and 1 if the hospital has too ``few [H]`` rows for a test.
     """
 
     difference: Floats
@@ -77,7 +77,7 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
     """Return the probability of a smaller ``statistic``; 1 for a difference of 0 without a variance.
 
-    A variance estimated from ``draws`` numbers gives Student's t with as many degrees of freedom.
+    If the variance was estimated from ``draws`` numbers, Student's t with ``draws`` degrees of freedom is used.
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

@@ -1,7 +1,7 @@
 """The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
 
 The default interval is for hospitals like these (``population``): it answers which strategy a federation should use.
-The interval for these very hospitals (``fixed``) takes hospitals as given. Differences between hospitals include
+The interval for exactly these hospitals (``fixed``) treats hospitals as given. Differences between hospitals include
 differences between patients, so the variance is the larger of the two and not their sum. Seeds are few, and their
 variance is uncertain: each part of an interval has the t quantile of its own degrees of freedom, so that it covers
 whichever part is larger.
@@ -106,7 +106,7 @@ class Paired:
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """The interval for these very hospitals with other patients and seeds; NaN if V_p was not given."""
+        """The interval for exactly these hospitals with other patients and seeds; NaN if V_p was not given."""
         if self.equal:
             return Limits(0.0, 0.0)
         reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))

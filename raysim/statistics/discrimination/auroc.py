@@ -180,8 +180,8 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
 def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     """Compute the AUROC of each hospital and its DeLong variance, ``[H]`` each, from the hospitals' messages.
 
-    The result equals that of :func:`delong` from rows, because ``sum V10^2 = (same_event + squares) / n^2``; NaN in the
-    same cases.
+    The result equals that of :func:`delong` from rows, because ``sum V10^2 = (same_event + squares) / n^2``; both are
+    NaN in the same cases.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])

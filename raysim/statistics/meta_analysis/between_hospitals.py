@@ -42,8 +42,8 @@ AT_ONCE = 8192
 def shrunken_auroc(curve: CommonCurve) -> Floats:
     """Return each hospital's AUROC shrunken towards the mean of ``curve``, with its limits, ``[3, H]``.
 
-    NaN for hospitals that are not judged, and for all if fewer than three are. Each estimate is for its own hospital:
-    the spread of the estimates is smaller than the true spread.
+    The values are NaN for hospitals that are not judged, and for all hospitals if fewer than three are judged. Each
+    estimate is for its own hospital: the spread of the estimates is smaller than the true spread.
     """
     judged = curve.judged
     shrunken = np.full((3, len(judged)), np.nan)

@@ -54,7 +54,7 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
     ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
     regression of the logarithms of own ``variance [H] / h``; its weights are the rows of the rarer class less one.
-    ``c`` preserves the weighted sum. NaN if all weights are 0.
+    ``c`` preserves the weighted sum. The result is NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1
@@ -72,7 +72,7 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
     """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and spread.
 
-    Hospitals with a NaN are left out. All NaN for fewer than ten hospitals, or hospitals of one size.
+    Hospitals with a NaN are left out. All figures are NaN for fewer than ten hospitals, or hospitals of one size.
     """
     d, v, n = (np.asarray(x, dtype=np.float64) for x in (gains, variance, sizes))
     defined = np.isfinite(d) & np.isfinite(v) & (n > 0)

@@ -23,7 +23,8 @@ class SizeSlope:
     """The slope of AUROC per unit of ln size, positive if models are better at larger hospitals.
 
     ``se`` is its standard error, ``low`` to ``high`` its interval, ``intercept`` the AUROC at size 1. A direction is
-    demonstrated (``shown``) if the interval excludes 0. All NaN for fewer than ten hospitals, or hospitals of one size.
+    demonstrated (``shown``) if the interval excludes 0. All are NaN for fewer than ten hospitals, or hospitals of one
+    size.
     """
 
     slope: float

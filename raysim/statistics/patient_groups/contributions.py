@@ -169,8 +169,8 @@ def pairs(groups: int) -> list[tuple[int, int]]:
 def weights(counts: ArrayLike) -> Floats:
     """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from ``counts [..., G, outcomes]``.
 
-    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. 0 if a
-    count is 0.
+    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. It is 0
+    if a count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -182,7 +182,7 @@ def weights(counts: ArrayLike) -> Floats:
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
     """Return one hospital's part of the sums over hospitals, ``[2, pairs, R]`` whole numbers; ``weight [pairs]``.
 
-    For each pair these are the weighted difference, first less second, and the squared weight times its variance.
+    For each pair these are the weighted difference, first minus second, and the squared weight times its variance.
     """
     units = np.zeros((2, len(weight), figures.value.shape[1]), dtype=np.int64)
     for k, (a, b) in enumerate(pairs(len(figures.value))):

@@ -72,7 +72,7 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first less the second; NaN if no hospital counts."""
+    """The gap within hospitals between two groups, the first minus the second; NaN if no hospital counts."""
 
     groups: tuple[str, str]
     """The names of the two groups."""
@@ -102,7 +102,7 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs at once. ``p_holm`` is adjusted for all tested attributes: a gap is demonstrated if it is at
-    most .05. NaN if no hospital has all rows that the comparison needs.
+    most .05. All are NaN if no hospital has all rows that the comparison needs.
     """
 
     attribute: str
@@ -134,7 +134,7 @@ class WithinGap:
 
     @property
     def estimate(self) -> float:
-        """The gap within hospitals, the first group less the second."""
+        """The gap within hospitals, the first group minus the second."""
         return self.pair.estimate
 
     @property
@@ -154,7 +154,7 @@ class WithinGap:
 
     @property
     def mixed(self) -> float:
-        """The gap over all rows less the gap within hospitals."""
+        """The gap over all rows minus the gap within hospitals."""
         return self.pooled - self.estimate
 
     @property
