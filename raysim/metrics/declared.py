@@ -185,7 +185,7 @@ _ERRORS = (
         mean="Mean R2, weighted by evaluated rows.",
         larger=True,
         of_rows=lambda rows: np.where(rows.varied, 1.0 - rows.squared / rows.spread, np.nan),
-        # A range is twice as wide as places are.
+        # Errors are in widths of the range, places in half-widths: their squares differ by a factor of 4.
         of_sums=lambda of: np.where(of.spread > 0, 1.0 - 4.0 * np.maximum(of.squared, 0.0) / of.spread, np.nan),
     ),
     ErrorFigure(

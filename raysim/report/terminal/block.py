@@ -126,7 +126,7 @@ def _made(
     for note in notes:
         made += _wrapped(note, width, "    ")
     if block.report:
-        made.append(f"Report {block.report}")  # not wrapped: a broken path cannot be copied
+        made.append(f"Report {block.report}")  # not wrapped, because a path on two lines cannot be copied
     return made + (_command(f"Next   {block.next}", width) if block.next else [])
 
 

@@ -189,7 +189,7 @@ def within_gap(
     count = len(largest)
     tested = count > 1
     p = float((largest >= largest[0] - SAME * max(1.0, largest[0])).mean()) if tested else NAN
-    # No narrower than a normal one: where all arrangements look alike the test says nothing of how sure one can be.
+    # Intervals are at least as wide as normal ones: if all arrangements are alike, they do not determine a width.
     beyond, for_all = (max(Z, _critical(largest, alpha)) for alpha in (ALPHA, ALPHA / attributes))
     found = tuple(
         _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)
