@@ -47,7 +47,7 @@ class Traffic:
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Count from zero; with ``losses`` the selection receives participants' losses.
+        """Begin with the set-up; with ``losses`` the selection receives participants' losses.
 
         A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are sent
         whole.

@@ -125,7 +125,7 @@ class WithinGap:
     composition_ratio: Composition = NO_COMPOSITION
     """The same difference of their observed over predicted events; NaN for a real label."""
     risks: tuple[GroupRisk, ...] = ()
-    """Each group's events compared with those expected at its hospitals."""
+    """Each group's events, compared with the events expected at its hospitals."""
 
     @property
     def groups(self) -> tuple[str, str]:
