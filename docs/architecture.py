@@ -118,7 +118,7 @@ def drawn() -> str:
             x += _width(slot) + ACROSS
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
-        "<title>The rooms of raysim, and who imports whom</title>",
+        "<title>The folders of raysim, and what each imports</title>",
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" fill="#678"/></marker></defs>',
         f'<rect width="{width}" height="{height}" fill="#fff"/>',

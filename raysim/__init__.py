@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raysim.config.schema import Config
     from raysim.core.errors import RaysimError
 
-    # What an author of a strategy or selection needs.
+    # The names that authors of strategies or selections need.
     from raysim.strategies.base import (
         LAST,
         MIXTURE,
@@ -123,7 +123,7 @@ _HOMES = {
     "sweep": "raysim.api.running",
     "validate": "raysim.api.judging",
 }
-"""Where names come from that are not in ``raysim.strategies.base``."""
+"""The modules of the names that are not in ``raysim.strategies.base``."""
 
 
 def __getattr__(name: str) -> Any:

@@ -147,7 +147,8 @@ class Sweep(Section):
             raise ConfigError(f"sweep.scheduler.objective: {self.judge} is known only at the end; name a metric")
         if isinstance(scheduler, Pbt) and self.searcher != "random":
             raise ConfigError(
-                f"sweep.searcher: {self.searcher} cannot be combined with scheduler pbt (it searches); use random"
+                f"sweep.searcher: {self.searcher} cannot be combined with scheduler pbt, which chooses new values "
+                "itself; use random"
             )
 
     def check_installed(self) -> None:

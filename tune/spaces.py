@@ -260,7 +260,7 @@ def _range(key: str, kind: str, bounds: Sequence[Any], when: Mapping[str, tuple[
             if not float(number).is_integer():
                 raise ConfigError(f"{where}: {number} is not a whole number")
         if not low < high:
-            raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty, the upper end is left out; raise it")
+            raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty, because the upper end is excluded; raise it")
         return Dimension(key, kind, low=int(low), high=int(high), when=when)
     if not low < high:
         raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty; put the lower end first")

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
-"""Probabilities of the event for two classes ``[n]``, of each class ``[n, C]``, or values of a real label ``[n]``.
-"""
+"""Probabilities of the event for two classes ``[n]``, of each class ``[n, C]``, or values of a real label ``[n]``."""
 
 
 class Results:
@@ -139,8 +138,8 @@ class RunResult(Results):
     def coefficients(self) -> pd.DataFrame:
         """The coefficients of a linear model, one row per model and feature: ``coefficient`` and ``per_unit``.
 
-        If the strategy estimates them, also the coefficient's ``se``, ``low`` and ``high``, and ``se_robust``,
-        ``low_robust`` and ``high_robust``.
+        If the strategy estimates them, further columns are the coefficient's ``se``, ``low`` and ``high``, and
+        ``se_robust``, ``low_robust`` and ``high_robust``.
         """
         return self.table("coefficients.csv")
 
@@ -158,7 +157,7 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """How early stopping ended the run; None without it."""
+        """The way in which early stopping ended the run; None without early stopping."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None

@@ -5,14 +5,14 @@ intercept's change is the same multiple of one. Their ratio is the row, for any 
 gradient descent, plain or with momentum, without weight decay or proximal term. The sign of the intercept's change is
 the label.
 
-The same ratio gives a row at every unit of a first dense layer that one row alone has activated: networks also reveal
-rows.
+The same ratio gives a row at every unit of a first dense layer that only this row has activated. Networks therefore
+also reveal rows.
 
 Rows also follow from the sums that a hospital sends for a regression. A Hessian is ``X' diag(w) X``. Hessians at two
-points of a logistic regression have different weights and the same rows. If rows are at most as many as columns, the
-inverse of their generalised eigenvectors holds the rows. The first entry of a row is the intercept, 1, which gives its
-length. The gradient then gives the labels. In general ``k`` calls send ``k p (p + 3) / 2`` numbers, and ``n p`` numbers
-are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
+points of a logistic regression have different weights and the same rows. If there are at most as many rows as columns,
+the inverse of the matrix of their generalised eigenvectors contains the rows, up to scale. The first entry of a row is
+the intercept, 1, which gives the scale. The gradient then gives the labels. In general ``k`` calls send ``k p (p + 3) /
+2`` numbers, and ``n p`` numbers are unknown. Therefore hospitals with ``n <= k (p + 3) / 2`` rows are at risk.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def labels_of(rows: Floats, gradient: Floats, means: Floats | float = 0.5) -> Fl
 
 
 EXACT = 1e-3
-"""Largest deviation of any entry of a reconstructed row that counts. Its label must also round to the true label."""
+"""Largest deviation of an entry at which a reconstructed row counts. Its label must also round to the true label."""
 
 
 def rows_read(X: Floats, y: Floats) -> int:

@@ -35,8 +35,8 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
     """Compute the score of each row ``[n]`` under model ``target`` of ``J``; above 0 means that membership is likelier.
 
-    ``confidences [J, n]`` and ``members [J, n]`` contain all models; densities are fitted without the target's. NaN for
-    rows that the other models either all contain or all lack.
+    ``confidences [J, n]`` and ``members [J, n]`` contain all models; densities are fitted without the target's. A row
+    that all other models contain, or that none contains, has the score NaN.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -61,7 +61,7 @@ def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores separate members from non-members.
+    """The separation of members from non-members by scores.
 
     - ``auroc``: .5 is chance.
     - ``at``: the share of members detected, by share of false positives.
@@ -72,7 +72,9 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate ``scores [n]``, higher for members, against the truth ``members [n]``. NaN if either group is empty."""
+    """Evaluate ``scores [n]``, higher for members, against the truth ``members [n]``. The result is NaN if either group
+    is empty.
+    """
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])
     if not len(positive) or not len(negative):

@@ -49,7 +49,7 @@ def audit(
 ) -> None:
     """Attack a run's privacy, and report what the attacks found.
 
-    They ask who was trained on, how large epsilon is at least, and what an update reveals.
+    The attacks ask whose rows were trained on, how large epsilon is at least, and what an update reveals.
     """
     options.greet()
     import shlex

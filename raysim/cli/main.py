@@ -182,7 +182,7 @@ def describe(
 ) -> None:
     """Print the hospitals: sizes, prevalence, missing values.
 
-    Also how much they differ, where metrics are undefined, and what the source has read.
+    It also prints how much they differ, where metrics are undefined, and what the source has read.
     """
     options.greet()
     from raysim.cli.commands import describe_data

@@ -45,7 +45,7 @@ def sweep(
 ) -> None:
     """Search for an accurate and fair configuration.
 
-    Many trials, a Pareto set, one recommendation.
+    It runs many trials, and reports their Pareto set and one recommendation.
     """
     options.greet()
     import time

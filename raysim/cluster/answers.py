@@ -20,7 +20,7 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
         answers: list[Any] = ray.get(list(asked), timeout=seconds)
     except ray.exceptions.GetTimeoutError:
         raise ResourceError(
-            f"resources: {len(asked)} {kind}s were not up after {seconds:g} s, and Ray has "
+            f"resources: {len(asked)} {kind}s had not started after {seconds:g} s, and Ray has "
             f"{ray.available_resources()} free; stop other work on it, or {remedy}"
         ) from None
     except ray.exceptions.RayActorError as error:

@@ -263,7 +263,7 @@ def _too_much(
     return ResourceError(
         f"resources.{name}: {fits} of {counted(count, 'actor')} fit with {amount(cpus / UNIT, gpus / UNIT)} each, "
         f"because an actor runs on one node and its GPU fraction on one device (nodes: {inventory(nodes)}); lower it "
-        "or serve more hospitals per actor"
+        "or put more hospitals in one actor"
     )
 
 

@@ -119,7 +119,7 @@ class RayPool:
 
         here = ray.util.get_node_ip_address()
         asked = [actor.ready.remote(here) for actor in self.actors]
-        answers = first_answers(asked, seconds, "hospital actor", "serve more hospitals per actor")
+        answers = first_answers(asked, seconds, "hospital actor", "put more hospitals in one actor")
         self.places = [answer.node for answer in answers]
         check_same([(answer.node, answer.software) for answer in answers])
         warnings = [

@@ -42,7 +42,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
     if grows:
         print(f"raysim: waiting for nodes to start: {_texts(bundles)}", file=sys.stderr)
     try:
-        _await(group.wait, f"{_texts(bundles)} on as many nodes", GROW_SECONDS if grows else RESERVE_SECONDS)
+        _await(group.wait, f"{_texts(bundles)}, each on a separate node,", GROW_SECONDS if grows else RESERVE_SECONDS)
     except ResourceError:
         remove_placement_group(group)
         raise

@@ -142,7 +142,7 @@ class Config(Section):
             )
         if data.ranges is not None and not noisy and data.preprocessing != "declared":
             raise ConfigError(
-                "data.ranges: are read with data.preprocessing: declared, or privacy.statistics.preprocessing, and "
+                "data.ranges: are used only with data.preprocessing: declared, or privacy.statistics.preprocessing, "
                 f"not with {data.preprocessing} alone; set one of these, or take them out"
             )
 

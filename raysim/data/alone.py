@@ -1,8 +1,9 @@
-"""Splits and folds in which the part of each patient does not depend on who else is in the data.
+"""Splits and folds in which the part of each patient does not depend on other patients.
 
-A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
-deals all rows of a hospital at once, to meet its shares exactly, would also move other patients from part to part. Here
-a keyed hash of the indivisible unit (a patient, or a row) decides the part, and shares are met only on average.
+A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split of all
+rows of a hospital at once meets its shares exactly. Without one patient, it would also assign other patients to other
+parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and shares are met only on
+average.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Places = NDArray[np.float64]
 def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
     """Return the part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
 
-    ``split`` has fractions or folds, and ``by`` is what it never divides. ``run`` is the run's seed. Raises
+    ``split`` has fractions or folds, and ``by`` is the unit that it never divides. ``run`` is the run's seed. Raises
     ``ValueError`` for a split by column.
     """
     seed = split.effective_seed(run)
@@ -59,7 +60,7 @@ def _places(ids: NDArray[Any], seed: int, purpose: str) -> Places:
 
 
 def _ids(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
-    """Return the group of each row as text, ``[N]``; a row without a group gets the digest of its content."""
+    """Return the group of each row as text, ``[N]``; a row without a group has the digest of its content."""
     import pandas as pd
 
     group = np.asarray(records.group, object)[kept]
@@ -77,7 +78,7 @@ def _text(value: Any) -> str:
 def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
     """Return a digest of each row's hospital, label, features and patient, ``[N]``: equal rows have equal digests.
 
-    Classes and categories enter by name, since their numbers depend on which other ones are in the data.
+    Classes and categories enter by name, since their numbers depend on other rows.
     """
     import pandas as pd
 
@@ -89,7 +90,7 @@ def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
 
 def _hashable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as doubles and all other values as texts, whatever type a column has."""
+    """Return numbers as doubles, and values of any other type as texts."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     return np.array([_text(each) for each in values], object)

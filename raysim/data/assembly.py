@@ -293,7 +293,7 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
     """Return the rows of the hospitals that are included, and a note on the excluded hospitals.
 
     Hospitals need at least ``minimum`` rows. Of these, the ``largest`` biggest hospitals are included (None: all);
-    between hospitals of equal size the first in natural order wins.
+    among hospitals of equal size, those first in natural order are included.
     """
     home, names = rows.home, rows.names
     sizes = np.bincount(home, minlength=len(names))

@@ -23,7 +23,7 @@ from raysim.data.records import Columned, Records, Scored, Source
 from raysim.data.split import Split
 
 STORED = 6
-"""Version of the stored layout; increase it when a stored federation gets another file."""
+"""Version of the stored layout; increase it when the files of a stored federation change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
 """Findings of this process in columns, by records, ``minimum`` and ``largest``; other seeds reuse them."""

@@ -31,7 +31,7 @@ from raysim.data.records import Records, Source
 from raysim.data.tables.rules import Reading
 
 DIGESTS = 2
-"""Files whose digests are computed at a time."""
+"""The number of files whose digests are computed at the same time."""
 
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
@@ -228,7 +228,7 @@ def _writing() -> Any:
 
 
 def _code(module: str) -> list[str]:
-    """Compute digests of the code that reads and builds, so that no entry outlives the program that made it."""
+    """Compute digests of the code that reads and builds; an entry that other code made is not used."""
     here = Path(__file__).parent
     files = {
         path

@@ -1,4 +1,4 @@
-"""Describe a source's feature columns before they become numbers for a model, and which of them are suspect."""
+"""Describe a source's feature columns before preprocessing, and report the suspect columns."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ normal column lie within two deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
 """The lower limit of a deviation that was released with noise, as a share of half the range. A smaller deviation is
-mere noise, and dividing by it would blow up values."""
+mostly noise, and dividing by it would make values extremely large.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Range:
 
 
 class SumNoise(Protocol):
-    """How each hospital adds noise to the sums over its rows that it sends; ``raysim.privacy`` implements it."""
+    """The noise that each hospital adds to sums over its rows before it sends them; see :mod:`raysim.privacy`."""
 
     @property
     def unit(self) -> Literal["patient", "example"]:
@@ -172,7 +173,7 @@ def with_noise(
 
 
 def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
-    """Compute what rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: ``(1, u, u^2)``, 0 where missing."""
+    """Compute the contributions of rows ``values [n, D]`` to the sums, ``[n, 3 D]``: ``(1, u, u^2)``, 0 if missing."""
     placed = (values.astype(np.float64) - middle) / half
     defined = ~np.isnan(placed)
     placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)

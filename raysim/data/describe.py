@@ -55,9 +55,9 @@ class Summary:
     attributes: dict[str, dict[str, int]]
     """The number of hospitals by attribute and by value of the attribute."""
     notes: tuple[str, ...]
-    """What each source read, one line for each note."""
+    """Notes on the data that each source has read, one line for each."""
     warnings: tuple[str, ...]
-    """What the user should know of the data, one line for each warning."""
+    """Warnings about the data, one line for each."""
     leaks: Leaks
     """Columns that may give the label away."""
     quality: tuple[Suspect, ...]
@@ -181,7 +181,7 @@ def _blocks(s: Summary) -> list[RenderableType]:
 def _eventless(s: Summary) -> str:
     """Say at how many hospitals no test row is an event, so that AUROC is undefined there.
 
-    Empty where every hospital has a test event, and for labels without exactly two classes.
+    The result is empty if every hospital has a test event, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""

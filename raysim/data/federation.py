@@ -1,8 +1,8 @@
 """The data of all hospitals, immutable and memory-mapped.
 
-Rows of all hospitals lie back to back, and within a hospital its training rows come first, then validation, then test:
-each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``.
-Every process maps the rows that it uses, and no process receives a copy.
+Rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
+rows: each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a
+``federation.json``. Every process maps the rows that it uses, and no process receives a copy.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class Federation:
     attributes: dict[str, list[str]]
     """The known attributes of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...)."""
     notes: tuple[str, ...]
-    """What each source read, one line for each note."""
+    """Notes on the data that each source has read, one line for each."""
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
     """The number of scalars that each hospital sent to fit the preprocessing; a rounded-up mean if it differs."""
     warnings: tuple[str, ...] = ()
-    """What the user should know of the data, one line for each warning."""
+    """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
     """The source's feature columns before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
@@ -243,7 +243,8 @@ def write(
 
     ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
     ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: a row each; None: unknown.
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is one patient; None: patients are
+    unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
@@ -273,7 +274,7 @@ def write(
 def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
     """Read ``federation.json``, cached per process.
 
-    Equal texts are stored once, since the names and attributes of a million hospitals are a gigabyte otherwise.
+    Equal texts are stored once, since the names and attributes of a million hospitals would otherwise take a gigabyte.
     ``state`` differs after the file has changed.
     """
     meta: dict[str, Any] = json.loads(path.read_text())

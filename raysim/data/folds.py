@@ -20,9 +20,10 @@ Ids = NDArray[np.int64]
 def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: NDArray[Any], seed: int) -> Ids:
     """Assign each row a fold in ``0..folds-1``, ``[N]``.
 
-    ``home [N]`` indexes the hospitals ``names``, and ``group [N]`` numbers what is never divided (None: rows). ``y
-    [N]`` are class indices; folds are not stratified by a real label. Each hospital assigns its groups with a separate
-    random stream (``seed`` and its name). The class of a group is the highest class index among its rows.
+    ``home [N]`` is each row's index in the hospitals ``names``, and ``group [N]`` numbers the units that are never
+    divided (None: rows). ``y [N]`` are class indices; folds are not stratified by a real label. Each hospital assigns
+    its groups with a separate random stream (``seed`` and its name). The class of a group is the highest class index
+    among its rows.
 
     Groups are assigned by size, the largest first; among equal sizes, groups of the hospital's rarest class come first,
     then in random order. Each group goes to the fold with the fewest rows of its class. Ties go to the fold with the

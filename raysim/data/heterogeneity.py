@@ -2,7 +2,8 @@
 
 Sources: PSI and its weighted mean are from D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
 Hellinger and Jensen-Shannon distances of a federation are as in the library FedArtML; the weighted earth mover's
-distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. Also PSI of features and of sizes.
+distance is from Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. This module also computes the PSI of
+features and of sizes.
 
 Label metrics take ``counts [H, C]``, rows of each class at each hospital, and compare hospitals' shares ``p_i``.
 Hospitals without rows are left out. Where a metric is a mean over pairs, it is NaN for fewer than two hospitals, and
@@ -47,7 +48,7 @@ class Stability:
 
 @dataclass(frozen=True)
 class Quantity:
-    """How unevenly rows are distributed over ``H`` hospitals.
+    """The unevenness of the distribution of rows over ``H`` hospitals.
 
     - ``psi``: PSI between hospitals' shares of the rows and even shares.
     - ``gini``: Gini coefficient, 0 for equal sizes.
@@ -109,7 +110,7 @@ def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothin
 def feature_psi(
     X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10, epsilon: Smoothing = EPSILON
 ) -> Stability:
-    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of pooled values and one of missing.
+    """Compute the PSI of each hospital and feature over ``bins`` quantile bins of pooled values and a missing bin.
 
     The first D columns of ``X [n, >= D]`` are values, ``observed [n, D]`` flags recorded values, and ``home [n]`` is
     the hospital of each row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
@@ -174,7 +175,7 @@ def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothi
 
 
 def hellinger_distance(counts: Counts) -> float:
-    """Compute the root of the mean over pairs of hospitals of the squared Hellinger distance."""
+    """Compute the root mean square of the Hellinger distance over pairs of hospitals."""
     roots = np.sqrt(_shares(counts))
     if len(roots) < 2:
         return np.nan

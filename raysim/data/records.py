@@ -31,8 +31,8 @@ class Records:
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``scores``: values of existing clinical scores, each ``[N]``, NaN for rows without a value; they are no features.
     - ``attributes``: ``{silo name: {attribute: text}}``.
-    - ``notes``: what was read, one line for each note, for ``raysim describe``.
-    - ``warnings``: what the user should know of the rows; each command prints them once.
+    - ``notes``: notes on the data that were read, one line for each, for ``raysim describe``.
+    - ``warnings``: warnings about the rows; each command prints them once.
     - ``row [N]`` or None: the position of each row in the user's file or frame, from 0; None: rows are in its order.
     - ``reading``: the rules by which the source's columns were read.
     - ``hospital_column``, ``label_column``: the names of the columns of ``silo`` and ``y`` in the source.

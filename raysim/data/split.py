@@ -66,7 +66,7 @@ class Split(Section):
                 f"folds {self.folds} decides the parts and cannot be combined with {given}; keep one of them"
             )
         if self.trained_on == "all" and not self.unseen:
-            raise ValueError("trained_on 'all' leaves no test rows; name the hospitals that test in unseen")
+            raise ValueError("trained_on 'all' leaves no test rows; list hospitals to test on in unseen")
         for part in PARTS:
             value = getattr(self, part)
             if not 0 <= value <= 1:
@@ -120,7 +120,7 @@ class Split(Section):
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """Describe the split as text; ``by`` is what was never divided."""
+        """Describe the split as text; ``by`` is the unit that was never divided."""
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
         alone = f"; each {whom} by a separate hash, so that shares are met on average" if hashed else ""
@@ -144,11 +144,11 @@ def assign(
 ) -> NDArray[np.int8]:
     """Assign each row a part, ``[N]``: 0 train, 1 validation, 2 test.
 
-    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows). Each
-    hospital permutes its groups with a separate random stream (``seed`` and its name) and cuts the permutation in two
-    places: the first groups train, the next validate, the rest test. Cuts are where row counts are closest to the
-    fractions, at the later place where two are equally close; training gets at least one group. A group that an earlier
-    hospital has assigned stays in its part, and the hospital's other groups compensate for it.
+    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers the units that are never divided (None: rows).
+    Each hospital permutes its groups with a separate random stream (``seed`` and its name) and cuts the permutation in
+    two places: the first groups train, the next validate, the rest test. Each cut is at the place where row counts are
+    closest to the fractions (the later of two equally close places); training gets at least one group. A group that an
+    earlier hospital has assigned stays in its part, and the hospital's other groups compensate for it.
 
     A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier hospital.
     """
@@ -234,7 +234,7 @@ def number(name: str) -> int:
 
 
 def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
-    """Return the name of what is never divided, and each row's group number ``[N]`` (None: rows are divided freely)."""
+    """Return the name of the unit that is never divided, and each row's group number ``[N]`` (None: single rows)."""
     if by == "row" or (by is None and group is None):
         return "row", None
     if group is None:

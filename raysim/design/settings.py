@@ -16,8 +16,7 @@ from raysim.core.words import counted
 from raysim.statistics.design.power import Floats, Sites
 
 SIZES = 1
-"""The seed of the sizes of hospitals of which only the number is known. They are drawn once: a design is one
-federation."""
+"""The seed for sampling the sizes of hospitals if only their number is known; a design has one sample."""
 
 Spread = Annotated[float, Field(ge=0, le=0.5)]
 
@@ -39,8 +38,8 @@ class Many(Section):
     """Hospitals of which only the number is known; their numbers of test rows are drawn from a log-normal distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
-    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events,
-      of which each hospital's number is rounded up.
+    - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
+      hospital's number of events is rounded up.
     """
 
     hospitals: int = Field(ge=2, le=10_000)

@@ -168,7 +168,7 @@ def _dataclass_of(hint: Any) -> Any:
     for choice in choices:
         if dataclasses.is_dataclass(choice):
             return choice
-    raise ValueError(f"a part of it belongs in a field that is annotated {hint}, which is not a dataclass")
+    raise ValueError(f"a part of it belongs in a field of type {hint}, which is not a dataclass")
 
 
 def _holds_fields(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Computes the noise floor, the differences expected by chance, while other work goes on."""
+"""Computes the noise floor, the differences expected by chance, in the background."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written.
-A selection is ignored, and the command says so, since a run of one strategy often takes another's configuration.
+
+A selection that changes nothing is only reported, since a run often uses the configuration of another strategy.
 
 A key counts only where it differs from its default. In a comparison a key is in use if any strategy uses it.
 """
@@ -33,7 +34,7 @@ OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 SELECTION = "selection"
 
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
-"""The only values, besides the defaults, of keys under ``privacy.mode: pooled``: a round is one step of everybody."""
+"""The values, besides defaults, that these keys may have under ``privacy.mode: pooled``: a round is one joint step."""
 
 
 def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
@@ -54,7 +55,7 @@ def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first setting of a strategy that its other settings switch off in all its ways."""
+    """Raise ``ConfigError`` for a strategy's first setting that has no effect with its other settings, in all ways."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in ways):
         strategies = [strategy for config, strategy in ways if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():
@@ -209,7 +210,7 @@ def _default(key: str) -> Any:
 
 
 def _is_set(key: str, value: Any) -> bool:
-    """Return whether the value of a key is not its default. With no rounds nothing trains, whatever the strategy."""
+    """Return whether the value of a key is not its default. Without rounds, no strategy trains."""
     return value is not None and value != _default(key) and (key, value) != ("training.rounds", 0)
 
 

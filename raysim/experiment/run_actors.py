@@ -1,6 +1,6 @@
 """Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-Placement changes no number, so the files equal the files of consecutive runs; only the seconds in them differ.
+Placement changes no result. The files therefore equal the files of consecutive runs, except for durations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, 
 from raysim.strategies.base import Ids
 
 PATIENCE = 10.0
-"""Seconds that an actor waits for a folder that another, just ended actor may still be using."""
+"""Seconds that an actor waits for a folder that an actor which has just ended may still use."""
 
 GONE_SECONDS = 5.0
 """Seconds to wait until a killed process is gone."""

@@ -102,7 +102,7 @@ def attribute_figures(
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write how models perform at hospitals of each kind, and plot it for the models ``shown``; else nothing.
+    """Write performance by kind of hospital, and return plots for the models ``shown``; empty without attributes.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`.
     """
@@ -114,7 +114,7 @@ def attribute_figures(
 
 
 def write_page(out: Manifest, page: Page) -> None:
-    """Write ``report.html``, its figures as SVG, and ``report.json``, from which ``raysim report`` writes."""
+    """Write ``report.html``, its figures as SVG, and ``report.json``, which ``raysim report`` reads."""
     with out.together():
         out.text(PAGE, page.html())
         out.text("report.json", page.json())

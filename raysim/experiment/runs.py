@@ -103,8 +103,8 @@ class Experiment:
         self._others: dict[int, Federation] = {}
         """The federations of models that use other columns than the configuration's own model, with the same rows."""
         self.left_out: list[Judged] = []
-        """What the runs that left hospitals out found there; empty before these runs."""
-        self._parameters = 0  # of the largest model
+        """The results at hospitals that runs have left out; empty before these runs."""
+        self._parameters = 0  # the size of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)

@@ -39,7 +39,7 @@ class Scores:
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""
     sent: Sent
-    """What hospitals send for the scores, and for the strategies on the rows that have a score."""
+    """The data that hospitals send for the scores, and for the strategies on the rows that have a score."""
     notes: Sequence[str]
     """One sentence on each score that lacks values in some rows."""
 

@@ -1,4 +1,4 @@
-"""Where a job runs: on Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or in this process."""
+"""The place of a job: Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or this process."""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ class Session(Protocol):
         ...
 
     def end(self) -> None:
-        """Free what the hospitals occupy in other processes, which takes a second, while the caller goes on: no job
-        follows."""
+        """Begin to free the memory of hospitals in other processes.
+
+        This takes a second, during which the caller can continue. No job may follow.
+        """
         ...
 
 
@@ -131,7 +133,7 @@ class InProcess:
         return self._coordinator.run(job, since, every)
 
     def end(self) -> None:
-        """See :class:`Session`: there is nothing in other processes."""
+        """Do nothing: no other process has hospitals."""
 
 
 class OnRay:

@@ -1,7 +1,7 @@
 """Fixed bins of scores, for counts that carry noise.
 
 The bins are fixed in advance, so that they reveal nothing about rows: ``BINS`` of equal width over margins from
-``-WIDEST`` to ``WIDEST``. Margins beyond are in the outermost bins.
+``-WIDEST`` to ``WIDEST``. Margins beyond these limits are in the outermost bins.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BI
 
 
 def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
-    """Return the bin of each of ``margins [n]``, ``[n]``; NaN is in the middle."""
+    """Return the bin of each of ``margins [n]``, ``[n]``; a margin of NaN is in the middle bin."""
     z = np.nan_to_num(np.asarray(margins, dtype=np.float64), nan=0.0, posinf=WIDEST, neginf=-WIDEST)
     return np.clip(np.floor((z + WIDEST) * (BINS / (2.0 * WIDEST))), 0, BINS - 1).astype(np.int64)
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return a one for each row in the column of its bin, ``[n, 2 BINS]``: rows of class 0 first, then class 1."""
+    """Return rows with a 1 in the column of the row's bin, ``[n, 2 BINS]``: rows of class 0 first, then class 1."""
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))
     ones[np.arange(len(labels)), BINS * labels + bins_of(margins)] = 1.0

@@ -17,7 +17,7 @@ from raysim.metrics.binned import BINS, CENTRES, WIDEST
 Floats = NDArray[np.float64]
 
 SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
-"""Log loss of a row whose class has the margin in the middle of each bin."""
+"""Log loss of a row whose class has the margin at the middle of the bin, for each bin."""
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows, ``[S]``, from the calls: bins have the same total, but with the noise of all bins."""
+        """The number of rows, ``[S]``, from ``calls``: the total of the bins would have the noise of all bins."""
         return np.asarray(self.calls.sum(axis=(1, 2)))
 
     @cached_property
@@ -120,17 +120,17 @@ class ClassCounts:
 
     @cached_property
     def ranked(self) -> NDArray[np.bool_]:
-        """Whether a class has at least half a row, and half a row of other classes, given noise, ``[S, C]``."""
+        """Whether the noisy counts of a class and of the other classes are both at least one half, ``[S, C]``."""
         return np.minimum(self.of_class, self.rest) >= 0.5
 
     @cached_property
     def present(self) -> NDArray[np.bool_]:
-        """Whether a class has at least half a row, given noise, ``[S, C]``."""
+        """Whether the noisy count of a class is at least one half, ``[S, C]``."""
         return self.of_class >= 0.5
 
     @cached_property
     def beyond_half(self) -> Floats:
-        """The number of other rows below each bin, plus half of those in it, less half of all, ``[S, C, BINS]``."""
+        """The other rows below each bin, plus half of those in it, minus half of all other rows, ``[S, C, BINS]``."""
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
     @cached_property

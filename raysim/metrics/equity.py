@@ -20,8 +20,9 @@ BLOCK = 1 << 19
 """Largest number of entries of a matrix for a block of samples, 4 MB, unless :data:`ROWS` samples have more."""
 
 ROWS = 64
-"""Samples of a block, and the lowest hospitals considered, are a multiple of these. BLAS works on groups of rows and
-columns; complete groups give the same bits in any block, and additional columns of zeros change no bit."""
+"""The numbers of samples in a block and of lowest hospitals considered are multiples of these. BLAS works on groups of
+rows and columns; complete groups give the same bits in any block, and additional columns of zeros change no bit.
+"""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
@@ -193,11 +194,11 @@ def paired_interval(
 
     ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies;
     ``figure`` is ``worst_decile``, or any other name for the mean. Hospitals are sampled with replacement ``draws``
-    times, with the same sample for both sides and all seeds. The figure of a sample is averaged over seeds. It is the
-    difference of the means weighted by ``test_rows`` (of the shape of ``a``) or of the worst deciles, over the sampled
-    hospitals with test rows and both sides defined. The interval is around the mean of :func:`paired_difference` and
-    measures how much that mean depends on the hospitals; seeds without any such hospital are left out of both.
-    ``larger`` says whether larger metrics are better. NaN, NaN for fewer than two hospitals.
+    times, with the same sample for both sides and all seeds. A sample's figure is the difference of the worst deciles,
+    or of the means weighted by ``test_rows`` (of the shape of ``a``). It is computed over the sampled hospitals with
+    test rows and both sides defined, and averaged over seeds. The interval is around the mean of
+    :func:`paired_difference` and measures how much that mean depends on the hospitals. Both leave out seeds without any
+    such hospital. ``larger`` says whether larger metrics are better. NaN, NaN for fewer than two hospitals.
     """
     left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))
     counted = (rows > 0) & np.isfinite(left) & np.isfinite(right)
@@ -207,15 +208,15 @@ def paired_interval(
     if hospitals < 2:
         return NAN, NAN
     if not larger:
-        left, right = -right, -left  # the difference is the same, and the lowest are now the worst
+        left, right = -right, -left  # the difference is the same, and the lowest values are now the worst
     total = np.zeros(draws)
     step = max(BLOCK // hospitals // ROWS, 1) * ROWS
     for first in range(0, draws, step):
         block = total[first : first + step]
         times = _times(rng, len(block), hospitals)
-        # Drawn hospitals that each seed defines, [S, R].
+        # The number of sampled hospitals that each seed defines, [S, R].
         defines = counted.astype(np.float64) @ times.astype(np.float64)
-        with np.errstate(invalid="ignore"):  # a draw without any hospital that a seed defines is 0 / 0, and left out
+        with np.errstate(invalid="ignore"):  # a sample without any hospital that a seed defines is 0 / 0, and left out
             for p, q, v, there, among in zip(left, right, rows, counted, defines, strict=True):
                 columns = np.flatnonzero(there)
                 if figure == "worst_decile":
@@ -234,7 +235,7 @@ def paired_interval(
 def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.int32]:
     """Return how often each hospital is in each of ``draws`` bootstrap samples, ``[hospitals, draws]``.
 
-    Samples are side by side in memory, so that sums over hospitals are of all samples at once.
+    Samples are adjacent in memory, so that one sum over hospitals computes all samples.
     """
     places = rng.integers(hospitals, size=(draws, hospitals))
     places *= draws
@@ -247,8 +248,8 @@ def _drawn_lowest(
 ) -> Floats:
     """Return the mean of the ``count [R]`` lowest of ``values [H]`` in each sample ``r``, ``[R]``.
 
-    Hospital ``h`` of ``columns`` counts ``times[h, r]`` times. Values are sorted once: a sample's lowest are the first
-    ``count`` copies along the sorted values, which belong to the first few hospitals.
+    Hospital ``h`` of ``columns`` counts ``times[h, r]`` times. Values are sorted once. A sample's lowest values are the
+    first ``count`` copies in this order, which belong to the first few hospitals.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

@@ -36,13 +36,13 @@ class ErrorCounts(NamedTuple):
 
     @property
     def errors(self) -> NDArray[np.float64]:
-        """The errors of all rows in ascending order, each as the middle of its bin; 0 for those below 1e-38."""
+        """The errors of all rows in ascending order, each as the middle of its bin; errors below 1e-38 are 0."""
         middle = (self.bins.astype(np.uint32) << np.uint32(16) | np.uint32(0x8000)).view(np.float32)
         return np.repeat(np.where(self.bins == 0, 0.0, middle.astype(np.float64)), self.rows)
 
 
 def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
-    """Count the errors of ``predictions [n]`` of ``y [n]``; hospital ``h`` is ``offsets[h]:offsets[h + 1]``."""
+    """Count the errors of ``predictions [n]`` of ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``."""
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
     with np.errstate(all="ignore"):

@@ -28,8 +28,9 @@ class TaskKind:
     - ``label``: the type of its numbers.
     - ``figures``: the columns of ``measure`` for a hospital; ``n`` and those in ``counts`` are whole numbers, the
       others are ``declared``.
-    - ``headline``: the figure that equity is about, ``title`` its name in texts, ``larger`` whether more is better;
-      ``undefined`` says why a hospital with test rows may have none. ``beside``: means that reports show with it.
+    - ``headline``: the figure of which equity is measured, ``title`` its name in texts, ``larger`` whether more is
+      better; ``undefined`` says why a hospital with test rows may have none. ``beside``: means that reports show with
+      it.
     - ``objectives``: the default objectives of a sweep, accurate and fair; ``reference``: the origin of its
       hypervolume, no better than chance, or more uneven than realistic. An error has no such value.
     - ``pooled``: what is also measured on the rows of all hospitals together.
@@ -60,7 +61,7 @@ class TaskKind:
 
     @property
     def worst(self) -> str:
-        """Which end of the headline figure has the worst hospitals."""
+        """The end of the headline figure at which the worst hospitals are."""
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:
@@ -93,7 +94,7 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
     metrics = error_equity(column["mae"], column["n"], stays)
     for figure in ERROR_FIGURES:
         if figure.name not in metrics:
-            # Where an error is infinite the hospital is counted as undefined above, and left out here too.
+            # Hospitals with an infinite error were counted as undefined above, and are left out here.
             finite = np.where(np.isfinite(column[figure.name]), column[figure.name], np.nan)
             metrics[figure.name] = weighted_mean(finite, column["n"])
     return metrics

@@ -1,8 +1,8 @@
 """Figures of many hospitals at once, from the logits or predictions of their rows.
 
-Rows of all hospitals lie back to back and ``offsets`` cuts them into segments, one a hospital. Everything is vectorised
-over segments, so that 200 hospitals cost little more than one, and a segment's row of figures is the same bit for bit
-whatever other segments are in the call: sums run over one segment at a time, and ranks are counted in integers.
+Rows of all hospitals are concatenated, and ``offsets`` divides them into segments, one for each hospital. Everything is
+vectorised over segments, so that 200 hospitals take little longer than one. A segment's figures are the same bit for
+bit whatever other segments are in the call: sums are over one segment at a time, and ranks are counted in integers.
 
 An undefined figure is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
 """
@@ -21,20 +21,20 @@ from raysim.metrics.segments import Segments, floating, sortable
 
 FIGURES = ("n", "events", *(figure.name for figure in SCORES))
 ERRORS = ("n", *(figure.name for figure in ERROR_FIGURES))
-"""The columns of a label that is a class, and of a real one: counts, then what is declared."""
+"""The columns of figures for class labels, and for real labels: counts, then the declared figures."""
 
 RANKS = ("auroc", "auprc")
-"""The figures that depend on the order of a hospital's scores alone."""
+"""The figures that depend only on the order of a hospital's scores."""
 
 Rows = NDArray[Any]
 Floats = NDArray[np.float64]
 
 
 def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Figures of each segment ``[S, len(FIGURES)]``, by the shape of ``logits``.
+    """Compute the figures of each segment, ``[S, len(FIGURES)]``, by the shape of ``logits``.
 
-    ``[n]`` or ``[n, 1]`` are margins of class 1 and ``[n, 2]`` two logits whose difference is that margin: see
-    :func:`binary_figures`; ``[n, C]`` with three classes or more: see :func:`multiclass_figures`.
+    ``[n]`` or ``[n, 1]`` are margins of class 1, and ``[n, 2]`` two logits whose difference is that margin: see
+    :func:`binary_figures`. For ``[n, C]`` with three classes or more see :func:`multiclass_figures`.
     """
     z = np.asarray(logits)
     if z.ndim == 2 and z.shape[1] == 1:
@@ -46,14 +46,14 @@ def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
 
 
 def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Figures of each segment for two classes, ``[S, len(FIGURES)]``, columns named by ``FIGURES``.
+    """Compute the figures of each segment for two classes, ``[S, len(FIGURES)]``, columns named by ``FIGURES``.
 
     ``margins [n]`` are logits of class 1 (float32 is the fast path), ``y [n]`` is 0 or 1, and segment ``s`` is rows
-    ``offsets[s]:offsets[s + 1]`` of ``offsets [S + 1]``. ``events`` counts ``y == 1``. A row is called positive when
-    its probability is at least one half, that is when its margin is ``>= 0``: a margin of exactly 0 is class 1.
+    ``offsets[s]:offsets[s + 1]`` of ``offsets [S + 1]``. ``events`` counts ``y == 1``. A row is called positive if its
+    probability is at least one half, that is, if its margin is ``>= 0``.
 
-    NaN where undefined: AUROC with one class only, AUPRC and recall without events, everything but ``n`` and
-    ``events`` in an empty segment or one that holds a NaN margin. An infinite margin on the wrong side makes the log
+    Undefined figures are NaN: AUROC with one class only; AUPRC and recall without events; all except ``n`` and
+    ``events`` in a segment that is empty or contains a NaN margin. An infinite margin on the wrong side makes the log
     loss infinite. Raises ``ValueError`` for shapes that do not fit and for labels other than 0 and 1.
     """
     z = floating(margins)
@@ -72,15 +72,15 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
 
 
 def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Figures of each segment for ``C`` classes, ``[S, len(FIGURES)]``.
+    """Compute the figures of each segment for ``C`` classes, ``[S, len(FIGURES)]``.
 
     ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, ``offsets [S + 1]`` as in :func:`binary_figures`. Log loss is
-    computed from the softmax. Brier sums squared errors over classes (0 to 2). Accuracy predicts the largest logit (the
-    first of equals). Recall is the unweighted mean over the classes present in the segment. AUROC and AUPRC are
-    unweighted means of one-class-against-the-rest figures, ranked by the softmax probability, over the classes that
-    have both rows and other rows in the segment; NaN when there is none. ``events`` is NaN, because more than two
-    classes have no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes
-    figures NaN.
+    computed from the softmax. Brier sums squared errors over classes (0 to 2). For accuracy, the class with the largest
+    logit (the first of equals) is predicted. Recall is the unweighted mean over the classes present in the segment.
+    AUROC and AUPRC are unweighted means of one-class-against-the-rest figures, ranked by the softmax probability, over
+    the classes that have both rows and other rows in the segment; NaN when there is none. ``events`` is NaN, because
+    more than two classes have no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf``
+    alone, makes figures NaN.
     """
     z = floating(logits)
     labels = np.asarray(y)
@@ -100,15 +100,15 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
 
 
 def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Figures of each segment for a real label, ``[S, len(ERRORS)]``, columns named by ``ERRORS``.
+    """Compute the figures of each segment for a real label, ``[S, len(ERRORS)]``, columns named by ``ERRORS``.
 
     ``predictions [n]`` and ``y [n]`` are in the label's unit, ``offsets [S + 1]`` as in :func:`binary_figures`. ``mae``
-    and ``rmse`` are the mean absolute and the root of the mean squared error, ``bias`` the mean of prediction minus
-    label, and ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with the segment's own mean label.
+    is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction minus
+    label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with the segment's own mean label.
 
-    NaN where undefined: ``r2`` where all labels of the segment are equal, everything but ``n`` in an empty segment or
-    one that holds a NaN prediction. Infinite predictions make ``mae`` and ``rmse`` infinite. Raises ``ValueError`` for
-    shapes that do not fit.
+    Undefined figures are NaN: ``r2`` if all labels of the segment are equal; all except ``n`` in a segment that is
+    empty or contains a NaN prediction. Infinite predictions make ``mae`` and ``rmse`` infinite. Raises ``ValueError``
+    for shapes that do not fit.
     """
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
@@ -123,7 +123,7 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
 
 
 class ScoreHistogram(NamedTuple):
-    """How many rows of each class score within each bin; histograms of different hospitals add up exactly.
+    """The number of rows of each class in each bin of scores; histograms of different hospitals add up exactly.
 
     ``bins [B]`` uint16, ascending, without empty ones: the top 16 bits of the integer that orders float32 margins
     (sign, exponent and 7 bits of mantissa: bins are narrower than 1 % of the margin). ``positives`` and ``negatives``
@@ -136,18 +136,18 @@ class ScoreHistogram(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that leave the hospital with this histogram."""
+        """The number of bytes of this histogram, which the hospital sends."""
         return int(self.bins.nbytes + self.positives.nbytes + self.negatives.nbytes)
 
 
 NAN_BIN = 0xFFFF
-"""Of margins that are NaN, above every number's bin: that of +inf is 0xFF80."""
+"""The bin of margins that are NaN, above the bins of all numbers: the bin of +inf is 0xFF80."""
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """The histogram of ``margins [n]`` (logits of class 1) by class ``y [n]`` in {0, 1}, of one hospital or several.
+    """Return the histogram of ``margins [n]`` (logits of class 1) by class ``y [n]`` in {0, 1}, of any hospitals.
 
-    Margins wider than float32 are rounded to it first, which keeps their order.
+    Margins of more than single precision are first rounded to float32, which preserves their order.
     """
     labels = np.asarray(y)
     with np.errstate(all="ignore"):
@@ -164,7 +164,7 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
 
 
 def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
-    """The sum of histograms, exact and independent of their order."""
+    """Return the sum of histograms, which is exact and independent of their order."""
     dense = np.zeros((1 << 16, 2), dtype=np.int64)
     for histogram in histograms:
         np.add.at(dense[:, 0], histogram.bins, histogram.negatives)
@@ -174,14 +174,14 @@ def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
 
 
 def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
-    """AUROC of all rows of all hospitals together and the largest error that binning can have caused.
+    """Return the AUROC of all hospitals' rows together, and the largest error that binning can have caused.
 
-    ``histograms`` are as :func:`score_histogram` gives them.
+    ``histograms`` are results of :func:`score_histogram`.
 
-    A pair of a positive and a negative row in different bins is counted exactly; a pair that shares a bin counts one
-    half, where the truth is 0, one half or 1. With ``p_b`` and ``q_b`` positives and negatives in bin ``b`` and ``P``
-    and ``Q`` in all, the bound is therefore ``sum_b p_b q_b / (2 P Q)``, and there are scores that attain it. Both are
-    NaN when a class is missing or a margin was NaN.
+    A pair of a positive and a negative row in different bins is counted exactly; a pair in the same bin counts one
+    half, although its true value is 0, one half or 1. Let ``p_b`` and ``q_b`` be the positives and negatives in bin
+    ``b``, and ``P`` and ``Q`` their totals. The largest error is then ``sum_b p_b q_b / (2 P Q)``, which some scores
+    attain. Both results are NaN if a class is missing or a margin was NaN.
     """
     parts = list(histograms)
     total = parts[0] if len(parts) == 1 else merge_histograms(parts)
@@ -194,6 +194,6 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:
-    """Return Hanley and McNeil's variance, of exponential scores: too large for normal scores, so safe."""
+    """Return Hanley and McNeil's variance for exponential scores; it is conservative for normal scores."""
     above, below = t / (2 - t), 2 * t * t / (1 + t)
     return (t * (1 - t) + (events - 1) * (above - t * t) + (non_events - 1) * (below - t * t)) / (events * non_events)

@@ -1,4 +1,4 @@
-"""What a model says of rows, as probabilities: of the event, of each class, or a real label's prediction itself."""
+"""A model's predictions for rows: the probability of the event or of each class, or a prediction of a real label."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 
 def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Columns ``[n]`` by name of a model's ``outputs``, ``[n]`` or ``[n, C]``.
+    """Return columns ``[n]`` by name, from a model's ``outputs``, ``[n]`` or ``[n, C]``.
 
-    - two classes: ``probability``, of the second one, the event;
-    - more: ``prediction``, the name of the most probable class (the first of equal ones), ``probability``, its own,
-      and ``probability_<class>`` for each, which sum to 1;
-    - none (a real label): ``prediction``, in the label's unit.
+    - two classes: ``probability``, the probability of the second class, the event;
+    - more classes: ``prediction``, the name of the most probable class (the first of equal ones), ``probability``, the
+      probability of this class, and ``probability_<class>`` for each class, which sum to 1;
+    - no classes (a real label): ``prediction``, in the label's unit.
 
     Outputs that are NaN give empty cells.
     """

@@ -1,4 +1,4 @@
-"""A hospital's rows as figures use them: two classes, several, or a real label. What figures share is computed once."""
+"""A hospital's rows with two classes, several classes, or a real label, and quantities that figures share."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False)
 class BinaryRows:
-    """Rows of two classes in segments, and what figures have in common; each is computed when first used."""
+    """Rows of two classes in segments, and quantities that figures share, each computed when first used."""
 
     z: Rows
     """Margins ``[n]``."""
     positive: NDArray[np.bool_]
-    """Which rows have the event, ``[n]``."""
+    """Whether each row has the event, ``[n]``."""
     segments: Segments
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
-        """Rows, ``[S]``."""
+        """The number of rows, ``[S]``."""
         return self.segments.lengths
 
     @cached_property
     def events(self) -> NDArray[np.int64]:
-        """Rows with the event, ``[S]``."""
+        """The number of rows with the event, ``[S]``."""
         return self.segments.counts(self.positive)
 
     @cached_property
     def called(self) -> NDArray[np.bool_]:
-        """Which rows have a probability of at least one half, ``[n]``."""
+        """Whether each row has a probability of at least one half, ``[n]``."""
         return np.asarray(self.z >= 0)
 
     @cached_property
@@ -47,18 +47,18 @@ class BinaryRows:
 
     @cached_property
     def log_loss(self) -> Floats:
-        """Of each row, ``[n]``."""
+        """The log loss of each row, ``[n]``."""
         return np.asarray(np.maximum(self._against, 0.0) + np.log1p(self._decay))
 
     @cached_property
     def squared_error(self) -> Floats:
-        """The squared probability of the wrong class, ``[n]``."""
+        """The squared probability of each row's wrong class, ``[n]``."""
         wrong = np.where(self._against >= 0, 1.0, self._decay) / (1.0 + self._decay)
         return wrong * wrong
 
     @cached_property
     def _against(self) -> Floats:
-        """The margin of the wrong class."""
+        """The margin of each row's wrong class, ``[n]``."""
         return np.where(self.positive, -self.z, self.z).astype(np.float64)
 
     @cached_property
@@ -68,7 +68,7 @@ class BinaryRows:
 
 @dataclass(eq=False)
 class ClassRows:
-    """Rows of ``C`` classes in segments, and what figures have in common; each is computed when first used."""
+    """Rows of ``C`` classes in segments, and quantities that figures share, each computed when first used."""
 
     z: Rows
     """Logits ``[n, C]``."""
@@ -78,7 +78,7 @@ class ClassRows:
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
-        """Rows, ``[S]``."""
+        """The number of rows, ``[S]``."""
         return self.segments.lengths
 
     @cached_property
@@ -88,35 +88,35 @@ class ClassRows:
 
     @cached_property
     def called(self) -> NDArray[np.int64]:
-        """The class with the largest logit, the first of equals, ``[n]``."""
+        """The class with the largest logit of each row (the first of equals), ``[n]``."""
         return np.argmax(self.z, axis=1) if len(self.z) else self.labels
 
     @cached_property
     def log_loss(self) -> Floats:
-        """Of each row, ``[n]``."""
+        """The log loss of each row, ``[n]``."""
         return np.asarray(-self.log_p[np.arange(len(self.labels)), self.labels])
 
     @cached_property
     def squared_error(self) -> Floats:
-        """Summed over classes, ``[n]``."""
+        """The squared error of each row, summed over classes, ``[n]``."""
         errors = np.exp(self.log_p)
         errors[np.arange(len(self.labels)), self.labels] -= 1.0
         return np.asarray(np.square(errors).sum(axis=1))
 
     @cached_property
     def ranks(self) -> Floats:
-        """AUROC and AUPRC of each class against the rest, ``[2, S, C]``; NaN without rows of both."""
+        """AUROC and AUPRC of each class against the rest, ``[2, S, C]``; NaN if either has no rows."""
         scores = self.log_p.astype(self.z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
         each = np.full((2, self.segments.count, self.z.shape[1]), np.nan)
         for c in range(self.z.shape[1]):
             positive = self.labels == c
             each[:, :, c] = _ranking(np.ascontiguousarray(scores[:, c]), positive, self.segments)
-            each[1, self.segments.counts(positive) == self.n, c] = np.nan  # nothing to rank the class against
+            each[1, self.segments.counts(positive) == self.n, c] = np.nan  # no rows to rank the class against
         return each
 
     @cached_property
     def recalls(self) -> Floats:
-        """The share of each class's rows that are called so, ``[S, C]``."""
+        """The share of each class's rows that are classified correctly, ``[S, C]``."""
         each = np.full((self.segments.count, self.z.shape[1]), np.nan)
         for c in range(self.z.shape[1]):
             positive = self.labels == c
@@ -124,13 +124,13 @@ class ClassRows:
         return each
 
     def mean(self, values: Floats) -> Floats:
-        """The mean of ``values [S, C]`` over the classes where it is defined, ``[S]``."""
+        """Return the mean of ``values [S, C]`` over the classes where they are defined, ``[S]``."""
         return _mean_of_defined(values)
 
 
 @dataclass(eq=False)
 class ErrorRows:
-    """Predictions of a real label in segments, and what figures have in common."""
+    """Predictions of a real label in segments, and quantities that figures share."""
 
     z: Floats
     """Predictions ``[n]``."""
@@ -140,12 +140,12 @@ class ErrorRows:
 
     @cached_property
     def n(self) -> NDArray[np.int64]:
-        """Rows, ``[S]``."""
+        """The number of rows, ``[S]``."""
         return self.segments.lengths
 
     @cached_property
     def errors(self) -> Floats:
-        """Prediction less label, ``[n]``."""
+        """The prediction minus the label, ``[n]``."""
         return self.z - self.labels
 
     @cached_property
@@ -161,13 +161,13 @@ class ErrorRows:
 
     @cached_property
     def varied(self) -> NDArray[np.bool_]:
-        """Whether labels differ at all, ``[S]``: exact, unlike a sum of squares."""
+        """Whether any labels differ, ``[S]``; this is exact, unlike a sum of squares."""
         first = self.labels[self.segments.offsets[self.segments.ids()]]
         return self.segments.counts(self.labels != first) > 0
 
 
 def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
-    """AUROC by midranks and average precision with equal scores grouped, each ``[S]``."""
+    """Return AUROC by midranks, and average precision with equal scores grouped, ``[S]`` each."""
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)
     seen = cumulative(ranked)
@@ -190,7 +190,7 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
 def _ranked(
     scores: Rows, positive: NDArray[np.bool_], ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """``positive [n]`` by ascending score within each segment, and where runs of equal scores begin, ``[G]``."""
+    """Return ``positive [n]`` by ascending score within segments, and the starts of runs of equal scores, ``[G]``."""
     new = np.ones(len(scores), dtype=bool)
     if scores.dtype == np.float32:
         # One integer holds segment, score and class: sorting plain integers is several times faster than an argsort.
@@ -209,7 +209,7 @@ def _ranked(
 
 
 def _log_softmax(logits: Rows) -> Floats:
-    """``log p [n, C]`` in float64, precise near probability 1: the others are added to 1 by ``log1p``."""
+    """Return ``log p [n, C]`` in float64, precise near probability 1: ``log1p`` adds the other classes to 1."""
     z = logits.astype(np.float64)
     if not len(z):
         return z
@@ -224,9 +224,9 @@ def _log_softmax(logits: Rows) -> Floats:
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """The mean of ``values [S, C]`` over the classes where it is defined, ``[S]``.
+    """Return the mean of ``values [S, C]`` over the classes where they are defined, ``[S]``.
 
-    Classes lie along the contiguous axis, so that numpy adds a segment's classes in one order whatever ``S`` is.
+    Classes are along the contiguous axis, so that numpy adds a segment's classes in the same order for any ``S``.
     """
     defined = ~np.isnan(values)
     return np.asarray(np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1))

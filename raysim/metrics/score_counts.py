@@ -1,4 +1,4 @@
-"""What each hospital counts of its scores, so that predictions stay there: histograms by class, and rows at thresholds.
+"""Each hospital's counts of its scores: histograms by class, and rows at thresholds. Predictions stay at the hospital.
 
 Counts are integers, so the counts of several hospitals add up exactly, in any order. Two classes only.
 """
@@ -27,64 +27,65 @@ class _Counts(NamedTuple):
 
 
 class ScoreCounts(_Counts):
-    """The counts of ``H`` hospitals under one model. Its sums are computed once: many figures divide by them.
+    """The counts of ``H`` hospitals under one model. Sums are computed once, because many figures use them.
 
-    - ``filled [H]``: how many bins of its histogram a hospital fills; ``bins [B]``, ``positives [B]`` and
-      ``negatives [B]`` are those bins of all hospitals back to back, as in :class:`ScoreHistogram`.
-    - ``called [H, T, 2]``: a hospital's events and its other rows whose probability is at least each of ``T``
-      thresholds.
+    - ``filled [H]``: the number of filled bins of each hospital's histogram; ``bins [B]``, ``positives [B]`` and
+      ``negatives [B]`` are the filled bins of all hospitals, concatenated, as in :class:`ScoreHistogram`.
+    - ``called [H, T, 2]``: for each of ``T`` thresholds, the number of a hospital's events, and of its other rows,
+      whose probability is at least the threshold.
     """
 
     @property
     def scalars(self) -> Ints:
-        """Numbers that each hospital sends, ``[H]``: a bin and two counts for each that it fills, and its calls."""
+        """The number of scalars that each hospital sends, ``[H]``: three for each filled bin, and the called rows."""
         return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
 
     @cached_property
     def offsets(self) -> Ints:
-        """Where each hospital's bins begin, and where the last one's end, ``[H + 1]``."""
+        """The offsets of hospitals' bins, ``[H + 1]``."""
         return np.concatenate([[0], np.cumsum(self.filled)]).astype(np.int64)
 
     @property
     def histogram(self) -> ScoreHistogram:
-        """The bins of all hospitals back to back."""
+        """The bins of all hospitals, concatenated."""
         return ScoreHistogram(self.bins, self.positives, self.negatives)
 
     def hospital(self, h: int) -> ScoreHistogram:
-        """The histogram of one hospital."""
+        """Return the histogram of one hospital."""
         first, last = self.offsets[h : h + 2]
         return ScoreHistogram(self.bins[first:last], self.positives[first:last], self.negatives[first:last])
 
     def together(self) -> ScoreCounts:
-        """The counts of all hospitals together, as of one."""
+        """Return the counts of all hospitals together, as of one hospital."""
         total = merge_histograms([self.histogram])
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:
-        """The sum of ``values [B]`` over each hospital's bins, ``[H]``; 0 for one without rows."""
+        """Return the sum of ``values [B]`` over each hospital's bins, ``[H]``; 0 for a hospital without rows."""
         return Segments(self.offsets, self.filled).sums(np.asarray(values, dtype=np.float64))
 
     @cached_property
     def events(self) -> Ints:
-        """Each hospital's rows with the event, ``[H]``."""
+        """The number of each hospital's rows with the event, ``[H]``."""
         return self.sums(self.positives).astype(np.int64)
 
     @cached_property
     def rows(self) -> Ints:
-        """Each hospital's rows, ``[H]``."""
+        """The number of each hospital's rows, ``[H]``."""
         return self.sums(self.positives + self.negatives).astype(np.int64)
 
     @cached_property
     def broken(self) -> NDArray[np.bool_]:
-        """The hospitals with a margin that is NaN, ``[H]``: nothing is defined there."""
+        """The hospitals with a margin that is NaN, ``[H]``; all their figures are undefined."""
         return self.sums(self.bins == NAN_BIN) > 0
 
 
 def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, thresholds: Sequence[float] = ()) -> ScoreCounts:
-    """The counts of the rows ``offsets[h]:offsets[h + 1]`` of each hospital ``h``.
+    """Count the rows ``offsets[h]:offsets[h + 1]`` of each hospital ``h``.
 
-    ``margins [n]`` are logits of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1: a
-    row is called at one when its margin is at least the logit of it. A margin that is NaN is called at none.
+    ``margins [n]`` are logits of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1. A
+    row is called at a threshold if its margin is at least the threshold's logit. A row with a margin of NaN is called
+    at no threshold.
     """
     z, labels = floating(margins), np.asarray(y)
     segments = Segments.of(offsets, z, labels, classes=2)
@@ -104,7 +105,7 @@ def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, threshold
 
 
 def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
-    """The counts of all hospitals: concatenated over actors and sorted into ``order [N]``."""
+    """Return the counts of all hospitals, concatenated over actors and sorted by ``order [N]``."""
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
     bins = ranges(stacked.offsets[order], stacked.filled[order])

@@ -1,6 +1,6 @@
-"""Rows of many hospitals back to back, cut into segments by offsets, and what is computed over each.
+"""Segments: the concatenated rows of many hospitals, divided by offsets, and computations over each segment.
 
-Sums run over one segment at a time and counts are integers, so that a segment's figures are the same bit for bit
+Sums are over one segment at a time, and counts are integers. A segment's figures are therefore the same bit for bit
 whatever other segments are in the call.
 """
 
@@ -25,7 +25,10 @@ class Segments:
 
     @staticmethod
     def of(offsets: ArrayLike, scores: Rows, y: Rows, classes: int | None) -> Segments:
-        """Checked against the rows ``scores [n, ...]`` and ``y [n]``, with labels ``0..classes-1`` (None: real)."""
+        """Build segments of the rows ``scores [n, ...]`` and ``y [n]`` with labels ``0..classes-1`` (None: real).
+
+        Raises ``ValueError`` for offsets, shapes or labels that do not fit.
+        """
         cuts = np.asarray(offsets, dtype=np.int64)
         if y.ndim != 1 or scores.shape[:1] != y.shape:
             raise ValueError(f"y: shape {y.shape} does not fit scores of shape {scores.shape}")
@@ -37,56 +40,56 @@ class Segments:
 
     @property
     def count(self) -> int:
-        """S, empty segments included."""
+        """The number of segments ``S``, empty segments included."""
         return len(self.lengths)
 
     def ids(self) -> NDArray[np.int64]:
-        """The segment of each row, ``[n]``."""
+        """Return the segment of each row, ``[n]``."""
         return np.repeat(np.arange(self.count), self.lengths)
 
     def sums(self, values: Floats) -> Floats:
-        """The sum of ``values [n]`` over each segment, ``[S]``; depends on that segment's values alone."""
+        """Return the sum of ``values [n]`` over each segment, ``[S]``, which depends only on the segment's values."""
         return self._added(values, np.dtype(np.float64))
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many of ``flags [n]`` are set in each segment, ``[S]``."""
+        """Return the number of ``flags [n]`` that are set in each segment, ``[S]``."""
         return self._added(flags.view(np.uint8), np.dtype(np.int64))
 
     def _added(self, values: Rows, dtype: np.dtype[Any]) -> Rows:
         out = np.zeros(self.count, dtype)
-        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
+        full = self.lengths > 0  # reduceat does not support empty segments, which have no rows
         if full.any():
             out[full] = np.add.reduceat(values, self.offsets[:-1][full], dtype=dtype)
         return out
 
     def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The segments that are empty or hold a set flag, ``[S]``."""
+        """Return whether each segment is empty or contains a set flag, ``[S]``."""
         return np.asarray((self.lengths == 0) | (self.counts(flags) > 0))
 
 
 def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Flags set before each row, ``[n + 1]``."""
+    """Return the number of set flags before each row, and in all, ``[n + 1]``."""
     out = np.zeros(len(flags) + 1, dtype=np.int64)
     np.cumsum(flags, out=out[1:])
     return out
 
 
 def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Integers in the order of float32 numbers: all bits of a negative number are flipped, else the sign alone."""
-    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 and 0 one number
+    """Return integers in the order of float32 numbers: negative numbers have all bits flipped, others the sign."""
+    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 turns -0 into 0
     flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
     return bits.view(np.uint32) ^ flip
 
 
 def floating(values: ArrayLike) -> Rows:
-    """As a contiguous float32 or float64 array: halves widen to float32, all else to float64."""
+    """Return a contiguous float32 or float64 array: float16 becomes float32, other types become float64."""
     array = np.asarray(values)
     kind = np.float32 if array.dtype in (np.float16, np.float32) else np.float64
     return np.ascontiguousarray(array, dtype=kind)
 
 
 def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``lengths[h]`` numbers ``starts[h], starts[h] + 1, ...`` for each ``h`` in turn, ``[sum of lengths]``.
+    """Return ``lengths[h]`` numbers ``starts[h], starts[h] + 1, ...`` for each ``h`` in order, ``[sum of lengths]``.
 
     >>> ranges(np.array([7, 0, 3]), np.array([2, 0, 3])).tolist()
     [7, 8, 3, 4, 5]

@@ -1,7 +1,7 @@
 """Figures that follow from one sum over rows, so that the sum can be released with noise.
 
-What a row adds is bounded by what is public: the number of classes, or the declared range of a real label. Noise
-without a bias stays without one in sums; figures are brought to their range at the end.
+A row's contribution has a public bound, from the number of classes or the declared range of a real label. Unbiased
+noise keeps sums unbiased; figures are clipped to their range after they are computed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ Floats = NDArray[np.float64]
 AUROC = FIGURES.index("auroc")
 
 FAR = 1e6
-"""Logits beyond it are taken for it where margins are made of them: these are in the outermost bins anyway."""
+"""Logits are clipped to this absolute value before margins are computed; such margins are in the outermost bins."""
 
 
 class SummedFigures(Protocol):
-    """How figures of a kind of label follow from a sum over rows."""
+    """The computation of a kind of label's figures from a sum over rows."""
 
     @property
     def width(self) -> int:
-        """How many entries the sum has."""
+        """The number of entries of the sum."""
 
     @property
     def absolute(self) -> float:
-        """The largest sum of absolute entries that one row adds."""
+        """The largest 1-norm of one row's contribution."""
 
     @property
     def euclidean(self) -> float:
-        """The largest 2-norm of what one row adds."""
+        """The largest 2-norm of one row's contribution."""
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """What each row adds, ``[n, width]``: of a model's ``outputs [n]`` or ``[n, C]`` for labels ``y [n]``."""
+        """Return each row's contribution, ``[n, width]``, from ``outputs [n]`` or ``[n, C]`` and labels ``y [n]``."""
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """The figures of the kind of label from ``sums [S, width]``, ``[S, columns]``; NaN where undefined."""
+        """Compute the figures of the kind of label from ``sums [S, width]``, ``[S, columns]``; NaN if undefined."""
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """What is reported of all rows of all hospitals, by name, from their ``sum [width]``."""
+        """Compute the reported figures of all hospitals' rows together, by name, from their ``sum [width]``."""
 
 
 @dataclass(frozen=True)
@@ -60,49 +60,49 @@ class TwoClasses:
     euclidean = 1.0
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """A one in the column of the row's bin; two logits ``[n, 2]`` are a margin."""
+        """Return rows with a 1 in the column of the row's bin; two logits ``[n, 2]`` give one margin."""
         return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """As :func:`figures_of_counts`."""
+        """Compute the figures; see :func:`figures_of_counts`."""
         return figures_of_counts(sums)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """The AUROC of all rows."""
+        """Compute the AUROC of all rows."""
         return _pooled(self.figures(sum[None, :]))
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Of each of ``C`` classes the counts of its margins in fixed bins, by whether the row is of it, and how many rows
-    of it are called right and wrong.
+    """For each of ``C`` classes: counts of margins in fixed bins, and of correctly and wrongly classified rows.
 
-    A class's margin is the log odds of its softmax probability. Each row is in one bin of each class and is called
-    once, so that it adds ``C + 1`` ones.
+    A class's margin is the log odds of its softmax probability. Its margins are counted separately for rows of the
+    class and for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1``
+    ones.
     """
 
     count: int
-    """C."""
+    """The number of classes, ``C``."""
 
     @property
     def width(self) -> int:
-        """``2 BINS`` bins of each class, and two counts."""
+        """The number of entries: ``2 BINS`` bins and two counts for each class."""
         return self.count * (2 * BINS + 2)
 
     @property
     def absolute(self) -> float:
-        """Of the ones of a row."""
+        """The 1-norm of a row's ones."""
         return self.count + 1.0
 
     @property
     def euclidean(self) -> float:
-        """Of the ones of a row."""
+        """The 2-norm of a row's ones."""
         return math.sqrt(self.count + 1.0)
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Ones in each class's bins, ``[C, 2, BINS]`` of other rows and of its own, and in ``[C, 2]``: wrong, right.
+        """Return ones in each class's bins ``[C, 2, BINS]`` (other rows, own rows), and in ``[C, 2]`` (wrong, right).
 
-        The largest logit is called, the first of equals; NaN is taken for 0.
+        A row is classified by its largest logit, the first of equals; a NaN counts as 0.
         """
         labels, z = np.asarray(y, dtype=np.int64), np.nan_to_num(np.asarray(outputs, dtype=np.float64))
         n, rows = len(labels), np.arange(len(labels))
@@ -116,9 +116,9 @@ class Classes:
         return np.concatenate([bins.reshape(n, self.count * 2 * BINS), called.reshape(n, self.count * 2)], axis=1)
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """As :func:`raysim.metrics.measures.multiclass_figures`, of rows in the middle of their bins.
+        """Compute :func:`raysim.metrics.measures.multiclass_figures` of rows at the middle of their bins.
 
-        A class counts in means where there are about half a row of it and half a row of others.
+        A class is part of means if the noisy counts of its rows and of other rows are both at least about one half.
         """
         each = np.asarray(sums, dtype=np.float64)
         bins = each[:, : -2 * self.count].reshape(-1, self.count, 2, BINS)
@@ -128,28 +128,28 @@ class Classes:
         with np.errstate(all="ignore"):
             for figure in SCORES:
                 values = nothing if figure.of_class_counts is None else figure.of_class_counts(of)
-                # A mean over classes says itself which of them count.
+                # Means over classes decide separately which classes count.
                 some = of.n >= 0.5 if figure.undefined == "without rows" else np.ones(len(each), np.bool_)
                 columns.append(np.where(some, np.clip(values, 0.0, figure.most(of)), np.nan))
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """The mean over classes of the AUROC of all rows."""
+        """Compute the mean over classes of the AUROC of all rows."""
         return _pooled(self.figures(sum[None, :]))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Of a real label, what errors of predictions come to; both are brought to the label's declared range first.
+    """Sums of errors for a real label; predictions and labels are first clipped to the label's declared range.
 
     A row adds ``(1, |e|, e, e^2, t, t^2)``: ``e`` is its error in widths of the range, ``t`` the place of its label,
     from -1 at the low end to 1 at the high end.
     """
 
     low: float
-    """The least label."""
+    """The smallest label."""
     high: float
-    """The greatest."""
+    """The largest label."""
     width = 6
     absolute = 6.0
     euclidean = math.sqrt(6.0)
@@ -159,17 +159,17 @@ class Errors:
         return self.high - self.low
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """One row's entries; a prediction of NaN is taken for the middle of the range."""
+        """Return each row's entries; a prediction of NaN counts as the middle of the range."""
         middle = (self.low + self.high) / 2.0
         z = np.nan_to_num(np.asarray(outputs, np.float64), nan=middle, posinf=self.high, neginf=self.low)
         labels = np.clip(np.asarray(y, dtype=np.float64), self.low, self.high)
         error, place = (np.clip(z, self.low, self.high) - labels) / self._range, 2.0 * (labels - middle) / self._range
-        # What rounding may put beyond the ends.
+        # Rounding may give values beyond the ends.
         error, place = np.clip(error, -1.0, 1.0), np.clip(place, -1.0, 1.0)
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 
     def figures(self, sums: ArrayLike) -> Floats:
-        """As :func:`raysim.metrics.measures.regression_figures`; NaN where there is less than about half a row."""
+        """Compute the figures of real labels; NaN if the noisy number of rows is below one half."""
         of = ErrorSums(self._range, *np.asarray(sums, dtype=np.float64).T)
         nothing = np.full(len(of.count), np.nan)
         columns: list[Floats] = [np.maximum(np.rint(of.count), 0.0)]
@@ -180,16 +180,16 @@ class Errors:
         return np.column_stack(columns)
 
     def together(self, sum: Floats) -> dict[str, float]:
-        """Nothing: means over hospitals count rows already."""
+        """Return nothing: means over hospitals are already weighted by rows."""
         return {}
 
 
 def figures_of_counts(counts: ArrayLike) -> Floats:
-    """Figures ``[S, len(FIGURES)]`` from ``counts [S, 2 BINS]`` as :func:`one_of_each_bin` adds up to.
+    """Compute figures ``[S, len(FIGURES)]`` from ``counts [S, 2 BINS]``, sums of :func:`one_of_each_bin`.
 
-    ``n`` and ``events`` are whole numbers, at least 0. NaN where undefined: AUROC and AUPRC without about half a row
-    of each class, recall without events, all but ``n`` and ``events`` without rows. Rows within a bin count as equal,
-    and their loss is computed at its middle.
+    ``n`` and ``events`` are whole numbers, at least 0. Undefined figures are NaN: AUROC and AUPRC if a class has less
+    than about half a row, recall without events, and all except ``n`` and ``events`` without rows. Rows within a bin
+    count as equal, and their loss is computed at its middle.
     """
     each = np.asarray(counts, dtype=np.float64)
     of = BinaryCounts(each[:, :BINS], each[:, BINS:])

@@ -1,4 +1,4 @@
 """Tables, figures and pages of finished runs.
 
-Nothing here is imported before the end of a run: matplotlib and jinja2 take longer to load than a round to compute.
+Nothing here is imported before the end of a run: loading matplotlib and jinja2 takes longer than computing a round.
 """

@@ -30,7 +30,7 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """The headline figure ``[H]`` and ``sums [H, B]`` of a model on the rows of another with fewer rows."""
+    """The headline figure ``[H]`` and ``sums [H, B]`` of a model on the rows of another model that has fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -167,7 +167,7 @@ class Panel:
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
         """Return the part of the difference that varies over patients, at the hospitals and seeds of :meth:`sides`.
 
-        ``rows`` are the weights. Without a ``second`` model, the part is that of the first model's figure.
+        ``rows`` are the weights. Without a ``second`` model, the result is the part of the first model's figure.
         """
         if not rows.size:
             return None
@@ -189,7 +189,8 @@ class Panel:
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """Return the interval of the difference ``first - second`` of two models' worst decile.
 
-        NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate random stream.
+        The limits are NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate random
+        stream.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:

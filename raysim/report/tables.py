@@ -151,7 +151,7 @@ def _where_both_are_defined(
 ) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     """Return the equity figures of two models by seed, over the hospitals where both are defined.
 
-    None if both are defined at the same hospitals; their own figures then already use these hospitals.
+    Returns None if both are defined at the same hospitals; their own figures then already use these hospitals.
     """
     kind = reporting(hospitals)
     table = hospitals if "stays" in hospitals else hospitals.assign(stays=0)
@@ -253,7 +253,7 @@ def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
 
 
 def references(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows are references, ``[n]``; none if the table has no such column."""
+    """Return a mask ``[n]`` of the rows that are references; all False if the table has no such column."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
 
 

@@ -158,7 +158,7 @@ def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:
     except (OSError, ValueError, AttributeError):
         raise ConfigError(f"{file}: is not a model of raysim export; export it again") from None
     if known not in ("logit", "logistic"):
-        raise ConfigError(f"{file}: is not a model of two classes; name one of two")
+        raise ConfigError(f"{file}: is not a model of two classes; name a model of two classes")
     margins = _of_trees if "trees" in tree else _of_coefficients
 
     def outputs(X: NDArray[np.float32]) -> NDArray[Any]:

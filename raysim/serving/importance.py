@@ -186,9 +186,10 @@ def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray
 
 
 def _gains(predictor: Predictor, rows: Evaluated) -> Floats | None:
-    """Return each feature's share of the gain of all splits, ``[F]``, as the mean over rows; None without trees.
+    """Return each feature's share of the gain of all splits, ``[F]``, averaged over rows; None without trees.
 
-    Trees without a split, and trees with random splits, have no share. NaN: no row has trees with a share.
+    Trees without a split, and trees with random splits, have no share. The result is NaN if no row has trees with a
+    share.
     """
     vectors = _vectors(predictor, rows) if isinstance(predictor.model, Grows) else None
     if vectors is None or not isinstance(predictor.model, Grows):

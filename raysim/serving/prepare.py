@@ -1,4 +1,4 @@
-"""Prepares a table's rows as features of an exported model. Needs pandas and preprocessing.json beside it."""
+"""Prepares a table's rows as features of an exported model. It needs pandas and, in its folder, preprocessing.json."""
 
 from __future__ import annotations
 

@@ -38,8 +38,9 @@ class Convergence:
 
     verdict: Verdict
     notes: tuple[str, ...]
-    """``few_points``: fewer than five. ``no_progress``: never a thousandth below its start. ``oscillating``: the end
-    oscillates without falling."""
+    """``few_points``: fewer than five. ``no_progress``: the loss was never a thousandth below its start.
+    ``oscillating``: the end oscillates without falling.
+    """
     before: float
     """The loss before training."""
     last: float

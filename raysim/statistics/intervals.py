@@ -28,8 +28,9 @@ ENOUGH = 2.5
 Above it the interval covers for any shape of scores; below, the score interval is better."""
 
 FEW_ROWS = 10
-"""Number of rows below which Wilson's interval of a share covers too little, and Clopper and Pearson's is printed.
-Below this number of rows of its rarer class an AUROC has the interval of a share of its effective rows."""
+"""Number of rows below which Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. If
+its rarer class has fewer rows than this, an AUROC has the interval of a share of its effective rows.
+"""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """Variance of an AUROC A per row of each class, divided by A (1 - A), if the rarer class's scores have the larger
@@ -62,7 +63,7 @@ def score_interval(
     ``t``.
 
     It needs only the AUROC and the counts, and is defined for one event and for an AUROC of 0 or 1; the limit on that
-    side is then exactly 0 or 1. NaN for a NaN AUROC or without both classes.
+    side is then exactly 0 or 1. The limits are NaN for a NaN AUROC or without both classes.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -82,7 +83,8 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
 
     A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
-    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. NaN for a NaN AUROC or one class.
+    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. The limits are NaN for a NaN AUROC or
+    one class.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -102,7 +104,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     few = np.minimum(m, n) < FEW_ROWS
     by_logit = ~few & (np.minimum(m, n) * np.minimum(a, 1 - a) >= ENOUGH) & (v > 0)
     low, high = np.empty(a.shape), np.empty(a.shape)
-    # Each only where it is printed: sixty halvings of the score interval are most of what this costs.
+    # Each interval is computed only where it is printed: the score interval's sixty halvings take most of the time.
     left = ~by_logit & ~few
     low[by_logit], high[by_logit] = logit_interval(a[by_logit], v[by_logit])
     low[few], high[few] = few_rows_interval(a[few], m[few], n[few])
@@ -117,7 +119,7 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
     p = x / n
     centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
     reach = Z / (1 + Z * Z / n) * np.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
-    # The limits at 0 and at all rows are exact, which rounding must not undo.
+    # The limits for no events and for all rows are exactly 0 and 1, also after rounding.
     return Interval(np.where(x == 0, 0 * n, centre - reach), np.where(x == n, 1 + 0 * n, centre + reach))
 
 
@@ -144,7 +146,8 @@ def share_interval(successes: ArrayLike, rows: ArrayLike) -> Interval:
 def observed_over_expected(observed: ArrayLike, expected: ArrayLike, rows: ArrayLike) -> Interval:
     """Return the interval of observed over expected events among ``rows``: Clopper and Pearson's share, rescaled.
 
-    It lies within 0 and ``rows / expected``, the possible values, and never has width 0. NaN if none is expected.
+    It lies within 0 and ``rows / expected``, the possible values, and never has width 0. It is NaN if no event is
+    expected.
     """
     o, e, n = np.broadcast_arrays(*(_floats(x) for x in (observed, expected, rows)))
     share = clopper_pearson(o, n)

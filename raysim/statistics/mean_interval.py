@@ -17,8 +17,8 @@ def mean_interval(
 ) -> Limits:
     """Return the 95 % interval of the mean of ``value [H]``, weighted by ``rows [H]``, over hospitals that define it.
 
-    ``low`` and ``high [H]`` are the hospitals' own 95 % intervals; ``within`` is the possible range of the figure. NaN
-    if no hospital defines the figure, or if one that does has no interval.
+    ``low`` and ``high [H]`` are the hospitals' own 95 % intervals; ``within`` is the possible range of the figure. The
+    limits are NaN if no hospital defines the figure, or if a hospital that defines it has no interval.
     """
     a, below, above, n = (np.asarray(each, dtype=np.float64) for each in (value, low, high, rows))
     judged = np.isfinite(a) & (n > 0)

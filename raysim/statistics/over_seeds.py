@@ -1,9 +1,9 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
-Seeds test many of the same patients, and the server does not know which. The patients' part of the interval is
-therefore as wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part
-and the seeds' part are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all
-hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+Seeds share many test patients, and the server does not know which. The patients' part of the interval is therefore as
+wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part and the seeds'
+part are squared and added, each with the quantile of its own degrees of freedom. The mean of all hospitals has the same
+rule (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 class OverSeeds(NamedTuple):
     """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: how many.
 
-    NaN if no seed defines the figure, or none has an interval of it.
+    They are NaN if no seed defines the figure, or if no seed has an interval of it.
     """
 
     value: Floats
@@ -45,7 +45,7 @@ def over_seeds(
     mean = mean_of(v, defined)
     limited = defined & np.isfinite(lower) & np.isfinite(upper)
     below, above = mean_of(v - lower, limited), mean_of(upper - v, limited)
-    with np.errstate(over="ignore"):  # of a model that has diverged: a limit is then infinite
+    with np.errstate(over="ignore"):  # a model that has diverged has infinite limits
         of_seeds = squared_reach(v, mean, defined)
         low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
     return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)

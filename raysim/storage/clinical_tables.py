@@ -32,7 +32,7 @@ EQUITY = "clinical_equity.csv"
 
 
 def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
-    """Write :func:`tables` to ``folder``, a folder below that of ``out``."""
+    """Write :func:`tables` to ``folder``, which is below the folder of ``out``."""
     at = folder.relative_to(out.folder).as_posix()
     for name, table in tables(federation, outcome, asked).items():
         out.csv(f"{at}/{name}", table)
@@ -41,7 +41,8 @@ def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome,
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
     """Return ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
 
-    Empty if no counts of scores were configured (``asked``), or if there are none: for several classes or a real label.
+    The result is empty if no counts of scores were configured (``asked``), and for several classes or a real label,
+    which have none.
     """
     import pandas as pd
 
@@ -49,7 +50,7 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
         return {}
     rows: dict[str, list[pd.DataFrame]] = {FIGURES: [], CALIBRATION: [], NET_BENEFIT: [], EQUITY: []}
     for model, counts in outcome.scores.items():
-        # A stream for each model, so that its figures do not depend on which others are served.
+        # A stream for each model, so that its figures do not depend on the other models used.
         rng = stream(0, f"clinical/{model}")
         points = operating_points(counts, outcome.validation_scores.get(model), asked.specificity, asked.sensitivity)
         by_hospital = figures(counts, asked.counted_at, points, asked.bins, rng)
@@ -129,7 +130,7 @@ def _calibration(
 def _net_benefit(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
 ) -> pd.DataFrame:
-    """One row per hospital and threshold."""
+    """Return one row per hospital and threshold."""
     import pandas as pd
 
     benefit = net_benefit_curve(counts, curve)

@@ -1,7 +1,7 @@
 """``fairness.csv`` and ``risks_by_group.csv``: groups of patients within hospitals, under a run's headline model.
 
-Also the tables of an attack, and of clusters of patients. The latter follow from models and from hospitals' messages.
-No patient's row is read.
+This module also makes the tables of attacks and of clusters of patients. Tables of clusters follow from models and from
+hospitals' messages. No patient's row is read.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None
 def overlap(outcome: Outcome) -> pd.DataFrame | None:
     """Return one row for each number k of ``TOP``: ``top, overlap``, see :func:`mean_overlap`.
 
-    None with fewer than two clusters of patients, or if the model is not linear and so has no coefficients.
+    Returns None for fewer than two clusters of patients, and for a model without coefficients, which is not linear.
     """
     import pandas as pd
 
@@ -158,7 +158,7 @@ def mean_overlap(sizes: Floats, k: int) -> float:
     """Return ``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of
     coefficients.
 
-    Of equal sizes the earlier feature comes first.
+    Among equal sizes, the earlier feature comes first.
     """
     tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

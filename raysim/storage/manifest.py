@@ -5,9 +5,9 @@
     {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
 
 ``files`` are the results, by their paths in the folder; files that serve only for resuming are not listed. Each run of
-a comparison has its own manifest. The comparison's manifest lists these by their digests and so covers all results. A
-file is listed just before it appears, so a file that is not listed is never raysim's. Digests are BLAKE2b of 32 bytes
-(``b2sum -l 256``).
+a comparison has its own manifest. The comparison's manifest lists these manifests by their digests, and therefore
+covers all results. A file is listed just before it appears, so a file that is not listed is never raysim's. Digests are
+BLAKE2b of 32 bytes (``b2sum -l 256``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """List all files that are written meanwhile in one step, then make them appear; none of them after an error.
+        """List all files written in this context in one step, and then make them appear; after an error, none appears.
 
         The list is written once, and not once for each file.
         """
@@ -186,7 +186,7 @@ class Manifest:
                 Manifest.read(path.parent).remove()
             path.unlink(missing_ok=True)
             for parent in PurePosixPath(name).parents[:-1]:
-                with contextlib.suppress(OSError):  # something else is in it
+                with contextlib.suppress(OSError):  # it is not empty
                     (self.folder / parent).rmdir()
         (self.folder / NAME).unlink(missing_ok=True)
 
@@ -224,7 +224,7 @@ def spare(path: Path, option: str) -> None:
             continue
         try:
             listed = whole == folder / NAME or whole.relative_to(folder).as_posix() in Manifest.read(folder)
-        except ConfigError:  # another program's
+        except ConfigError:  # a file of another program
             continue
         if listed:
             raise ConfigError(f"{option}: {path} is one of the files that raysim left in {folder}; name another")

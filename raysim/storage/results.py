@@ -42,7 +42,8 @@ LONGEST_PART = 255
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
     """Return ``out``, or ``runs/<name>/<time>-<id>``. Raises ``ConfigError`` if it cannot be written.
 
-    Also raises it for a folder with files that raysim did not write, unless a command is resumed there (``again``).
+    The same error is raised for a folder with files that raysim did not write, unless a command is resumed there
+    (``again``).
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
@@ -51,7 +52,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
         existing = folder
         while not existing.exists() and existing != existing.parent:
             existing = existing.parent
-        # Try it: permission bits do not show read-only file systems.
+        # Write a file: permission bits do not reveal read-only file systems.
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ConfigError(
@@ -81,9 +82,9 @@ def write_run(
 ) -> None:
     """Write a run's files, each completely or not at all; files of its ``models`` only if configured.
 
-    With ``predicted`` hospitals only their predictions are written, and neither traffic nor clinical figures.
+    If hospitals ``predicted`` are given, only their predictions are written, and neither traffic nor clinical figures.
     """
-    # Only now: they take a fifth of a second to import.
+    # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
     from raysim.storage.detail_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
@@ -144,7 +145,7 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
     """Return every federation-level metric by name, and totals of traffic and time. Undefined is null.
 
-    Metrics of the headline model (``model``) are at the top, those of every model under ``models``.
+    Metrics of the headline model (``model``) are at the top; metrics of every model are under ``models``.
     """
     model, headline = list(outcome.metrics.items())[-1]
     return {

@@ -37,7 +37,7 @@ FILE = "resume.json"
 UNSENT = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of the file beside checkpoints outside a run's folder that names their owner."""
+"""Name of the file with the owner of checkpoints that are outside a run's folder; it is next to them."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -154,7 +154,7 @@ def read_ticket(folder: Path) -> Ticket:
 def has_progress(folder: Path) -> bool:
     """Return whether the run in ``folder``, or any run of a comparison there, is finished or has left a checkpoint.
 
-    A store behind a URI is not queried, and may have one.
+    A store at a URI is not queried, and counts as having a checkpoint.
     """
     for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
         ticket = read_ticket(path.parent)
@@ -189,7 +189,7 @@ def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-        with contextlib.suppress(OSError):  # something is in it
+        with contextlib.suppress(OSError):  # it is not empty
             for each in made:
                 each.rmdir()
 
@@ -258,7 +258,7 @@ class Opened:
     def finished(self) -> Outcome | None:
         """Return the outcome of a finished run of a comparison, as :func:`load_finished` does.
 
-        None if a file of its results is missing or changed: the run is then repeated.
+        Returns None if a file of its results is missing or changed: the run is then repeated.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None
@@ -308,7 +308,7 @@ def opened(
         with writing(folder):
             for name in (FINISHED, UNSENT):
                 (folder / name).unlink(missing_ok=True)
-            # Otherwise a run of an earlier comparison would be resumed in this one, or be taken for one of its runs.
+            # Otherwise a run of an earlier comparison could be resumed in this one, or be counted as one of its runs.
             for other in folder.glob(f"runs/*/seed-*/{FILE}"):
                 other.unlink()
             for other in folder.glob(f"runs/*/seed-*/{manifest.NAME}"):

@@ -38,7 +38,7 @@ DIVISION = "division"
 """Prefix of the names of a division's arrays in the file of models."""
 
 PERSONAL = "personal/"
-"""What begins the names of owners that are hospitals."""
+"""Prefix of the names of owners that are hospitals."""
 
 NOBODY = "(untrained)"
 """Placeholder owner for a hospital's untrained model: it scores no rows, and its vector is not stored."""
@@ -117,7 +117,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
                 owner = names[row] if row >= 0 and outcome.private is None else f"{PERSONAL}{name}"
                 if owner.startswith(PERSONAL):
                     theta = parameters(used, row, hospital, kept)
-                    # The name is taken only where a strategy serves a hospital two personal models.
+                    # The name exists already only if a strategy uses two personal models for a hospital.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
                     vectors[owner] = theta
@@ -294,7 +294,11 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 
 
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
-    """Look the class up in the modules of the strategy's classes: no file decides which module is imported."""
+    """Return the division that :func:`_packed` stored.
+
+    Its class is looked up in the modules of the strategy's classes, so that no file decides which module is
+    imported.
+    """
     name = tree["class"]
     if "not_kept" in tree:
         raise ValueError(f"its {name} could not be stored: {tree['not_kept']}")

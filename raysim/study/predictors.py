@@ -1,6 +1,6 @@
 """Finds the metric that predicts the skew best: scikit-learn models predict the skew from the metrics.
 
-The models' own importances (of impurity, or coefficients) are usually reported. They divide the importance of
+The models' own importances (by impurity, or coefficients) are usually reported. They divide the importance of
 correlated metrics arbitrarily, and metrics of skew are correlated. Two further figures avoid that: the loss of accuracy
 on held-out partitions when one metric is shuffled, and how well the metric predicts alone.
 """

@@ -79,7 +79,7 @@ def _source(config: Config) -> Pooled:
     source = build_source(config.data)
     if not isinstance(source, Pooled):
         raise ConfigError(
-            f"data.source: '{config.data.source}' has hospitals of its own, a study divides pooled data; "
+            f"data.source: '{config.data.source}' has hospitals of its own, but a study divides pooled data; "
             "take digits, fashion_mnist, ..."
         )
     for key in DECIDED:

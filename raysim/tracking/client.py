@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import posixpath
 import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -23,7 +21,7 @@ from raysim.core.words import flatten
 from raysim.engine.job import Round
 from raysim.tracking.charts import TABLE, VIEW_TAG, charts_page, table
 from raysim.tracking.names import metric_name, named
-from raysim.tracking.sqlite_store import Data, Point, SqliteStore
+from raysim.tracking.sqlite_metrics import SqliteMetrics
 from raysim.tracking.stores import SQLITE, opening, sqlite_path
 
 RUN_TAG = "raysim.run"
@@ -72,38 +70,21 @@ class Tracker:
     """
 
     def __init__(self, uri: str, experiment: str, answered: Callable[[], None] = lambda: None) -> None:
+        from mlflow.tracking import MlflowClient
+
         if uri.startswith(SQLITE):
             # MLflow caches a store per address: a relative address would always refer to the first working directory.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
-        self._uri = uri
         self._answered = answered
+        self._metrics = SqliteMetrics(sqlite_path(uri)) if uri.startswith(SQLITE) else None
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._closed: set[str] = set()
         self._places: dict[str, str] = {}  # where the store keeps each run's files
         with opening(uri):
-            self._rows = self._tables(experiment)  # None: MLflow records the runs
-            if self._rows is None:
-                known = self._client.get_experiment_by_name(experiment)
-                self._experiment = known.experiment_id if known else self._create(uri, experiment)
-                held = known.tags if known else {}
-                self._rows = self._tables(experiment)
-            else:
-                self._experiment, held = self._rows.experiment, self._rows.tags
-            self._prepare(held)
-
-    def _tables(self, experiment: str) -> SqliteStore | None:
-        tables = SqliteStore.of(sqlite_path(self._uri), experiment) if self._uri.startswith(SQLITE) else None
-        self._answered()
-        return tables
-
-    @cached_property
-    def _client(self) -> _Answering:
-        levels = [(logger, logger.level) for logger in map(logging.getLogger, LOGGERS) if logger.level]
-        from mlflow.tracking import MlflowClient
-
-        for logger, level in levels:  # the import has set them
-            logger.setLevel(level)
-        return _Answering(MlflowClient(tracking_uri=self._uri), self._answered)
+            self._client = _Answering(MlflowClient(tracking_uri=uri), answered)
+            existing = self._client.get_experiment_by_name(experiment)
+            self._experiment = existing.experiment_id if existing else self._create(uri, experiment)
+            self._prepare({} if existing is None else existing.tags)
 
     @property
     def experiment(self) -> str:
@@ -113,23 +94,13 @@ class Tracker:
     def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
         """Open a run, nested in ``parent`` if given; return its id. ``params`` may be nested and is flattened."""
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
-        name_of_data, digest = (tags.get(tag) for tag in DATA_TAGS)
-        data = None
-        if name_of_data and digest:
-            data = Data(name_of_data[:500], digest[:36], json.dumps({"source": name_of_data}))
-        if self._rows is not None:
-            run_id, self._places[run_id] = self._rows.start(name, _recorded(params), labels, data)
-            self._answered()
-            return run_id
         run = self._client.create_run(self._experiment, run_name=name, tags=labels)
-        run_id = str(run.info.run_id)
+        run_id: str = run.info.run_id
         self._places[run_id] = run.info.artifact_uri
         self._log_params(run_id, params)
-        if data is not None:
-            from mlflow.entities import Dataset, DatasetInput
-
-            dataset = Dataset(data.name, data.digest, "raysim", data.source)
-            self._client.log_inputs(run_id, datasets=[DatasetInput(dataset)])
+        name_of_data, digest = (tags.get(tag) for tag in DATA_TAGS)
+        if name_of_data and digest:
+            self.dataset(run_id, name_of_data, digest)
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
@@ -187,26 +158,37 @@ class Tracker:
 
         The run's new name is ``title``; empty: the name is unchanged.
         """
+        from mlflow.entities import Metric
+
         if run_id in self._closed:
             return
         now = int(time.time() * 1000)
-        figures = [Point(k, v, now, 0) for k, v in named(summary).items() if math.isfinite(v)]
+        figures = [Metric(k, v, now, 0) for k, v in named(summary).items() if math.isfinite(v)]
         self._log(run_id, [*_of_rounds(rounds), *figures], ({NOTE_TAG: note} if note else {}) | dict(tags))
         if title:
             self.rename(run_id, title)
         self.keep(run_id, files)
         if error is not None:
-            self.tag(run_id, {"error": error[:5000]})
+            self._client.set_tag(run_id, "error", error[:5000])
 
     def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
         """Record ``(name, value, step)``; undefined values are left out."""
+        from mlflow.entities import Metric
+
         now = int(time.time() * 1000)
         finite = [(metric_name(name), value, step) for name, value, step in values if math.isfinite(value)]
-        self._log(run_id, [Point(name, value, now, step) for name, value, step in finite])
+        self._log(run_id, [Metric(name, value, now, step) for name, value, step in finite])
 
     def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Set tags of a run in one call."""
-        self._write(run_id, [], tags)
+        self._client.log_batch(run_id, tags=_tags(tags))
+
+    def dataset(self, run_id: str, name: str, digest: str) -> None:
+        """Record the data that a run was trained on (MLflow's "Dataset"); ``digest`` is cut to 36 characters."""
+        from mlflow.entities import Dataset, DatasetInput
+
+        data = Dataset(name[:500], digest[:36], "raysim", json.dumps({"source": name}))
+        self._client.log_inputs(run_id, datasets=[DatasetInput(data)])
 
     def keep(self, run_id: str, files: Mapping[str, Path]) -> None:
         """Store files with a run, each under its name, which may contain folders."""
@@ -224,21 +206,12 @@ class Tracker:
 
     def end(self, run_id: str, status: Status) -> None:
         """Set a run's final status, unless it had already ended successfully before it was resumed."""
-        if run_id in self._closed:
-            return
-        if self._rows is not None:
-            self._rows.end(run_id, status)
-            self._answered()
-        else:
+        if run_id not in self._closed:
             self._client.set_terminated(run_id, status)
 
     def rename(self, run_id: str, name: str) -> None:
         """Rename a run to ``name``."""
-        if self._rows is not None:
-            self._rows.rename(run_id, name)
-            self._answered()
-        else:
-            self._client.update_run(run_id, name=name)
+        self._client.update_run(run_id, name=name)
 
     def reopen(self, run_id: str) -> None:
         """Mark an ended run as running again."""
@@ -282,27 +255,22 @@ class Tracker:
     def _log_params(self, run_id: str, params: Mapping[str, Any], recorded: Collection[str] = ()) -> None:
         from mlflow.entities import Param
 
-        flat = [Param(name, value) for name, value in _recorded(params).items() if name not in recorded]
+        named = ((parameter_name(key), value) for key, value in flatten(params))
+        flat = [Param(name, value[:6000]) for name, value in named if name not in recorded]
         for first in range(0, len(flat), 100):
             self._client.log_batch(run_id, params=flat[first : first + 100])
 
-    def _log(self, run_id: str, points: Sequence[Point], tags: Mapping[str, str] = MappingProxyType({})) -> None:
+    def _log(self, run_id: str, values: Sequence[Any], tags: Mapping[str, str] = MappingProxyType({})) -> None:
         if run_id in self._closed:
             return
         held = self._held.get(run_id, ())
-        self._write(run_id, [point for point in points if (point.key, point.step) not in held], tags)
-
-    def _write(self, run_id: str, points: Sequence[Point], tags: Mapping[str, str]) -> None:
-        """Record points and tags, in as few calls as MLflow allows."""
-        if self._rows is not None and self._rows.log(run_id, points, tags):
+        values = [value for value in values if (value.key, value.step) not in held]
+        last = _tags(tags)
+        if self._metrics is not None and values and self._metrics.write(run_id, values):
             self._answered()
-            return
-        from mlflow.entities import Metric, RunTag
-
-        last = [RunTag(key, value) for key, value in tags.items()]
-        for first in range(0, max(len(points), len(last)), BATCH):
-            metrics = [Metric(*point) for point in points[first : first + BATCH]]
-            self._client.log_batch(run_id, metrics=metrics, tags=last)
+            values = []
+        for first in range(0, max(len(values), len(last)), BATCH):
+            self._client.log_batch(run_id, metrics=values[first : first + BATCH], tags=last)
             last = []
 
     def _prepare(self, tags: Mapping[str, str]) -> None:
@@ -319,23 +287,25 @@ class Tracker:
         return created
 
 
-def _of_rounds(rounds: Sequence[Round]) -> list[Point]:
-    """Return the points of some rounds; undefined values are omitted."""
+def _of_rounds(rounds: Sequence[Round]) -> list[Any]:
+    """Return MLflow's metrics of some rounds; undefined values are omitted."""
+    from mlflow.entities import Metric
+
     now = int(time.time() * 1000)
     values = [
-        Point(f"{model}/{name}", value, now, row.round)
+        Metric(f"{model}/{name}", value, now, row.round)
         for row in rounds
         for model, metrics in row.metrics.items()
         for name, value in metrics.items()
         if math.isfinite(value)
     ]
     values += [
-        Point(metric_name(name), float(getattr(row, name)), now, row.round)
+        Metric(metric_name(name), float(getattr(row, name)), now, row.round)
         for row in rounds
         for name in ("seconds", "cohort_size", "bytes_down", "bytes_up")
     ]
     values += [
-        Point(metric_name(name), float(getattr(row, name)), now, row.round)
+        Metric(metric_name(name), float(getattr(row, name)), now, row.round)
         for row in rounds
         for name in ("virtual_seconds", "asked", "staleness")
         if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
@@ -346,12 +316,13 @@ def _of_rounds(rounds: Sequence[Round]) -> list[Point]:
         for name in ("training_loss", "validation_loss")
         if (loss := getattr(row, name)) is not None
     ]
-    return values + [Point(metric_name(name), loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
+    return values + [Metric(metric_name(name), loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
 
 
-def _recorded(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return flattened parameters by their names in MLflow; long values are cut."""
-    return {parameter_name(key): value[:6000] for key, value in flatten(params)}
+def _tags(tags: Mapping[str, str]) -> list[Any]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in tags.items()]
 
 
 def parameter_name(key: str) -> str:

@@ -1,6 +1,6 @@
 """Records the runs of an experiment while they execute, without slowing them down or depending on the store.
 
-MLflow needs seconds to import and to make its store; this happens in a thread while actors start. Rounds are buffered,
+MLflow needs seconds to import and to open its store; this happens in a thread while actors start. Rounds are buffered,
 and written every few seconds and at the end of a run. An unreachable store costs only time: raysim retries during the
 runs, and once more at the end. Anything that is still unsent can be sent later; see :class:`Unsent`.
 
@@ -23,7 +23,7 @@ from raysim.config.schema import TrackingSection
 from raysim.core import host
 from raysim.engine.job import Round
 from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
-from raysim.tracking.stores import NOWHERE, check_reachable, is_made
+from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
 """Shortest time in seconds between two messages of a run. A message costs as much as ten rounds' figures."""
@@ -164,8 +164,7 @@ class Recorder:
             self._news.notify()
 
     def _work(self) -> None:
-        if not is_made(self._tracking.uri):
-            import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
+        import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
 
         with contextlib.nullcontext() if self._verbose else host.quiet(*LOGGERS):
             tries = 0
@@ -196,7 +195,11 @@ class Recorder:
                 self._news.wait()
 
     def _send(self, record: Record) -> None:
-        """Send a run's new data; it may be repeated: a doubtful run is looked up, and its data stay."""
+        """Send a run's new data.
+
+        It may be repeated: a run that may be in the store already is looked up, and its data remain until they are
+        sent.
+        """
         tracker = self._store()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
@@ -258,7 +261,7 @@ class Recorder:
 
 @dataclass(eq=False)
 class Record:
-    """One MLflow run. An exception that leaves its context marks it failed, with the error; a stop marks it killed.
+    """One MLflow run. An exception in its context marks the run as failed, with the error; a stop marks it as killed.
 
     ``run_id``, ``sent``, ``doubtful`` and ``over`` are set by the recorder: the run's id in MLflow, the number
     of rounds sent, whether a call may have failed half-way, and whether all data have been sent.

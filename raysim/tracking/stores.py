@@ -68,11 +68,6 @@ def _check_sqlite(uri: str) -> None:
         raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
 
 
-def is_made(uri: str) -> bool:
-    """Return whether the store is a file that exists: recording in it usually needs no import of MLflow."""
-    return uri.startswith(SQLITE) and sqlite_path(uri).exists()
-
-
 @contextlib.contextmanager
 def opening(uri: str) -> Iterator[None]:
     """Prevent other raysim processes from opening the same store file at the same time.

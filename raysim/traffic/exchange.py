@@ -40,15 +40,17 @@ class Traffic:
     setup_down: int
     """Bytes that hospitals received before the first round; their replies are in the ledger."""
     models_held: Ids
-    """Number of models of its local update that each hospital already had at its beginning, ``[N]``; a resumed run
-    needs it for updates under way."""
+    """Number of models that each hospital already had when its local update began, ``[N]``; a resumed run needs it for
+    updates in progress.
+    """
 
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """A model has ``size`` scalars. With ``losses`` the selection receives participants' losses.
+        """Begin with the set-up; with ``losses`` the selection receives participants' losses.
 
-        ``bits`` are the most of a compressed update; None if updates are sent whole.
+        A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are sent
+        whole.
         """
         self._bits = bits
         self.ledger = ledger
@@ -76,7 +78,7 @@ class Traffic:
 
     def uses_losses(self, problem: LocalProblem) -> bool:
         """Return whether hospitals that minimise ``problem`` send their losses before training."""
-        # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
+        # Without sent answers there are no losses: in fine-tuning, also for hospitals without rows.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -118,7 +120,7 @@ class Traffic:
     def recalibrated(self, round: int, ids: Ids, sent: NDArray[np.int64], received: int) -> Bytes:
         """Record that hospitals ``ids [h]`` sent ``sent`` scalars ``[h]`` after a ``round`` and ``received`` as many.
 
-        Returns the bytes of all.
+        Returns the bytes of all these hospitals.
         """
         down, up = len(ids) * received * SCALAR_BYTES, self.ledger.add(round, RECALIBRATION, ids, sent)
         if round == 0:
@@ -130,9 +132,9 @@ class Traffic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
 
-        They received the models among these that are rows of the server's models, or what is new in them
-        (:meth:`Strategy.news`), and with row 0 the ``shared`` part of their own; these are not sent again in the next
-        round. Returns the bytes that each received, and sent, ``[h]``.
+        They received the entries of ``serve`` that are rows of the server's models, or only the news of these
+        (:meth:`Strategy.news`). With row 0 they also received the ``shared`` part of their own models. None of these is
+        sent again in the next round. Returns the bytes that each received, and sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -158,7 +160,7 @@ class Traffic:
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
         """Return the arrays of the ``news`` of a model ``row`` and which of hospitals ``ids [h]`` now receive each.
 
-        After a round that is repeated they are the same, and hospitals have them.
+        In a repeated round the news are the same, and hospitals do not receive them again.
         """
         before = self._told.get(row, [])
         same = len(before) == len(news) and all(
@@ -194,7 +196,7 @@ class Traffic:
             self.uses_losses(problem),
             self._vector_bytes(bits, len(ids)),
         )
-        # Whoever has been under way since an earlier round has the models that it had when it started.
+        # A hospital whose update began in an earlier round has the models that it had at that time.
         hospitals, held = self._held(ids, problem, state)
         held = np.maximum(held, self.models_held[hospitals])
         self.models_held[hospitals] = 0
@@ -258,12 +260,12 @@ class Traffic:
         held = np.zeros(len(hospitals), dtype=np.int64)
         if not self._shown:
             return hospitals, held
-        # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
+        # A mixture consists of many models and names none; its proximal terms are towards these models.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
         for model, holders in self._shown:
             if model.shape != state.models.shape[1:]:
                 continue
-            # By what they hold: the same model may be in several rows, and old ones are behind the server's models.
+            # Models are compared by content: one model may be in several rows, and received models may be outdated.
             same = np.append((state.models == model).all(axis=1), False)
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
             held += needed & np.isin(hospitals, holders)

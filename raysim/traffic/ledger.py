@@ -128,12 +128,12 @@ def named_rows(problem: LocalProblem) -> Ids:
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
     """Return the scalars that each hospital of a cohort receives, ``[H]``, from ``models``.
 
-    Every model row that its problems name counts once, in the first of its entries that names it; a mixture needs them
-    all. What it receives for a program is counted with it.
+    Each model row that a hospital's entries name is counted once, in the first of these entries; a mixture needs all
+    models. Arrays that the hospital receives for a program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
-    if rows.shape[1] > 1 or problem.groups is not None:  # else each entry is a hospital's only one, and names one row
+    if rows.shape[1] > 1 or problem.groups is not None:  # else each hospital has one entry, which names one row
         owners = problem.entries(np.arange(len(rows)))
         low, high = rows.min(initial=0), rows.max(initial=0)
         _, first = np.unique(owners[:, None] * (high - low + 1) + rows - low, return_index=True)
@@ -182,7 +182,7 @@ def record_training(
 
 
 def _extras(problem: LocalProblem) -> dict[str, int]:
-    """By kind, the scalars that a program sends in addition to its delta."""
+    """Return the scalars that a program sends in addition to its delta, by kind."""
     scalars: dict[str, int] = {}
     for kind, shape in problem.extras.values():
         scalars[kind] = scalars.get(kind, 0) + math.prod(shape)

@@ -22,10 +22,11 @@ def check(weights: ClassWeights, classes: int) -> None:
     if weights == "none":
         return
     if not classes:
-        raise ConfigError(f"{FIELD}: {_said(weights)} is for classes, this label is a number; set none")
+        raise ConfigError(f"{FIELD}: {_said(weights)} is for classes, but this label is a number; set none")
     if isinstance(weights, tuple) and len(weights) != classes:
         raise ConfigError(
-            f"{FIELD}: {_said(weights)} has {len(weights)} weights, this label has {classes} classes; give one for each"
+            f"{FIELD}: {_said(weights)} has {len(weights)} weights, but this label has {classes} classes; "
+            "give one for each"
         )
     if isinstance(weights, tuple) and not any(weights):
         raise ConfigError(

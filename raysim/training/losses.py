@@ -68,7 +68,7 @@ def choose(loss: str | None, n_classes: int) -> str:
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):
-            raise ConfigError(f"model.loss: '{loss}' is for a real label, this one has classes; remove it")
+            raise ConfigError(f"model.loss: '{loss}' is for a real label, but this label has classes; remove it")
         return LOG_LOSS
     if loss is None:
         return REGRESSION[0]

@@ -80,10 +80,12 @@ def check_label(cls: type[Any], name: str, n_classes: int) -> None:
     """
     predicts = getattr(cls, "labels", ("classification",))
     if n_classes and "classification" not in predicts:
-        raise ConfigError(f"model.name: '{name}' predicts a number, this label has {n_classes} classes; use another")
+        raise ConfigError(
+            f"model.name: '{name}' predicts a number, but this label has {n_classes} classes; use another"
+        )
     if not n_classes and "regression" not in predicts:
         raise ConfigError(
-            f"model.name: '{name}' predicts classes, this label is a number; use linear_regression, mlp or a module"
+            f"model.name: '{name}' predicts classes, but this label is a number; use linear_regression, mlp or a module"
         )
 
 

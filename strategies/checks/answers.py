@@ -36,7 +36,7 @@ def check_state(state: Any, view: FederationView) -> None:
     if not isinstance(models, np.ndarray) or models.dtype.kind != "f" or models.ndim != 2:
         raise Invalid(f"models: {shown(models)} is not a float array [M, {size}]; give a row for each model")
     if not len(models):
-        raise Invalid("models: no model; row 0 is the global one")
+        raise Invalid("models: has no rows; give at least row 0, the global model")
     if models.shape[1] != size:
         raise Invalid(f"models: rows of {models.shape[1]} parameters; a model has {size}")
     if not np.isfinite(models).all():

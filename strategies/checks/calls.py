@@ -92,7 +92,7 @@ def _check_send(field: str, send: Any, terms: int) -> None:
     if send.largest is not None:
         check_number(f"{field}.largest", send.largest, above=True)
     if send.how == "each" and send.groups > 1:
-        raise Invalid(f"{field}: groups are for sums, and how is each; leave groups out")
+        raise Invalid(f"{field}: groups are for sums, but how is 'each'; leave groups out")
     if send.how == "summed" and send.undefined:
         raise Invalid(f"{field}.undefined: a sum cannot have undefined entries; set how: each, or leave undefined out")
     if send.bound is not None:
@@ -154,7 +154,7 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
     check_kept(reply.memory, program, rows)
     groups = max((send.groups for send in sends.values()), default=1)
     if not isinstance(reply.group, Integral) or not 0 <= int(reply.group) < groups:
-        raise Invalid(f"group: {shown(reply.group)} is not the number of a sum; they are 0 to {groups - 1}")
+        raise Invalid(f"group: {shown(reply.group)} is not the number of a sum; sums are numbered 0 to {groups - 1}")
     for name, send in sends.items():
         array = np.asarray(reply.sent[name])
         if send.undefined:

@@ -134,7 +134,7 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
             "declare one of the two"
         )
     if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
-        raise Invalid(f"{where}: needs an upload of deltas, and without sum_index and single if it enters all sums")
+        raise Invalid(f"{where}: needs an upload of deltas; if it enters all sums, leave sum_index and single out")
     if sent.weight is None or sent.weight.ndim > 1:
         raise Invalid(f"{where}: needs one weight for each hospital; give Upload(weight)")
 
@@ -221,8 +221,8 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
         outside = upload.sum_index[(upload.sum_index < 0) | (upload.sum_index >= upload.sums)]
         if len(outside):
             raise Invalid(
-                f"{field}.sum_index: {outside[0]} is not the number of a sum; they are 0 to {upload.sums - 1}, so "
-                "raise sums"
+                f"{field}.sum_index: {outside[0]} is not the number of a sum; sums are numbered 0 to "
+                f"{upload.sums - 1}, so raise sums"
             )
 
 

@@ -258,7 +258,7 @@ def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(two_nodes, m
     assert sorted(homes.count(home) for home in set(homes)) == [1, 2]
 
     monkeypatch.setattr(room, "RESERVE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU on as many nodes not free within 1 s"):
+    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, each on a separate node, not free within 1 s"):
         room.reserve(placement, nodes)
     alone = Placement((np.arange(3),), 1, 0, nodes=(0,))
     capsys.readouterr()

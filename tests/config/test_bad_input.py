@@ -83,7 +83,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ),
         (
             {"training.class_weights": "[1, 2, 3]"},
-            "training.class_weights: [1.0, 2.0, 3.0] has 3 weights, this label has 2 classes; give one for each",
+            "training.class_weights: [1.0, 2.0, 3.0] has 3 weights, but this label has 2 classes; give one for each",
         ),
         ({"training.learning_rate": 0}, "training.learning_rate: 0 is not greater than 0"),
         ({"training.learning_rate": ".nan"}, "training.learning_rate: nan is not a finite number"),

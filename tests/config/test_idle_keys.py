@@ -61,7 +61,7 @@ GUARANTEE: dict[str, Any] = {"unit": "hospital", "epsilon": 2, "delta": 0.01}
             {"privacy": GUARANTEE | {"rows_per_patient": 7}},
             "privacy.rows_per_patient: 7 is not used by privacy.unit: 'hospital'",
         ),
-        ({"privacy": GUARANTEE | {"equal_epsilon": False}}, "privacy.equal_epsilon: false is for noise of each"),
+        ({"privacy": GUARANTEE | {"equal_epsilon": False}}, "privacy.equal_epsilon: false needs unit: patient"),
         (
             {"privacy": GUARANTEE | {"declared_public": ["metrics", "sizes", "size"]}},
             "privacy.declared_public: 'size' is named twice",

@@ -160,7 +160,7 @@ def test_fractions_that_were_rounded_are_divided_by_their_sum() -> None:
         ({"column": "part", "folds": 5}, "column 'part' decides the parts and cannot be combined with folds"),
         ({"folds": 5, "train": 0.7, "test": 0.3}, "folds 5 decides the parts and cannot be combined with train, test"),
         ({"folds": 1}, "greater than or equal to 2"),
-        ({"trained_on": "all"}, "trained_on 'all' leaves no test rows; name the hospitals that test in unseen"),
+        ({"trained_on": "all"}, "trained_on 'all' leaves no test rows; list hospitals to test on in unseen"),
         ({"train": float("nan")}, "finite"),
         ({"trian": 0.8}, "Extra"),
     ],

@@ -168,5 +168,7 @@ def test_balanced_weights_are_told_by_label_counts(federate: MakeFederation) -> 
 
 def test_weights_that_do_not_fit_are_refused(federate: MakeFederation) -> None:
     federation = federate(SIZES)
-    with pytest.raises(ConfigError, match=r"training.class_weights: \[1.0, 2.0, 3.0\] has 3 weights, this label has 2"):
+    with pytest.raises(
+        ConfigError, match=r"training.class_weights: \[1.0, 2.0, 3.0\] has 3 weights, but this label has 2"
+    ):
         check_job(job(federation, FedAvg(), weights=(1.0, 2.0, 3.0)), federation)

@@ -162,10 +162,10 @@ LINES = {
     "large": "total: an entry of 1000 is not below 1000, the largest value that is declared or fits in a sum",
     "memory": "other: not declared; keeps names state",
     "memory shape": r"state: has shape \[3\] but \[2\] is declared",
-    "group": "group: 1 is not the number of a sum; they are 0 to 0",
+    "group": "group: 1 is not the number of a sum; sums are numbered 0 to 0",
     "text": "total: holds <U1; give numbers",
     "returns": "run: returns a? ?.*; return a Reply",
-    "group text": "group: '0' is not the number of a sum; they are 0 to 0",
+    "group text": "group: '0' is not the number of a sum; sums are numbered 0 to 0",
     "ragged": r"total: a list that is not an array \(ValueError\); give numbers",
     "unnamed": "sent: a list without names as keys; give a mapping of texts to values",
     "unnamed memory": "memory: a list without names as keys; give a mapping of texts to values",
@@ -227,7 +227,9 @@ def test_a_wrong_call_ends_the_run_with_one_line(federation: Federation, what: s
 
 
 def test_a_round_that_is_no_generator_is_refused(federation: Federation):
-    with pytest.raises(StrategyError, match="round: returns State at once; yield a Call, and return the state"):
+    with pytest.raises(
+        StrategyError, match="round: returns State instead of yielding; yield a Call, and return the state"
+    ):
         play(federation, AtOnce())
 
 

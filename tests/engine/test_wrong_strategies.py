@@ -41,7 +41,7 @@ LINES = {
     "CountsFromTheEnd": "round 1: start: -1 is not a row of state.models; there are 0 to 0, or OWN",
     "StartsFromNothing": "round 1: start: LAST, but this is the first problem; name a row of state.models",
     "MixesNothing": "round 1: start: MIXTURE, but mixture returns None; define it, or name a row of state.models",
-    "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; they are 0 to 0, so raise sums",
+    "SumsTooFew": "round 1: upload.sum_index: 1 is not the number of a sum; sums are numbered 0 to 0, so raise sums",
     "PullsToItself": "round 1: objective.proximal.0.towards: -2 is not a row of state.models; there are 0 to 0",
     "ForgetsComma": "round 1: objective.proximal: a Proximal is not a tuple of Proximal; write (term,)",
     "Unsorted": "round 1: select: ids are not ascending, or name one twice; sort them, each once",

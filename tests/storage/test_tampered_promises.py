@@ -83,15 +83,15 @@ def bomb(header: Header, arrays: Tensors) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (forget, "has no error of compression"),
-        (lambda header, arrays: header.update(kept={"dict": []}), "has no error of compression"),
-        (drop_one, "has no error of compression"),
+        (forget, "has no compression residual"),
+        (lambda header, arrays: header.update(kept={"dict": []}), "has no compression residual"),
+        (drop_one, "has no compression residual"),
         (other_id(99), "it has stored state of hospital 99, but there are 6 hospitals"),
-        (other_id(-1), "error of compression"),
+        (other_id(-1), "compression residual"),
         (values(lambda array: array * np.nan), "finite numbers"),
         (values(lambda array: array[:1]), "finite numbers"),
         (values(lambda array: np.repeat(array, 2)), "finite numbers"),
-        (rename, "remembers 'residue', which raysim never stores"),
+        (rename, "contains 'residue', which raysim never stores"),
         (bomb, "is empty and has shape [1000000000, 0]"),
         (lambda header, arrays: header.update(kept={"dict": [["0"]]}), "damaged"),
         (lambda header, arrays: header.update(kept={"array": "residual of 7"}), "damaged"),
@@ -116,7 +116,7 @@ def test_what_a_hospital_owes_that_was_never_asked(run):
             states(header).append([missing, states(header)[0][1]])
 
     sign_again(invented)
-    refused("sent no update but has an error")
+    refused("sent no update but has a compression residual")
 
 
 SUMS = of("attacks", "secure", 0)

@@ -67,7 +67,7 @@ BANK = np.zeros((2, 4))
         (State([[0.0] * 4]), "models: [[0.0, 0.0, 0.0, 0.0]] is not a float array [M, 4]; give a row for each model"),  # type: ignore[arg-type]
         (State(BANK[0]), "models: an array [4] of float64 is not a float array [M, 4]"),
         (State(BANK.astype(np.int64)), "models: an array [2, 4] of int64 is not a float array [M, 4]"),  # type: ignore[arg-type]
-        (State(BANK[:0]), "models: no model; row 0 is the global one"),
+        (State(BANK[:0]), "models: has no rows; give at least row 0, the global model"),
         (State(BANK[:, 1:]), "models: rows of 3 parameters; a model has 4"),
         (State(BANK + np.array([[0.0], [np.nan]])), "models: row 1 is not finite; take smaller steps at the server"),
         (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "models: row 1 is not finite"),

@@ -129,11 +129,11 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(upload=Upload(WEIGHT, sum_index=START)),
-            "upload.sum_index: 1 is not the number of a sum; they are 0 to 0, so raise sums",
+            "upload.sum_index: 1 is not the number of a sum; sums are numbered 0 to 0, so raise sums",
         ),
         (
             problem(upload=Upload(WEIGHT, sum_index=-START, sums=2)),
-            "upload.sum_index: -1 is not the number of a sum; they are 0 to 1",
+            "upload.sum_index: -1 is not the number of a sum; sums are numbered 0 to 1",
         ),
         (problem(upload=Upload(WEIGHT, sum_index=START[1:], sums=2)), "upload.sum_index: 2 values for 3 hospitals"),
         (problem(upload=Upload(WEIGHT, sums=0)), "upload.sums: 0 is not a whole number of at least 1"),
@@ -190,7 +190,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(program=Beside(4, sums=2), upload=Upload(WEIGHT, np.zeros(3, np.int64), 2)),
-            "program 'beside': needs an upload of deltas, and without sum_index and single if it enters all sums",
+            "program 'beside': needs an upload of deltas; if it enters all sums, leave sum_index and single out",
         ),
         (problem(program=Beside(4), upload=Upload(single=True)), "program 'beside': needs one weight for each"),
         (

@@ -188,13 +188,13 @@ def test_the_default_is_the_squared_loss_in_either_precision() -> None:
             "logistic_regression",
             0,
             {},
-            "model.name: 'logistic_regression' predicts classes, this label is a number; use",
+            "model.name: 'logistic_regression' predicts classes, but this label is a number; use",
         ),
         (
             "linear_regression",
             2,
             {},
-            "model.name: 'linear_regression' predicts a number, this label has 2 classes; use",
+            "model.name: 'linear_regression' predicts a number, but this label has 2 classes; use",
         ),
         (
             "linear_regression",
@@ -203,7 +203,12 @@ def test_the_default_is_the_squared_loss_in_either_precision() -> None:
             "model.loss: 'sqared' is not a loss of a real label; did you mean 'sq",
         ),
         ("mlp", 0, {"loss": "log_loss"}, "model.loss: 'log_loss' is not a loss of a real label; "),
-        ("mlp", 3, {"loss": "absolute"}, "model.loss: 'absolute' is for a real label, this one has classes; remove it"),
+        (
+            "mlp",
+            3,
+            {"loss": "absolute"},
+            "model.loss: 'absolute' is for a real label, but this label has classes; remove it",
+        ),
         (Perceptron, 2, {"loss": "squared"}, "model.loss: 'squared' is for a real label"),
         (Perceptron, 0, {"loss": "huber"}, "model.loss: 'huber' is not a loss of a real label; known: "),
         ("mlp", 1, {}, "n_classes: 1 is not at least 2, nor 0 for a real label"),
@@ -220,7 +225,7 @@ def test_a_family_that_does_not_say_predicts_classes() -> None:
         def bind(self, n_features: int, n_classes: int, **_: Any) -> None:
             raise AssertionError("bound to a label that it does not know")
 
-    with pytest.raises(ConfigError, match="predicts classes, this label is a number"):
+    with pytest.raises(ConfigError, match="predicts classes, but this label is a number"):
         build_model(Old, F, 0, options={})
 
 

@@ -144,7 +144,7 @@ def test_values_go_to_their_place_and_the_base_stays():
         ({"a": {"uniform": ["x", 1]}}, "'x' is not a finite number"),
         ({"a": {"uniform": [0, float("inf")]}}, "inf is not a finite number"),
         ({"a": {"uniform": [1, 1]}}, r"\[1, 1\] is empty; put the lower end first"),
-        ({"a": {"randint": [3, 3]}}, r"\[3, 3\] is empty, the upper end is left out"),
+        ({"a": {"randint": [3, 3]}}, r"\[3, 3\] is empty, because the upper end is excluded"),
         ({"a": {"randint": [0.5, 3]}}, "0.5 is not a whole number"),
         ({"a": {"loguniform": [0, 1]}}, "0 has no logarithm; start above 0"),
         ({"a": {"qloguniform": [-1, 1, 1]}}, "-1 has no logarithm"),

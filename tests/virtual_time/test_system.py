@@ -196,17 +196,17 @@ def test_a_clock_that_no_server_can_have_is_refused():
     assert checked(sound) is sound
     assert checked(None) is None
     for wrong, message in (
-        ({"now": 1}, "shows no time"),
+        ({"now": 1}, "has no valid time"),
         ({"waits": -1}, "has waited -1 times"),
         ({"waits": 0.0}, "has waited 0.0 times"),
-        ({"ends": np.zeros(1)}, "does not say of all hospitals"),
-        ({"models": np.zeros((2, 2))}, "does not say of all hospitals"),
+        ({"ends": np.zeros(1)}, "lacks the end times"),
+        ({"models": np.zeros((2, 2))}, "lacks the end times"),
         ({"version": np.array([1, 2])}, "lacks a model"),
         ({"models": np.array([[0.0, np.inf]])}, "lacks a model"),
     ):
         with pytest.raises(ValueError, match=message):
             checked(replace(sound, **wrong))
-    with pytest.raises(ValueError, match="shows no time"):
+    with pytest.raises(ValueError, match="has no valid time"):
         checked(7.0)
 
 

@@ -171,8 +171,8 @@ class PrivacySection(Section):
         self.refuse_idle("privacy", "unit", {"rows_per_patient": ("patient",)})
         if not (self.own_steps or self.equal_epsilon):
             raise ConfigError(
-                "privacy.equal_epsilon: false is for noise of each hospital's own steps (unit: patient or example, "
-                f"mode: local), not for {self.unit} and {self.way}; take it out"
+                "privacy.equal_epsilon: false needs unit: patient or example and mode: local, "
+                f"not {self.unit} and {self.way}; take it out"
             )
         self._check_statistics()
         if self.adaptive is not None and (self.unit != "hospital" or self.way == "local"):

@@ -128,10 +128,10 @@ class SystemSection(Section):
 
     - ``rows_per_second`` of training, one epoch over one row being one; ``downlink`` and ``uplink`` in Mbit/s;
       ``latency`` in seconds, before each message. Where nothing is said, no time passes.
-    - ``availability``: the chance to be there when asked; or ``trace``, a CSV with the columns ``hospital, from, to``
-      of virtual seconds in which it is there, repeated each ``trace_period`` seconds. Who leaves while it trains is
-      lost for that round.
-    - ``dropout``: the chance to be lost in a round, at a moment that is uniform in it.
+    - ``availability``: the probability that a sampled hospital is available; or ``trace``, a CSV with the columns
+      ``hospital, from, to``: the virtual seconds in which a hospital is available, repeated each ``trace_period``
+      seconds. A hospital that becomes unavailable while it trains is lost for that round.
+    - ``dropout``: the probability of dropping out of a round, at a time with a uniform distribution over it.
     - ``table``: a CSV with the column ``hospital``, which names all of them, and any of the quantities; an empty field
       is what holds for all. ``hospitals``: what differs at some, by name.
     - ``wait``: seconds until the server tries again where too few hospitals are there.

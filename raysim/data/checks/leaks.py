@@ -1,8 +1,9 @@
 """Find columns of a table that may give its label away, and numbers that may be codes.
 
-A model learns every column that predicts. With a date of death, a code that is entered at discharge, or a laboratory
-value that is ordered only for the dying, a model looks excellent and is of no use. The check reads each column as the
-source gives it, over all rows including test rows: it checks the table, and no model learns from it.
+A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
+discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
+but is of no use. The check reads each column as the source gives it, over all rows, test rows included. No model learns
+from the check.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ WARN, ASK, LIST = 0.95, 0.90, 0.80
 """The AUROC of a single column above which a warning (by its lower limit), question or entry is printed."""
 
 FLAG = 0.80
-"""The AUROC of a missing-value flag above which its column is warned of."""
+"""The AUROC of a missing-value flag above which a warning names its column."""
 
 HIGH = 0.97
 """The AUROC of a model above which it counts as unusually high."""
@@ -167,7 +168,7 @@ class _Judge:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report a column of few whole numbers whose share of events rises and falls, which suggests codes."""
+        """Report few different whole numbers that may be codes: the share of events rises and falls with them."""
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)

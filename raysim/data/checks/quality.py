@@ -1,7 +1,8 @@
 """Find differences between hospitals in a table that suggest errors, before anything is trained.
 
-Hospitals measure in other units, write 0 for what was not measured, lack a column, reuse the patient numbers of other
-hospitals, or are the same rows under two names. The check reads each column as the source gives it, over all rows.
+A hospital may use other units, write 0 for values that were not measured, lack a column, or reuse the patient numbers
+of another hospital. The same rows may occur under two hospitals' names. The check reads each column as the source gives
+it, over all rows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FACTORS = {
 _ENOUGH = 20  # fewest recorded values of a hospital whose quartiles are compared
 _ROWS = 10  # fewest rows with the same value, or without a value, at a hospital; fewest shared rows
 _NEAR = 1.2  # largest ratio between a ratio of medians and a factor
-_LARGE = 8.0  # factors above this are warned of
+_LARGE = 8.0  # factors above this give a warning
 _FAHRENHEIT = 1.8, 32.0, 0.01  # factor, offset, and the largest relative deviation of a quartile
 _MEASURED = 20  # fewest different values of a measurement
 _MARKED, _USUAL = 0.1, 0.01  # least share of rows with an odd value at suspect hospitals, and largest share elsewhere
@@ -115,7 +116,7 @@ class _Asked:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return at which hospitals ``[H]`` a column has no value in any row where chance does not explain it."""
+        """Return the hospitals ``[H]`` where no row has a value in a column, unless chance explains it."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -168,7 +169,7 @@ class _Asked:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a measurement with a single value at a hospital that is rare elsewhere: it may have been filled in."""
+        """Report a hospital's only value of a measurement if other hospitals rarely have it: it may be filled in."""
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
         starts = (np.cumsum(sizes) - sizes)[filled]
@@ -210,8 +211,8 @@ class _Asked:
     def _coded(self, column: _Column) -> Suspect | None:
         """Report a number beyond all others that often means a missing value, such as -999.
 
-        -1 and negative nines count where all other values are at least 0; 999 and longer nines count where they are
-        further from the other values than these are from each other.
+        -1 and negative numbers of nines are reported if all other values are at least 0. The number 999, and longer
+        numbers of nines, are reported if they are further from the other values than these are from each other.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:

@@ -17,7 +17,7 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 
 @dataclass(frozen=True)
 class Suspect:
-    """Something in a table that may be other than it seems.
+    """A finding in a table that may be an error.
 
     Levels: ``warn``: it is almost certainly wrong. ``ask``: a person should decide. ``list``: it may be right.
     """
@@ -36,7 +36,7 @@ class Leaks:
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
     note: str = ""
-    """What was checked and what could not be checked; empty where nothing was checked."""
+    """A note on what was checked and what could not be checked; empty if nothing was checked."""
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Leaks:

@@ -1,4 +1,4 @@
-"""Federations whose rows are divided again between training and test at each hospital, with rows added."""
+"""Federations with another division of each hospital's rows into training and test, and with added rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The synthetic sets of CS-RCFL: few hospitals in groups, one linear law per group, other patients at each hospital.
+"""The synthetic sets of CS-RCFL: few hospitals in groups with one linear law each; patients differ between hospitals.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
-group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise,
-hence separable.
+group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise, so
+the classes are separable.
 
 The paper does not state how means and covariances are sampled. Here ``μ_i = 0.5 N(0, I)``, and ``Σ_i`` is ``B B' / F``
 with ``B`` standard normal (``wishart``), or ``I`` (``identity``). The choice decides the result in the paper's figure,

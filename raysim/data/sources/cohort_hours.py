@@ -1,7 +1,7 @@
 """The column ``time`` of hourly cohorts: the length of an hour in its unit, and the rows that belong to no hour.
 
-A duration has a unit, a number has none. Where the user does not name the unit of numbers, the shortest of second,
-minute and hour is assumed in which all times are whole hours, and a note reports it.
+A duration has a unit, a number has none. If the user does not name the unit of numbers, it is assumed: the shortest of
+second, minute and hour for which all times are whole hours. A note reports the assumption.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids
 def _quotas(counts: Ids, tested: int) -> Ids:
     """Divide ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
 
-    Of equal remainders the earlier class wins. ``tested`` is less than the sum of ``counts``, so quotas fit.
+    Among equal remainders, the earlier class has precedence. ``tested`` is less than the sum of ``counts``, so quotas
+    fit.
     """
     exact = tested * counts / counts.sum()
     quota: Ids = np.floor(exact).astype(np.int64)

@@ -1,6 +1,7 @@
 """An eICU-like federation generated from a seed, for first experiments without data.
 
-How a row of hospital ``h`` is generated; names in code style such as ``signal`` are fields of :class:`Synthetic`:
+A row of hospital ``h`` is generated as follows; names in code style such as ``signal`` are fields of
+:class:`Synthetic`:
 
 1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
 2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
@@ -211,7 +212,7 @@ class _Sites:
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
     def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
-        """Compute probits ``[H, F]`` of the share missing; its mean over sites and features: ``config.missing``."""
+        """Compute probits ``[H, F]`` of the missing share, whose mean over sites and features is ``config.missing``."""
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
             return np.full(practice.shape, -np.inf, np.float32)

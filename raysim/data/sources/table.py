@@ -89,7 +89,9 @@ class Table(BaseModel):
     @classmethod
     def _possible(cls, rules: dict[str, str]) -> dict[str, str]:
         if rules.get(">") == "half":
-            raise ValueError('">": half of a limit is below it, and these values are above it; use limit or missing')
+            raise ValueError(
+                '">": half of a limit is below it, but these values are above the limit; use limit or missing'
+            )
         return rules
 
     @field_validator("separator")

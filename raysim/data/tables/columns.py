@@ -60,8 +60,9 @@ def texts(
     remedy: str = "fill them or remove the rows",
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
-    """Read a column as texts ``[N]``; an empty value becomes ``unknown``, or is refused with the ``remedy`` if that is
-    None.
+    """Read a column as texts ``[N]``, with ``unknown`` for empty values.
+
+    If ``unknown`` is None, empty values raise ``DataError`` with the ``remedy``.
 
     ``rows [N]`` is the position of each row in the file; None: the rows are the whole file.
     """

@@ -51,8 +51,8 @@ def with_points(
 
     - ``named``: the configured decimal mark; None: the mark is recognised from the text columns that are mostly
       numbers.
-    - ``recognise``: whether a comma can be recognised as the decimal mark. It is false where commas separate columns,
-      or nothing does; a comma can then be the decimal mark in ``numeric`` columns alone.
+    - ``recognise``: whether a comma can be recognised as the decimal mark. It is false if commas, or no characters,
+      separate columns. A comma can then be the decimal mark only in ``numeric`` columns.
     - ``as_text``: columns that are no numbers.
     - ``where``: the table's name in errors, which begin with ``field``.
     - ``usual``: the decimal mark that decides where two readings are possible.

@@ -24,8 +24,8 @@ def hospital_attributes(
     """Return the attributes of each hospital by name, and a warning for each attribute that differs within hospitals;
     nothing if none is ``given``.
 
-    ``given`` are columns, or by attribute the hospitals' values; ``silo [N]`` is the hospital of each row of ``table``.
-    Raises ``DataError`` for a hospital without rows.
+    ``given`` are names of columns, or a mapping from each attribute to the hospitals' values. ``silo [N]`` is the
+    hospital of each row of ``table``. Raises ``DataError`` for a hospital without rows.
     """
     if not given:
         return {}, []

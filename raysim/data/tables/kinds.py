@@ -1,7 +1,7 @@
 """Recognise the kind of a column of texts: numbers, truth values, dates, categories, or numbers with a few other marks.
 
 A column's kind follows from its values, in the same way for a CSV file, a Parquet file and a data frame. Numbers with
-other marks among them are not categories, since one stray ``<0.3`` would make a feature of each number.
+other marks among them are not categories: otherwise one stray ``<0.3`` would turn each different number into a feature.
 """
 
 from __future__ import annotations

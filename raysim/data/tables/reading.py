@@ -1,4 +1,4 @@
-"""The rules by which the texts of a table are read: which mean a missing value, and how a value beyond a limit is read.
+"""Apply the rules for reading texts of a table, such as texts for missing values and values beyond a limit.
 
 Training, ``raysim predict`` and an exported ``prepare.py`` read a table in the same way, since they use the same rules.
 """
@@ -16,7 +16,7 @@ from raysim.data.tables.kinds import Finding, find
 from raysim.data.tables.rules import MISSING, NUMBER, TRUE, Reading, unquoted
 
 EXACT = 2.0**53
-"""The limit up to which every whole number is exact as a float."""
+"""All whole numbers up to this one are exact as floats."""
 
 
 def unquoted_table(table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The rules by which the texts of a table are read, without what reads them: saved runs and caches contain them."""
+"""The rules by which the texts of a table are read, in the form that saved runs and caches contain."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ def unquoted(text: str) -> str:
 def canonical_number(text: str) -> str:
     """Return the one text for a number, however it is written: no plus sign, no zeros at its ends, no minus before 0.
 
-    All digits of a number are kept. One with an exponent is taken as a float64, which is how programs write one. The
-    canonical form has an exponent only for numbers of more than 22 digits, and below .0000001.
+    All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
+    float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits, and below
+    .0000001.
 
     >>> [canonical_number(each) for each in ("1.50", "-0.0", "+1e16", "9007199254740993.0", "1E-30")]
     ['1.5', '0', '10000000000000000', '9007199254740993', '1e-30']

@@ -68,8 +68,10 @@ class Files:
         return self.table.append_column(column, pa.array(names, pa.string()))
 
     def placed(self, text: str) -> str:
-        """Replace ``row N`` of all rows read, counted from 1, by the row in its file, and with several files the file's
-        name, in a sentence."""
+        """Replace ``row N`` in a sentence, counted from 1 over all rows read, by the row in its file.
+
+        With several files, the file's name is added.
+        """
 
         def of_file(found: re.Match[str]) -> str:
             row = placed(int(found[1]) - 1, self.rows)
@@ -151,7 +153,7 @@ def read_files(
 
 
 def _not_blank(read: Sequence[Read]) -> NDArray[np.int64] | None:
-    """Return the positions of the rows among those of all files, blank rows included; None: no row is blank."""
+    """Return the rows' positions among all rows of all files, blank rows included; None: no row is blank."""
     if all(each.rows is None for each in read):
         return None
     ends = np.cumsum([each.table.num_rows + each.blank for each in read]).tolist()

@@ -163,7 +163,7 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 def _western(file: IO[bytes], path: Path, field: str) -> str:
     """Return ``WESTERN`` where the file looks like it. Raises ``DataError`` otherwise, and where some lines are UTF-8.
 
-    A file in another encoding of one byte per sign would only get other signs: equal texts stay equal.
+    A file in another single-byte encoding would merely be read with other characters: equal texts stay equal.
     """
     mixed = wrong = 0
     for number, line in enumerate(file, start=1):
@@ -244,7 +244,7 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether fields are separated by spaces: equally many in all lines, and several spaces somewhere."""
+    """Whether spaces separate fields: all lines have equally many fields, and some line has adjacent spaces."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 

@@ -84,8 +84,8 @@ class SecureGeometricMedian(Step):
         section, weight = self._section, by_sum(sent)
         if problem.groups is not None or (sent.weight is not None and sent.weight.ndim > 1):
             raise ConfigError(
-                f"aggregation.name: '{section.name}' under secure.mode needs one update of each hospital, and strategy "
-                f"'{self._name}' has hospitals send more; choose another strategy or leave secure out"
+                f"aggregation.name: '{section.name}' under secure.mode needs exactly one update of each hospital, but "
+                f"strategy '{self._name}' sends more; choose another strategy or leave secure out"
             )
         mass = np.ones(len(ids))
         if section.weights == "capped":

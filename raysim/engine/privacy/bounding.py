@@ -48,7 +48,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
     for names in together.values():
         first = program.sends[names[0]]
         if first.bound is None:
-            raise ValueError("what is shortened has no bound")
+            raise ValueError("the arrays to be clipped have no bound")
         of_hospital = first.bound.unit == "hospital"
         arrays = [np.asarray(sent[name], dtype=np.float64) for name in names]
         parts = [array.reshape(1 if of_hospital else len(array), -1) for array in arrays]

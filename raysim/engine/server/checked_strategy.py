@@ -96,7 +96,9 @@ class CheckedStrategy(Strategy):
         with self._calling("round", view.round):
             playing = self._strategy.round(view, state)
             if not isinstance(playing, Generator):
-                raise Invalid(f"round: returns {type(playing).__name__} at once; yield a Call, and return the state")
+                raise Invalid(
+                    f"round: returns {type(playing).__name__} instead of yielding; yield a Call, and return the state"
+                )
         while True:
             with self._calling("round", view.round):
                 try:

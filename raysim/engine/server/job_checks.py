@@ -45,8 +45,8 @@ def check_together(job: Job) -> None:
         )
     if job.adversary is not None and _acts_together(job):
         raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' hides single updates, which adversary.attack: '{job.adversary.attack}' "
-            "is made of; choose an attack of single hospitals or leave secure out"
+            f"secure.mode: '{job.secure.mode}' hides single updates, from which adversary.attack: "
+            f"'{job.adversary.attack}' is computed; choose an attack of single hospitals or leave secure out"
         )
     if job.compression is not None and not job.compression.linear:
         raise ConfigError(

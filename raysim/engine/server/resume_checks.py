@@ -106,10 +106,11 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
             elif what in (FIRST, SECOND):
                 due = vector.shape if vector.ndim == 1 and len(vector) <= size else (size,)
             else:
-                raise ValueError(f"hospital {hospital} remembers {what!r:.50}, which raysim never stores")
+                raise ValueError(f"the state of hospital {hospital} contains {what!r:.50}, which raysim never stores")
             if vector.shape != due or not np.isfinite(vector).all():
                 raise ValueError(
-                    f"the {what} of hospital {hospital} has shape {list(vector.shape)}, not {list(due)} finite numbers"
+                    f"the {what} of hospital {hospital} has shape {list(vector.shape)}; it needs shape "
+                    f"{list(due)} and finite numbers"
                 )
 
 
@@ -130,7 +131,7 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
     if wrong:
         raise ValueError(
             f"hospital {min(wrong)} has {'sent no update' if min(wrong) in owing else 'sent updates'} but has "
-            f"{'an' if min(wrong) in owing else 'no'} error of compression"
+            f"{'a' if min(wrong) in owing else 'no'} compression residual"
         )
 
 

@@ -275,8 +275,8 @@ class UpdatePipeline:
         honest hospitals."""
         if honest.cluster is None:
             raise ConfigError(
-                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so none can be "
-                "entered by a 'signature_lie'; choose another strategy or attack"
+                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so "
+                "'signature_lie' has no cluster to enter; choose another strategy or attack"
             )
         among = np.setdiff1d(trainable, self.bad)
         clusters, sizes = np.unique(honest.cluster[among], return_counts=True)

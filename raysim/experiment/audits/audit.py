@@ -2,8 +2,8 @@
 
 Three questions:
 
-- Does a model reveal who was trained on? The loss-threshold attack compares training rows with test rows. LiRA runs the
-  same job on ``shadows`` federations; each row is in a shadow federation with probability one half.
+- Does a model reveal whose rows it was trained on? The loss-threshold attack compares training rows with test rows.
+  LiRA runs the same job on ``shadows`` federations; each row is in a shadow federation with probability one half.
 - How large is epsilon at least? A fair coin decides whether each canary is added. The number of coins that an auditor
   guesses right gives a lower bound (:mod:`raysim.audit.one_run`). If the run guarantees privacy, the auditor knows as
   much as that guarantee's adversary (:mod:`raysim.experiment.audits.canary_audit`). If the run guarantees none,
@@ -66,7 +66,7 @@ def audit(
         raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
     for name, count in (("shadows", shadows), ("canaries", canaries)):
         if count > MOST[name]:
-            raise ConfigError(f"--{name}: {count:,} are more than the {MOST[name]:,} that can be; name fewer")
+            raise ConfigError(f"--{name}: {count:,} are more than the maximum of {MOST[name]:,}; name fewer")
     experiment = Experiment(config, [config], (config.seed,), out)
     federation = experiment.federations[config.seed]
     if not federation.classes:

@@ -1,9 +1,9 @@
 """Canary audit of a privacy guarantee: a lower bound of epsilon, with the knowledge of the guarantee's adversary.
 
 A fair coin decides whether each canary is in the data. Each canary has model parameters that no other row changes. The
-update of a canary hospital, and the gradient of a canary patient, are far longer than the clip. Everything else equals
-the audited run: data, strategy, coins, clip, noise and sums. The auditor adds up, over all rounds, what was released in
-the direction of each canary.
+update of a canary hospital, and the gradient of a canary patient, have norms far above the clipping norm. Everything
+else equals the audited run: data, strategy, coins, clipping norm, noise and sums. The auditor adds up, over all rounds,
+what was released in the direction of each canary.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
-"""Length of a canary's update or gradient, as a multiple of the clip. The audit detects a run that fails to clip."""
+"""Norm of a canary's update or gradient, in clipping norms. It is large, so that the audit detects missing clipping."""
 
 
 def can_hold_canaries(job: Job, federation: Federation) -> bool:
@@ -104,7 +104,7 @@ def _played(
     work = replace(work, federation=str(with_canaries.folder))
     *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))
     if not isinstance(outcome, Outcome):
-        raise AssertionError("a job ends with its outcome")
+        raise AssertionError("the audit's job returned no outcome")
     return outcome
 
 

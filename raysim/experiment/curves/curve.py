@@ -169,7 +169,7 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
     if "curve" not in tree:
         raise ConfigError("curve: the configuration has no such section; give it a field and values")
     if tree.get("models"):
-        raise ConfigError("models: raysim curve crosses strategies with values of one key; name one model")
+        raise ConfigError("models: raysim curve varies one key and uses a single model; give model instead of models")
     curve = validated(Curve, tree.pop("curve"), "curve")
     expanded: list[Any] = []
     lines: dict[str, tuple[str, float | None]] = {}

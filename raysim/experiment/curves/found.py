@@ -1,8 +1,9 @@
 """The findings of a curve: each strategy's best value, whether intervals demonstrate it, and whether it is at an edge.
 
-The mean of the curve's figure over hospitals, each counting once, is compared between all pairs of a strategy's values
-at the same hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The intervals are simultaneous
-(:func:`raysim.statistics.differences.simultaneous.adjusted`). One seed compares trained models, not values.
+All pairs of a strategy's values are compared by the unweighted mean of the curve's figure over hospitals, at the same
+hospitals and seeds (:func:`raysim.statistics.differences.paired.paired`). The intervals are simultaneous
+(:func:`raysim.statistics.differences.simultaneous.adjusted`). With one seed, the comparison is between trained models
+and not between values.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Found:
         return " ".join(self._sentence(line) for line in varied) or f"{self.field} took one value: nothing to compare."
 
     def rows(self) -> list[list[str]]:
-        """Return table rows: all values if only one strategy has several, else each one's best; then the others."""
+        """Return table rows: all values of a single curve, or each curve's best value; horizontal lines come last."""
         varied = [line for line in self.lines if len(line.points) > 1]
         digits = _digits([point.mean for line in self.lines for point in line.points])
         end = "lowest" if self.figure in SMALLER else "highest"

@@ -46,7 +46,7 @@ FEW_VALUES = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """How probabilities are written, and which rows are judged."""
+    """The format of probabilities, and the choice of judged rows."""
 
     logits: bool = False
     """Whether probabilities are written as log-odds."""
@@ -112,7 +112,10 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
     for name in groups:
         banded = pd.api.types.is_float_dtype(frame[GROUP + name]) or name == "age"  # ages are divided into bands
         if (values := frame[GROUP + name].nunique()) >= MOST_GROUPS and not banded:
-            raise DataError(f"{GROUP}{name}: has {values:,} values, and fewer than {MOST_GROUPS} are compared; drop it")
+            raise DataError(
+                f"{GROUP}{name}: has {values:,} values, but groups are compared only for fewer than {MOST_GROUPS} "
+                "values; drop it"
+            )
         _same(frame, GROUP + name, GROUP + name, "a patient has one value")
         rows = {str(each): int(n) for each, n in frame[GROUP + name].value_counts().items()}
         warnings += [
@@ -186,7 +189,7 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
     values = sorted(texts.unique())
     if len(values) != 2:
         shown = counted(len(values), "value") + (f" ('{values[0]}')" if len(values) == 1 else "")
-        raise DataError(f"label: has {shown}; two are judged, event and no event")
+        raise DataError(f"label: has {shown}; it needs two values, event and no event")
     known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
         raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")

@@ -75,7 +75,10 @@ def check(config: Config) -> None:
     if config.evaluation.part != "test":
         raise ConfigError("evaluation.unseen: uses all rows of a hospital as test rows; set evaluation.part: test")
     if config.data.split.unseen:
-        raise ConfigError("evaluation.unseen: leaves hospitals out in turn, but data.split.unseen always; keep one")
+        raise ConfigError(
+            "evaluation.unseen: leaves hospitals out in turn, but data.split.unseen leaves its hospitals out always; "
+            "keep one"
+        )
 
 
 def refuse(config: Config, command: str) -> None:

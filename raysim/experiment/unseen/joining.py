@@ -1,8 +1,8 @@
-"""How a joining hospital uses its first labelled rows, other than to recalibrate the model used for it.
+"""The use of a joining hospital's first labelled rows, apart from recalibrating the model used for it.
 
 A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
-the model, as participants do. Where the server has clusters, the hospital first gets one by the strategy's rule for
-newcomers. Without a rule it gets the cluster whose model has the lowest mean loss on these rows; among equal clusters,
+the model, as participants do. If the server has clusters, the hospital first joins a cluster by the strategy's rule for
+newcomers. Without a rule it joins the cluster whose model has the lowest mean loss on these rows; among equal clusters,
 the larger one. The labelled rows are never used for testing.
 """
 
@@ -34,7 +34,7 @@ RIDGE = 1.0
 """The ridge on the weights of a head that a joining hospital fits to its rows."""
 
 SAME = 1e-9
-"""Smallest standard deviation, as a share of the mean, of an output of the body that varies."""
+"""An output of the body varies if its standard deviation is above this share of its mean (at least of 1)."""
 
 
 NOBODY = "nobody"
@@ -54,9 +54,9 @@ def joined(
 ) -> Joined | None:
     """Return the model ``served`` of hospital ``h`` after its labelled ``rows`` have joined.
 
-    The strategy decides if hospitals train alone or have heads of their own, else ``how``: ``fine_tune``, or another
-    step, for which None is returned. ``defined``: whether the model can be used there. Returns None if no model is
-    defined.
+    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise it is ``how``:
+    ``fine_tune``, or another step, for which None is returned. ``defined``: whether the model can be used there.
+    Returns None if no model is defined.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -94,8 +94,8 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """Fit the head of hospital ``h`` to the rows ``joined`` among its test rows, with the shared body unchanged.
 
     The body's outputs are standardised over these rows, and the head's weights on them have a ridge of :data:`RIDGE`.
-    Returns None for rows of one class, for more than two classes, and if the model's output is no linear function of
-    the head, as when a head has several layers.
+    Returns None for rows of one class and for more than two classes. Also returns None if the model's output is not
+    linear in the head, for example if the head has several layers.
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
@@ -137,8 +137,11 @@ def _fitted(X: NDArray[Any], offset: NDArray[Any], y: NDArray[Any], link: str) -
 def _outputs_of_body(
     model: Model, body: NDArray[Any], head: NDArray[np.int64], X: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return the model's outputs for ``X [n, F]`` with a head of zeros, ``[n]``, and what each parameter of the
-    ``head [q]`` multiplies, each once, ``[n, d]``; None if the output is not linear in the head."""
+    """Return the model's outputs for ``X [n, F]`` with a head of zeros, ``[n]``, and the head's inputs, ``[n, d]``.
+
+    Each parameter of ``head [q]`` multiplies an input; equal inputs are returned once. The inputs are None if the
+    output is not linear in the head.
+    """
     constant = model.logits(body, X)
 
     def beyond(places: NDArray[np.int64] | np.int64, values: NDArray[Any] | float) -> NDArray[Any]:
@@ -186,11 +189,11 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Return the model of another cluster than the engine's, if hospital ``h`` gets one once rows have joined.
+    """Return the model of the cluster that hospital ``h`` has after rows have joined, if the engine chose another.
 
-    Strategies with a rule for newcomers choose by it, and use the global model, if they have one, where it needs more
-    labels. Others choose the cluster whose model has the lowest mean loss on the rows ``joined``. Outputs are NaN if no
-    model can be chosen. Returns None if the engine's model stays.
+    A strategy with a rule for newcomers applies this rule. If the rule needs more labels, the global model is used, if
+    there is one. Other strategies choose the cluster whose model has the lowest mean loss on the rows ``joined``.
+    Outputs are NaN if no model can be chosen. Returns None if the hospital continues to use the engine's model.
     """
     after = _chosen(run, served, h, joined)
     if after == _row(run, served, h):
@@ -202,7 +205,7 @@ def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def name_of(served: str, row: int) -> str:
-    """Return the name of the model ``row`` in ``served_by``: a cluster's has its number, from 0."""
+    """Return the name of the model ``row`` in ``served_by``; the name of a cluster's model has its number, from 0."""
     return f"{served} {row - 1}" if row else "global"
 
 
@@ -229,7 +232,7 @@ def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int
 def _row(run: LeftOut, served: str, h: int) -> int | None:
     """Return the row of the server's models that is used for hospital ``h``; None if there is no single such row.
 
-    With clusters, the engine uses the global model for a model of its own that the hospital has not trained.
+    With clusters, the engine uses the global model in place of a hospital's own model that was not trained.
     """
     outcome = run.result.outcome
     serve = outcome.serve.get(served)

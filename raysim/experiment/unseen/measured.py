@@ -39,9 +39,9 @@ class Unseen:
     """The figures, as for a run, ``[H, len(task.figures)]``; NaN without a usable model, or with too few rows
     to join."""
     pairs: PairSums | None
-    """What each hospital sends for the variance of its AUROC; None unless the label has two classes."""
+    """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
-    """What each hospital sends for the covariance of its AUROC with other models' AUROC; None as for ``pairs``."""
+    """The data that it sends for the covariance of its AUROC with other models' AUROC; None as for ``pairs``."""
     scores: ScoreCounts | None
     """Counts of scores for the clinical figures; None unless these are defined."""
     scored: tuple[Groups, ...] | None

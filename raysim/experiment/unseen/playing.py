@@ -29,14 +29,14 @@ SHELF, LOCK = "folds-", ".lock"
 """The names of a comparison's folder in the cache, before its id, and of the folder that it locks, after that."""
 
 COLUMNS = ("prepared", "raw")
-"""The columns that models use of a fold: those of the configuration's own model, or other ones."""
+"""The columns of a fold that models use: the columns of the configuration's own model, or other columns."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
     """Return the strategy whose runs without hospitals also serve to judge ``entry``.
 
-    It is ``entry``. But hospitals that train alone learn nothing from the others, so that no run of theirs is needed:
-    another strategy's run has prepared the rows of those left out.
+    This is ``entry`` itself, unless its hospitals train alone. Then it needs no run, because the run of another
+    strategy has already prepared the rows of the left-out hospitals.
     """
     alike = (
         each
@@ -54,9 +54,9 @@ def hosts(entries: Sequence[Entry]) -> list[Entry]:
 class FoldRuns:
     """The runs of all strategies and seeds without the hospitals of each fold.
 
-    The federation of a fold is made where its first run begins, and removed after its last run: a federation for each
-    of many folds would fill the disk. ``together`` folds take turns, which are as many as runs execute concurrently,
-    so that no two processes make the same one.
+    The federation of a fold is made when its first run begins, and removed after its last run, because the federations
+    of many folds would fill the disk. The runs of ``together`` folds alternate. This is the number of concurrent runs,
+    so that no two processes make the same federation.
     """
 
     def __init__(
@@ -92,10 +92,9 @@ class FoldRuns:
         self.runs = [self._run(*each) for each in self._asked]
 
     def judged(self, played: Iterable[tuple[Run, Result | Exception]], out: Manifest) -> list[Judged]:
-        """Judge hospitals that were left out as soon as a run has ended; the iterator ``played`` executes the runs in
-        order.
+        """Judge left-out hospitals as soon as a run has ended; the iterator ``played`` executes the runs in order.
 
-        Returns what was found in the order of folds, then seeds, then strategies. The runs' files enter ``out``.
+        Returns the results in the order of folds, then seeds, then strategies. The runs' files enter ``out``.
         """
         waiting = Counter((fold, seed) for fold, seed, _ in self._asked)
         found: dict[tuple[Fold, int, str], Judged] = {}

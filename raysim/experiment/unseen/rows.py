@@ -66,7 +66,7 @@ class AllRows:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What a run found at the hospitals of a fold that took no part in it."""
+    """The results of a run at the hospitals of a fold that took no part in it."""
 
     strategy: str
     seed: int
@@ -78,12 +78,12 @@ class Judged:
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by name."""
     notes: tuple[str, ...]
-    """Sentences on what these hospitals record otherwise than participants."""
+    """Sentences on columns that these hospitals record differently from participants."""
 
 
 def notes(left_out: Sequence[Judged]) -> list[str]:
-    """Return the sentences of all folds, those beyond the first :data:`MOST_NOTES` only counted."""
-    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold say the same
+    """Return the notes of all folds; notes beyond the first :data:`MOST_NOTES` are only counted."""
+    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     said = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(said) - MOST_NOTES
     return [*said[:MOST_NOTES], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said

@@ -172,8 +172,11 @@ def _joining(table: pd.DataFrame, ways: Mapping[Key, str], styles: Mapping[Key, 
 def _means(
     table: pd.DataFrame, ways: Mapping[Key, str], column: str, steps: Sequence[str]
 ) -> tuple[dict[str, pd.Series], int]:
-    """Return each way's mean by step, without steps at which it is undefined everywhere, and the number of hospitals:
-    those at which all ways are defined at their other steps."""
+    """Return each way's mean by step, and the number of hospitals.
+
+    Steps at which a way is undefined at all hospitals are left out. The hospitals are those at which all ways are
+    defined at all other steps.
+    """
     wide = {}
     for key, name in ways.items():
         by_step = (

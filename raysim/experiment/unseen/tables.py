@@ -32,7 +32,7 @@ from raysim.statistics.meta_analysis.between_hospitals import BEYOND, Pooled, po
 AUROC, RATIO, GAINED = "auroc", "observed_over_expected", "net_benefit_gained"
 
 SKILL = "log_loss_skill"
-"""1 minus the ratio of the log loss to that of a model that predicts the participants' prevalence for everybody."""
+"""1 minus the ratio of two log losses: of the model, and of always predicting the participants' prevalence."""
 
 FEWEST_ROWS = 10
 """Smallest number of rows for which a hospital's log loss has a variance."""
@@ -41,8 +41,10 @@ FEWEST_DECISIONS = 30
 """Smallest number of rows for which a hospital's gain in net benefit enters the mean."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals without events, or without non-events, for which the ratio has a mean; and of hospitals
-at which every decision is the default's, for which the gain in net benefit has one."""
+"""Largest share of hospitals that a mean may leave out. The mean of observed over expected events leaves out hospitals
+without events or without non-events. The mean gain in net benefit leaves out hospitals at which every decision equals
+the default's.
+"""
 
 
 def by_hospital(unseen: Sequence[Unseen], task: TaskKind, clinical: ClinicalSection | None) -> pd.DataFrame:
@@ -166,8 +168,11 @@ def _loss_variances(scored: Sequence[Groups]) -> NDArray[np.float64]:
 
 
 def _skill(each: Unseen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return each hospital's skill of log loss and its variance over patients, ``[H]`` each: a ratio of means, by the
-    delta method. NaN as in :func:`_loss_variances`."""
+    """Return each hospital's skill of log loss and its variance over patients, ``[H]`` each.
+
+    Skill is a ratio of means, and its variance is from the delta method. Both are NaN in the same cases as in
+    :func:`_loss_variances`.
+    """
     found = np.full((2, len(each.hospitals)), np.nan)
     for h, ((logit, _, events), prevalence) in enumerate(zip(each.scored or (), each.prevalence, strict=True)):
         if len(logit) >= FEWEST_ROWS and np.isfinite(logit).all():

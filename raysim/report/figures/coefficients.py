@@ -1,4 +1,4 @@
-"""The figure of a regression's coefficients: a forest of the most certain ratios, with both kinds of interval.
+"""The figure of a regression's coefficients: a forest plot of the most certain ratios, with two kinds of interval.
 
 Ratios are per standard deviation of a numeric column, so that columns are comparable. Each row also has the ratio per
 unit of the source's column. The page has a table with a mark in each row; the file has a chart.
@@ -164,7 +164,7 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: st
 
 
 def _none(axis: Axis) -> float:
-    """Return the value of a column without effect."""
+    """Return the ratio or coefficient of a column without effect."""
     return 1.0 if axis.kind == "log" else 0.0
 
 

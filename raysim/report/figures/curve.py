@@ -22,8 +22,8 @@ def curve_figure(
     """Plot ``line, <field>, seed, mean, variance``: one panel for the mean and one for the variance.
 
     Each strategy has a line, the mean over seeds, and a band of one standard deviation over seeds. Strategies without
-    the ``field`` have horizontal lines. The horizontal axis is logarithmic if the values are spaced so; ``scale`` sets
-    the vertical axes. ``names`` are the display names of the lines.
+    the ``field`` have horizontal lines. The horizontal axis is logarithmic if the values are spaced logarithmically;
+    ``scale`` sets the vertical axes. ``names`` are the display names of the lines.
     """
     lines = list(dict.fromkeys(table["line"]))
     called = {line: (names or {}).get(line, line) for line in lines}
@@ -66,7 +66,7 @@ def curve_figure(
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
-    """Return ``mean``, ``low`` and ``high`` by value, ascending; a horizontal line has one row, of value NaN."""
+    """Return ``mean``, ``low`` and ``high`` by value, ascending; a horizontal line has one row with the value NaN."""
     over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
     return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])
 

@@ -183,7 +183,7 @@ def _table(rows: Sequence[Row], headings: Sequence[str], against: str, larger: b
 
 
 def _few(axis: Axis) -> Axis:
-    """Return the axis with two ticks, 0 and the farthest from it: more would overlap below a narrow column."""
+    """Return the axis with two ticks, 0 and the farthest tick; more would overlap below a narrow column."""
     far = max(axis.ticks, key=abs)
     kept = [(tick, text) for tick, text in zip(axis.ticks, axis.texts, strict=True) if tick in (0.0, far)]
     return replace(axis, ticks=tuple(tick for tick, _ in kept), texts=tuple(text for _, text in kept))

@@ -105,7 +105,7 @@ def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind
 
 
 def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """Plot mean, worst decile, absolute size bias and Gini, two at a time, with one standard deviation over seeds."""
+    """Plot pairs of mean, worst decile, absolute size bias and Gini, with one standard deviation over seeds."""
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     axes = {
@@ -177,7 +177,7 @@ def curves(
 ) -> list[svg.Figure]:
     """Plot a metric by round: a line for each strategy and model, and a band of one standard deviation over seeds.
 
-    ``metric`` None means the headline figure. Empty if fewer than two rounds were evaluated.
+    ``metric`` None means the headline figure. The result is empty if fewer than two rounds were evaluated.
     """
     if rounds is None:
         return []

@@ -1,4 +1,4 @@
-"""What a page lists with a hospital's gains: calibration under every model, acting at thresholds, and data sent."""
+"""Figures next to a hospital's gains on a page: calibration under every model, acting at thresholds, and data sent."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def left(
 
 
 def _ends(runs: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """By kind, the lowest and highest bytes of several runs, ``[H]`` each; 0 bytes for a run without the kind."""
+    """Return the lowest and highest bytes of several runs by kind, ``[H]`` each; a run without the kind has 0 bytes."""
     kinds = dict.fromkeys(kind for totals in runs for kind in totals)
     ends = {}
     for kind in kinds:
@@ -129,7 +129,7 @@ def _bytes(low: int, high: int) -> str:
 
 
 def _participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """By strategy and hospital, in how many rounds the hospital sent an update; empty if unknown."""
+    """Return the number of rounds in which each hospital sent an update, by strategy; empty if unknown."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])

@@ -45,7 +45,7 @@ AT_THRESHOLDS = (
 
 
 def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """The decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
+    """Return the decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
 
     ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
     models; figures with all models follow, folded away.
@@ -64,7 +64,7 @@ def drawn(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
 
 
 def shared(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[str] = ()) -> list[Figure]:
-    """Those figures of :func:`drawn` that are not folded away, without parts of under :data:`LEAST` patients."""
+    """Return the visible figures of :func:`drawn`, without parts of fewer than :data:`LEAST` patients."""
     kept = [each.without_few(LEAST) for each in served if len(each.figures)]
     chosen = [each for each in kept if each is not None and (each.label in first or not first)]
     if not chosen:
@@ -108,7 +108,7 @@ def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:
-    """A table with one row for each model; it scrolls separately if it is too wide."""
+    """Return a table with one row for each model; it scrolls separately if it is too wide."""
     headings, body = [], []
     for figure, at, heading, _ in columns:
         row = served[0].row(figure, at)
@@ -148,7 +148,7 @@ def _cell(each: ClinicalRows, name: str, at: float | None, digits: int) -> Marku
 
 
 def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """One panel for each model: the observed share of events by predicted risk, in bins."""
+    """Plot the observed share of events by predicted risk in bins, with one panel for each model."""
     most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
     charts = []
     for i, each in enumerate(served):
@@ -180,7 +180,7 @@ def _calibration(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> F
 
 
 def _decision_curve(served: Sequence[ClinicalRows], of: str, suffix: str = "") -> Figure:
-    """Net benefit by threshold: a line for each model, for acting on all patients, and for acting on none."""
+    """Plot net benefit by threshold: a line for each model, for acting on all patients, and for acting on none."""
     curves = [each.net_benefit for each in served]
     everyone = curves[0]["of_all"].to_numpy(float)
     thresholds = curves[0]["threshold"].to_numpy(float)

@@ -36,7 +36,7 @@ _PARSED = {
         column_types=dict.fromkeys(TEXTS, pa.string()), null_values=["", "nan"], strings_can_be_null=False
     ),
 }
-"""How Arrow reads these tables: texts as they are written, an empty cell of another column as NaN."""
+"""Arrow's settings for reading these tables: texts are unchanged, and an empty cell of another column is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Clinica
 
 
 def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
-    """Read the rows of clinical tables that have one of the ``wanted`` texts in each of the named columns, stacked.
+    """Read and concatenate the rows of clinical tables with one of the given texts in each column of ``wanted``.
 
     The tables have a row for every hospital and figure, and few are wanted, so Arrow filters before pandas has them.
     """
@@ -210,7 +210,7 @@ def _range(counts: pd.Series, word: str) -> str:
 
 
 def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
-    """Combine clinical rows of several runs, one run for each seed: return the first row by ``keys``, and the means.
+    """Return the first of the rows with equal ``keys``, and their means, for clinical rows of one run for each seed.
 
     ``value`` is the column with the figure; its limits are in ``low`` and ``high``.
     """

@@ -214,7 +214,7 @@ def _events(hospitals: pd.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]]:
-    """By hospital, the calibration of the model ``main``, if runs have measured it."""
+    """Return the calibration of the model ``main`` by hospital, if runs have measured it."""
     label, model = main
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
     present = [file for file in files if file.exists()]

@@ -1,1 +1,1 @@
-"""What a comparison may conclude, and on what evidence."""
+"""The conclusions of a comparison, and their evidence."""

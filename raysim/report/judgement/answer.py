@@ -28,11 +28,11 @@ class Answer:
     """The answer of a comparison or a run."""
 
     card: Card
-    """What to do, and the facts that decide it."""
+    """The recommendation, and the facts that decide it."""
     reasons: tuple[str, ...]
     """Further sentences."""
     caution: str
-    """What limits the intervals; may be empty."""
+    """Limits of the intervals; may be empty."""
     not_dominated: tuple[str, ...]
     """The entries that no other entry dominates on the headline figure and the worst decile."""
     difference_shown: bool
@@ -145,7 +145,7 @@ def _between_hospitals(noise: Noise) -> list[str]:
 
 
 def _caution(shown: Evidence) -> str:
-    """Notes on the interval in the headline, and on all intervals together.
+    """Return notes on the interval in the headline, and on all intervals together.
 
     If only one federated method was run, the first note is on the interval of the first reference.
     """

@@ -46,7 +46,7 @@ class Line:
     figure: Mapping[str, Any] | None = None
     """The numbers behind the sentence, ready for JSON; None if the sentence has no numbers."""
     remedy: str = ""
-    """What to do about the finding; may be empty."""
+    """The recommended action on the finding; may be empty."""
     forbids: bool = False
     """Whether the finding forbids a use of the model. The headline then repeats it."""
     short: str = ""
@@ -85,7 +85,7 @@ class Card:
     """The card of a comparison or of one run."""
 
     what: str
-    """What is predicted, the numbers of hospitals, patients and events, and what was run."""
+    """A sentence on what is predicted, the numbers of hospitals, patients and events, and what was run."""
     headline: str
     """The recommendation, with the facts that forbid use."""
     lines: tuple[Line, ...]
@@ -93,7 +93,7 @@ class Card:
     ways: tuple[Way, ...]
     """The rows: the recommended method, then references, then the other methods by their means."""
     use: Use
-    """What the recommended model may be used for."""
+    """The permitted use of the recommended model."""
     federate: Federate
     """Whether federating is better than training alone."""
     recommended: str | None

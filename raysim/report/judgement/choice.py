@@ -1,9 +1,9 @@
-"""Which method a comparison recommends: this module alone decides it.
+"""The choice of the method that a comparison recommends; no other module decides it.
 
 The reference is named before any result, so it is recommended unless another method is better by joint intervals. Bytes
-decide only between equivalent methods, whose difference lies within :data:`EQUIVALENT` by such an interval. Two methods
-are not equivalent merely because no difference was found. Among models (learners) the simplest has the role of the
-reference: a more complex model has to be better.
+decide only between equivalent methods: the joint interval of their difference lies within :data:`EQUIVALENT`. Two
+methods are not equivalent merely because no difference was found. Among models (learners) the simplest has the role of
+the reference: a more complex model has to be better.
 
 A method is unbeaten if no other method is better. The rules apply in this order:
 

@@ -153,7 +153,7 @@ def run_card(
 ) -> Card:
     """Compose the card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
 
-    ``noise`` is None if groups of patients were not tested for this run alone.
+    ``noise`` is None if gaps between groups of patients were not tested in this run.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label
@@ -206,7 +206,7 @@ def _composed(
     remarks: Remarks,
     recommended: str | None,
 ) -> Card:
-    """Compose the lines in order, then the headline; ``runs``: all results and the recommended model's key."""
+    """Compose the lines in order, then the headline; ``runs`` has all results and the recommended model's key."""
     numbers, calibration_line = None, calibrating.NOT_MEASURED
     if own is not None:
         numbers, calibration_line = calibrating.calibration(own, runs[0][0].federation.hospitals, others)

@@ -1,7 +1,7 @@
 """The evidence of a comparison: paired differences between strategies, and claims that hold jointly.
 
-- A difference is that of the headline figure (AUROC or MAE) between two models at the same hospitals, weighted by test
-  rows. Its interval is for hospitals like these; patients and training seeds vary as well
+- Differences are between the headline figures (AUROC or MAE) of two models at the same hospitals, weighted by test
+  rows. Their intervals are for hospitals like these; patients and training seeds vary as well
   (:mod:`raysim.statistics.differences.paired`).
 - Claims need intervals that hold jointly for all pairs of strategies
   (:mod:`raysim.statistics.differences.simultaneous`), and more than one training seed.
@@ -41,7 +41,7 @@ class Entry:
     """A federated method: one model, or several models with the same headline figure at every hospital."""
 
     name: str
-    """The label of the reference if a member, else of the first member, unless another sends clearly less."""
+    """The name of the member ``key``, which :func:`_entries` chooses."""
     key: Key
     """The key of the member that gives the entry its name."""
     bytes: float
@@ -85,7 +85,7 @@ class Evidence:
     of_references: tuple[Paired, ...]
     """The difference of each reference from the recommended entry."""
     alone: int | None
-    """The index of training alone in ``references``; of several models the best mean. None if it was not run."""
+    """The index of training alone in ``references`` (of several models, the best mean); None if it was not run."""
     over_alone: tuple[Paired, ...]
     """The difference of each entry from training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
@@ -97,7 +97,7 @@ class Evidence:
     both figures.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """How many hospitals have only one class in training, and the difference at the others.
+    """The number of hospitals with only one class in training, and the difference at the others.
 
     None if there are no such hospitals.
     """
@@ -145,7 +145,7 @@ class Evidence:
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
 
     def pair(self, i: int, j: int) -> Paired:
-        """Return the difference of two entries: the entry listed first less the other."""
+        """Return the difference of two entries: the entry listed first minus the other."""
         return self.differences[min(i, j), max(i, j)]
 
     def between(self, i: int, j: int) -> tuple[float, Limits]:
@@ -157,8 +157,8 @@ class Evidence:
     def alone_less(self, i: int) -> tuple[float, Limits]:
         """Return training alone minus ``entries[i]``, with its printed joint interval over the entries.
 
-        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Needs a
-        run of training alone.
+        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. The
+        method needs a run of training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -317,8 +317,8 @@ def _entries(
 ) -> list[Entry]:
     """Make one entry for each judged model or group of equal models.
 
-    A group has the name of the strategy ``reference`` if it is a member, else of its first member, unless another
-    member sends clearly fewer bytes.
+    A group has the name of the strategy ``reference`` if this is a member, else the name of its first member. If
+    another member sends clearly fewer bytes, the group has that member's name instead.
     """
     groups: list[list[Key]] = []
     for key in keys:
@@ -355,7 +355,7 @@ def _called(keys: Sequence[Key]) -> tuple[str, ...]:
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
     """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none.
 
-    Of judged predictions only the sum of both directions can be known, ``bytes``.
+    For judged predictions only ``bytes``, the sum of both directions, can be known.
     """
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]

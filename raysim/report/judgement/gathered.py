@@ -174,8 +174,9 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
     """Return the interval of a model's mean headline figure, and whether it is for hospitals like these.
 
-    It is for hospitals like these, except where that interval includes an AUROC of 0.5 and the interval for these
-    hospitals and trained models does not. A few dissimilar hospitals, or two seeds, are no evidence against it.
+    It is for hospitals like these, unless that interval includes an AUROC of 0.5 and the interval for these hospitals
+    and trained models does not. A wide interval from a few dissimilar hospitals, or from two seeds, is no evidence
+    against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True
@@ -208,7 +209,7 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 def visible_sizes(shown: Evidence) -> list[float]:
     """The smallest differences from the recommended method that this comparison detects with 80 % power.
 
-    Infinity where no possible difference is that large.
+    A size is infinite if no difference that large is possible.
     """
     if shown.one_seed:
         return []

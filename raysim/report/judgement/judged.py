@@ -1,4 +1,4 @@
-"""How much evidence a page has: the number of judged hospitals and their rows of the rarer class.
+"""The evidence behind a page: the number of judged hospitals, and their rows of the rarer class.
 
 The rarer class determines the precision of a hospital's AUROC: 2 non-events among 25 are as few as 2 events.
 """
@@ -108,7 +108,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
 
 
 def marks(hospitals: pd.DataFrame) -> dict[str, str]:
-    """For each hospital with fewer than :data:`FEW` rows of the rarer class: a phrase on how many, by name."""
+    """Return, by name, a phrase on each hospital with fewer than :data:`FEW` rows of the rarer class."""
     if not _has_events(hospitals):
         return {}
     tables = _of_seeds(hospitals)

@@ -1,4 +1,4 @@
-"""How much of the differences between hospitals, and between groups of patients, chance alone explains.
+"""The part of the differences between hospitals, and between groups of patients, that chance alone explains.
 
 Runs with different seeds test on largely the same patients, so they are not independent evidence. Tests and intervals
 use the first seed only, and name it (:mod:`raysim.statistics.chance.noise_floor`).
@@ -28,14 +28,13 @@ from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.statistics.patient_groups.within import WithinGap
 
 DRAWS = 200
-"""The number of federations simulated for each true spread: a third of a second for 208 hospitals."""
+"""The number of federations simulated for each true spread; they take a third of a second for 208 hospitals."""
 
 FEWEST_DRAWS = 40
 """The smallest number of simulated federations. With 40, the smallest p-value is 1/41, which is below 2.5 %."""
 
 MOST_HOSPITALS = 10_000_000
-"""The largest number of simulated hospitals for each spread; more than 50,000 hospitals reduce the federations below
-``DRAWS``."""
+"""The largest number of simulated hospitals for each spread; with over 50,000, fewer federations are simulated."""
 
 NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
@@ -51,9 +50,9 @@ class Noise:
     slope: SizeSlope
     """The slope of AUROC on hospital size."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
-    """By attribute, the gap between groups of patients within hospitals; only for the headline model of a strategy."""
+    """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """By attribute, the largest difference between groups over all rows, which mixes groups with their hospitals."""
+    """The largest difference between groups over all rows by attribute; it mixes groups with their hospitals."""
 
     def sentences(self) -> list[str]:
         """Describe these differences in sentences."""
@@ -159,7 +158,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
-    - ``p``: the probability of a figure as bad under equal true performance.
+    - ``p``: the probability of a figure at least as bad under equal true performance.
     - ``excess`` with its interval: what a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 

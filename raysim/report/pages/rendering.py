@@ -97,7 +97,7 @@ def _markup(text: str) -> Template:
 
 @functools.cache
 def _sections() -> Environment:
-    """The environment of sections and sheets; it is one, so that the parts that they import are compiled once."""
+    """Return the environment that all sections and sheets share; the parts that they import are compiled once."""
     return _environment().overlay(keep_trailing_newline=True)
 
 

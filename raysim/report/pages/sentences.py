@@ -56,7 +56,7 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
     """Return the table of the hospitals with the worst figures under the last listed model, worst first.
 
-    Figures have intervals over patients if the table has these and a single seed. Empty without hospitals.
+    Figures have intervals over patients if the table has these and a single seed. The table is empty without hospitals.
     """
     if hospitals is None or hospitals.empty:
         return {}

@@ -20,7 +20,7 @@ def setting(title: str, *, facts: bool = True) -> Section:
 def plain(
     name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
 ) -> Sheet:
-    """A page with the answer, then ``sections``, and last the pictures and what was run, under these two headings."""
+    """Build a page: the answer, ``sections``, and last the pictures and what was run, under these two headings."""
     whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
     return Sheet(name, kind, whole, scripts=("figures.js",))
 

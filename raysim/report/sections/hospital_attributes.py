@@ -55,7 +55,7 @@ def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.Dat
 def drawn(means: pd.DataFrame, shown: Sequence[Key], names: Names, looks: Looks) -> list[svg.Figure]:
     """Plot the means of the models ``shown``, one panel for each attribute; ``means`` are from :func:`table`.
 
-    Empty without attributes or models.
+    The result is empty without attributes or models.
     """
     keys = [(str(a), str(b)) for a, b in means[KEYS].to_numpy()]
     means = means[[key in shown for key in keys]]

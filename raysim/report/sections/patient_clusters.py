@@ -56,7 +56,7 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count the hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, of all.
+    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared.
 
     Hospitals are compared if the figure is defined under both models in some seed.
     """
@@ -98,7 +98,7 @@ def printed(folder: Path, reference: str) -> Table | None:
 
 
 def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
-    """Plot each cluster's share of each hospital's training rows: an area a cluster, a panel a strategy.
+    """Plot clusters' shares of each hospital's training rows: one area per cluster, one panel per strategy.
 
     ``composition`` is stacked ``patient_clusters.csv``: ``strategy, seed, hospital, cluster, n_train``. The figure uses
     each strategy's first seed, and leaves out hospitals without training rows. ``titles`` are display names.

@@ -104,7 +104,7 @@ def drawn(
     titles: Mapping[str, str] | None = None,
     chosen: Sequence[str] = (),
 ) -> svg.Figure:
-    """Plot the headline figure of each patient group over all hospitals: a panel an attribute, a mark a strategy.
+    """Plot the headline figure of patient groups over all hospitals: a panel per attribute, a mark per strategy.
 
     A strategy is represented by the last of its models, the headline model. ``titles`` are names by label. If any
     labels are ``chosen``, only these strategies are plotted.

@@ -42,7 +42,7 @@ class Axis:
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
         """Return the positions of values, from 0 at the start to 1 at the end.
 
-        NaN for NaN, and for values outside the domain of a logarithmic axis.
+        The position is NaN for NaN, and for values outside the domain of a logarithmic axis.
         """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -119,7 +119,7 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 
 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
-    """Build an axis for settings that were tried: logarithmic if they are spaced so, else linear."""
+    """Build an axis for settings that were tried: logarithmic if they are spaced logarithmically, else linear."""
     x = np.unique(np.asarray(values, dtype=np.float64))
     x = x[np.abs(x) <= LARGEST]
     if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:

@@ -44,7 +44,7 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
     """Suggest the next command: one that remedies the worst finding, or one that gives more details.
 
-    ``settings`` are those of ``--set`` on the command line. The next command keeps them, but for the key that it sets.
+    ``settings`` are those of ``--set`` on the command line. The next command repeats them, except the key that it sets.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:

@@ -30,7 +30,7 @@ UNSAID = (
     "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
     "says it"
 )
-"""The line on the data of a run under a guarantee."""
+"""The line that replaces findings in the data, which are not printed under a privacy guarantee."""
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def say(console: Console, text: str) -> None:
 
 
 def time_left(seconds: float, done: float, total: float) -> str:
-    """Estimate the remaining time at the same pace; empty if nothing is done yet, or everything.
+    """Estimate the remaining time at the same pace; empty if nothing or everything is done.
 
     In the first minute it is empty until 2 % are done: starting actors would count as slow work.
 
@@ -211,7 +211,7 @@ def size_in_words(federation: Federation, config: Config) -> str:
 
 
 def data_warnings(federations: Iterable[Federation], private: bool) -> list[str]:
-    """Return warnings about the data, each once, however many seeds split them.
+    """Return warnings about the data, each of them once for all seeds.
 
     ``private``: whether a privacy guarantee is required. If so, unusual values and columns that leak the label are not
     reported, because both are computed from all rows.

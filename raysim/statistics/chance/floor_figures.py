@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 class FigureBesideFloor:
     """A figure of dispersion compared with its distribution under equal service.
 
-    - ``value``: the figure on the test rows. ``floor``: its mean under equal service, ``low`` to ``high``: 95 %.
+    - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
-    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds, as squares, the
-      uncertainty of the spread, the chance differences of such hospitals and, for figures that are AUROCs, the
+    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds the squares of the
+      uncertainty of the spread and of the chance differences of such hospitals. Figures that are AUROCs also have the
       uncertainty of the common AUROC.
     - ``excess``: the difference that the spread adds to the floor. ``true`` and ``excess`` of ``size_bias`` are NaN,
       because a spread unrelated to size does not imply it.
@@ -47,7 +47,7 @@ def beside_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureBesideFloor:
-    """Compare a figure with its floor, given simulated values by tau, ``observed [T, B]``, and noise-free."""
+    """Compare a figure with its floor, from simulated values by tau, ``observed [T, B]``, and its ``true`` value."""
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":
@@ -56,7 +56,7 @@ def beside_floor(
         extreme = equal <= value + SAME if worse_when_lower else equal >= value - SAME
     low, high = np.quantile(equal, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
-    if worse_when_lower:  # more spread is a lower figure
+    if worse_when_lower:  # with more spread the figure is lower
         excess = Estimate(*excess[::-1])
     return FigureBesideFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
 

@@ -38,20 +38,21 @@ FEWEST = 3
 DRAWS = 1000
 
 STAGE = 3
-"""Spreads simulated at a time, in ascending order, until the data reject all larger ones."""
+"""The number of spreads simulated at a time, in ascending order, until the data reject all larger ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
-    - ``figure``: its name. ``common``: its value at every hospital under equal service. ``hospitals``: judged.
-    - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q as large (``tau``'s interval
-      has two sides).
+    - ``figure``: its name. ``common``: its value at every hospital if hospitals do not differ (equal service).
+      ``hospitals``: the number of judged hospitals.
+    - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
+      because the interval of ``tau`` has two sides).
     - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figures. Its ``high``
       is infinite if every spread of the grid is compatible with the data.
     - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
-    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if none of the grid is.
+    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if it is above the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger figures are better; False for an error.
 
@@ -150,13 +151,13 @@ def error_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """Compute the noise floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
+    """Compute the noise floor of the mean absolute error at ``H`` hospitals from two kinds of error over ``rows [H]``.
 
     ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, with the precision
     of a histogram. Under equal service errors have one distribution everywhere. Every permutation of errors over
     hospitals is then as likely as the observed one, for any distribution. Hospitals without rows, or with an error that
-    is not finite, are not judged. If no error varies between the rows of a hospital, there is no floor. The rest is as
-    in :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the number of judged rows.
+    is not finite, are not judged. If no error varies between the rows of a hospital, there is no floor. Other arguments
+    are as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the number of judged rows.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -169,7 +170,7 @@ def error_floor(
     if not between_rows > 0:
         mae, n = mae[:0], n[:0]
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
-    # Errors of one hospital relative to its own level, which is known less its mean's own variance.
+    # The spread of one hospital's errors relative to its mean, whose square is corrected for its own variance.
     levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
     within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
 
@@ -203,7 +204,7 @@ def _against(
         tried = taus[: len(drawn_q)]
         tau, least = invert(q, drawn_q, tried), visible(drawn_q, tried)
         if np.isfinite(tau.high + least):
-            break  # nothing that is said below depends on larger spreads
+            break  # no result below depends on larger spreads
     taus = tried
     level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
 

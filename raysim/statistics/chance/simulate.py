@@ -21,14 +21,15 @@ Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 BLOCK = 1 << 21
-"""Scores, or AUROCs, held in memory at a time: 16 MB."""
+"""The number of scores, or of AUROCs, in memory at a time (16 MB)."""
 
 MOST_SPREADS = 13
-"""Spreads for which a block reserves memory. The number is fixed, so that results do not depend on how many are
-simulated."""
+"""The number of spreads for which a block reserves memory. It is fixed, so that results do not depend on the number of
+simulated spreads.
+"""
 
 CACHED = 1 << 15
-"""Scores looked up at a time; they fit into the processor's cache."""
+"""The number of scores looked up at a time; they fit into the processor's cache."""
 
 GAP = 64.0
 """Distance between the scores of neighbouring hospitals in one sorted array; normal scores lie within half of it."""
@@ -47,7 +48,7 @@ def centres(common: float, taus: ArrayLike) -> Floats:
     """Return ``mu [T]`` for ``taus [T]`` so that ``expit(mu + tau z)``, z standard normal, has the mean ``common``."""
     spreads = np.asarray(taus, dtype=np.float64)
     weights = WEIGHTS / WEIGHTS.sum()
-    # The mean falls short of expit(mu) towards 1/2, by a factor of the logit that is at most sqrt(1 + tau^2).
+    # The mean is closer to 1/2 than expit(mu): its logit is smaller by a factor of at most sqrt(1 + tau^2).
     bound = np.abs(logit(common)) * np.sqrt(1 + spreads**2) + 1e-9
     low, high = -bound, bound
     for _ in range(60):
@@ -76,7 +77,7 @@ def federations(
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
     spreads = np.asarray(taus, dtype=np.float64)
     mu = np.asarray(middles, dtype=np.float64)
-    # Each row of the rarer class is looked up among the sorted rows of the other: few searches in many scores.
+    # Each row of the rarer class is searched among the sorted rows of the other class, which needs few searches.
     event_is_rarer = m <= n
     rarer, commoner = np.minimum(m, n), np.maximum(m, n)
     of_rarer, of_commoner = np.repeat(np.arange(len(m)), rarer), np.repeat(np.arange(len(m)), commoner)
@@ -87,7 +88,7 @@ def federations(
     for pool, sought, z in ahead(chance.scores(of_commoner, of_rarer, len(m), draws, size)):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
-        # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
+        # An event e ranks above non-events u < shift + sd e; a non-event u below events e > (u - shift) / sd.
         offset = np.where(event_is_rarer, shift, -shift / event_sd)
         observed = np.empty_like(true)
         at_once = max(1, CACHED // (len(spreads) * len(of_rarer)))
@@ -180,7 +181,7 @@ def errors(
     The ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: under equal service every permutation
     is as likely as the observed one, for any distribution. For any other of ``taus [T]`` a hospital's true error is
     log-normal, with the mean of all hospitals and the standard deviation tau of its logarithm. Relative errors of rows
-    have the pooled distribution, but shrunken to the standard deviation ``within`` that rows of one hospital have.
+    have the pooled distribution, with the smaller standard deviation ``within`` of the rows of one hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

@@ -32,7 +32,7 @@ TOLERATED = (0.8, 1.25)
 """Range of observed over expected events that counts as calibrated."""
 
 AT_A_TIME = 256
-"""Bins whose characteristic functions are in memory at a time."""
+"""The number of bins whose characteristic functions are in memory at a time."""
 
 
 class HospitalCalibration(NamedTuple):
@@ -43,7 +43,7 @@ class HospitalCalibration(NamedTuple):
     - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
       seeds the largest.
     - ``state [H]``: ``off``: demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval lies in
-      :data:`TOLERATED`. ``open``: neither. Empty if nothing is defined.
+      :data:`TOLERATED`. ``open``: neither. It is empty if nothing is defined.
     """
 
     observed: Floats
@@ -91,14 +91,14 @@ def calibration_over_seeds(seeds: Sequence[HospitalCalibration]) -> HospitalCali
     each = {name: np.array([getattr(seed, name) for seed in seeds]) for name in HospitalCalibration._fields[:-1]}
     observed, expected, rows = (mean_of(each[name], ~np.isnan(each[name])) for name in ("observed", "expected", "rows"))
     ratio = over_seeds(each["ratio"], each["low"], each["high"], within=(0.0, np.inf))
-    p = np.fmax.reduce(each["p"])  # a seed without one has no say
+    p = np.fmax.reduce(each["p"])  # seeds without a p-value are ignored
     return _judged(observed, expected, rows, ratio.value, ratio.low, ratio.high, p)
 
 
 def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
     """Return the two-sided p-value of ``observed`` events among ``rows [B]`` with ``risks [B]`` each.
 
-    It is twice the smaller tail, at most 1. NaN without rows, or if ``observed`` or a risk is NaN.
+    It is twice the smaller tail, at most 1. It is NaN without rows, or if ``observed`` or a risk is NaN.
     """
     below, above = events_tails(observed, risks, rows)
     return float(min(1.0, 2.0 * min(below, above))) if below == below else below

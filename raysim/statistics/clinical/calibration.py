@@ -101,7 +101,7 @@ class CalibrationError:
 def from_histogram(histogram: ScoreHistogram) -> Groups:
     """Return a histogram's bins of margins, with their middles as predictions: probabilities within .002."""
     low, high = edges(histogram.bins)
-    # The bin of an infinite margin holds nothing else; its other end is not a number.
+    # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
     rows = (histogram.positives + histogram.negatives).astype(np.float64)
     return Groups(middle, rows, histogram.positives.astype(np.float64))
@@ -117,7 +117,7 @@ def calibration(groups: Groups) -> Calibration:
     """Compute intercept and slope of one hospital, or of all hospitals together.
 
     Intercept and slope are NaN with one class only, if the predictions separate the classes, and if a prediction is 0,
-    1 or NaN. Print a hospital's own from :data:`ENOUGH` events and non-events on.
+    1 or NaN. A single hospital's should be printed only if it has :data:`ENOUGH` events and non-events.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -149,12 +149,12 @@ def binned(groups: Groups, bins: int = BINS) -> Bins:
 
 def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
     """Return the bin of equal width of each of ``probabilities [n]``."""
-    # A probability at a bin's edge may have lost its last bit on the way through its logit.
+    # A probability at a bin's edge may have lost its last bit when it was converted to a logit and back.
     return np.minimum((probabilities * bins + 1e-12).astype(np.int64), bins - 1)
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """Compute the mean distance of predictions from events over ``bins``, by rows, with interval and floor.
+    """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
 
     The floor samples each bin's events with the predicted probability. The interval extends by the 95th percentile of
     the total deviation of all bins' events from their expectation (:func:`_missed`), and by at least the floor. By the

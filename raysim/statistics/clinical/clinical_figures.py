@@ -55,8 +55,8 @@ FLOOR_DRAWS = 1000
 class ClinicalFigure(NamedTuple):
     """One figure of ``H`` hospitals.
 
-    - ``name``; ``at``: the configured threshold or share (NaN: none); ``threshold``: the probability from which on a
-      row is called (NaN: no row is).
+    - ``name``; ``at``: the configured threshold or share (NaN: none); ``threshold``: the lowest probability at which a
+      row is called (NaN: no row is called).
     - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN if undefined, or if there is no interval.
     - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason for a missing value, else empty.
     """
@@ -176,8 +176,10 @@ def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFi
 
 
 def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> ClinicalFigure:
-    """Sensitivity (or specificity) at the operating point; per hospital it may be measured on the rows that chose the
-    threshold."""
+    """Compute sensitivity (or specificity) at the operating point.
+
+    A hospital's figure may be measured on the rows on which the threshold was chosen.
+    """
     called = counts.bins >= point.bin
     if point.of_events:
         right, of = counts.sums(counts.positives * called), counts.events
@@ -207,7 +209,7 @@ def _share(
 
 
 def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
-    """Return why a figure is undefined at each hospital, ``[H]``: the last of ``why`` that holds, or empty."""
+    """Return why a figure is undefined at each hospital, ``[H]``: the last reason in ``why`` that is true, or empty."""
     reason = np.full(len(counts.filled), "", dtype=object)
     for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:
         reason[holds] = words

@@ -43,7 +43,7 @@ class CalibrationBins(NamedTuple):
 
 
 def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
-    """Compute the calibration plot of each hospital. All NaN if a prediction is not a number."""
+    """Compute the calibration plot of each hospital. All figures are NaN if a prediction is not a number."""
     sums = binned(counts, bins)
     rows = np.where(sums.rows > 0, sums.rows, np.nan)
     limits = share_interval(sums.events, sums.rows)

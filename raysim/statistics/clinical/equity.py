@@ -50,7 +50,7 @@ class ClinicalEquity(NamedTuple):
       distance from the best value is judged.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: their means if all hospitals have equal shares; ``p``: the probability
-      that such hospitals differ as much. NaN if unknown, and for fewer than three hospitals.
+      that such hospitals differ at least as much. They are NaN if unknown, and for fewer than three hospitals.
     """
 
     figure: str
@@ -66,7 +66,7 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Compute the equity of each of the hospitals' ``figures`` that has one; ``stays [H]``: all their rows."""
+    """Compute the equity of each of the hospitals' ``figures`` where defined; ``stays [H]``: all their rows."""
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)
@@ -83,16 +83,16 @@ def clinical_equity(
             continue
         over = over_hospitals("mean", values, rows, stays, larger=larger)
         if measure == "value" and (values < 0).any():
-            over["gini"] = NAN  # of shares of a whole, which what can be negative has not
+            over["gini"] = NAN  # undefined for values that can be negative
         equities.append(ClinicalEquity(figure.name, figure.at, figure.threshold, measure, over, *chance))
     return equities
 
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
-    """Return the probability that equally calibrated hospitals differ as much in observed and expected events.
+    """Return the probability that equally calibrated hospitals differ at least as much in observed and expected events.
 
     Every hospital's events are simulated from the predictions after one common recalibration, so no minimum number of
-    events is needed. NaN for fewer than three hospitals with rows, or if a prediction is 0 or 1.
+    events is needed. The result is NaN for fewer than three hospitals with rows, or if a prediction is 0 or 1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:
@@ -111,7 +111,7 @@ def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, dr
 
     counts = together.rows.astype(np.int64)
     hospital = np.repeat(np.arange(len(full)), [len(groups.rows) for groups in full]).repeat(counts)
-    # Row by row, in single precision: a chance is off by less than one in ten million.
+    # Each row is sampled in single precision: probabilities are off by less than one in ten million.
     of_row = np.repeat(p.astype(np.float32), counts)
     least, reached, size = statistic(observed - expected), 0, max(1, CACHED // len(of_row))
     for start in range(0, draws, size):
@@ -138,8 +138,8 @@ def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, 
     if len(of) < FEWEST:
         return NAN, NAN, NAN
     common = right.sum() / of.sum()
-    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # one hospital after the other, which is faster
-    # Each hospital's distance from what is expected, in units of its own variance, which has p (1 - p) in common.
+    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
+    # Squared deviations from the expected number by the variance; its common factor p (1 - p) is omitted.
     observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
     p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)
     shares = drawn / of

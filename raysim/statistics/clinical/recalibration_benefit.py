@@ -1,7 +1,7 @@
-"""Estimate in advance what recalibration would change, and whether that is worth its labelled rows.
+"""Estimate in advance the effect of recalibration, and whether it is worth its labelled rows.
 
-Validation rows are split in two at random within each hospital. The recalibration is fitted on one half and judged on
-the other, both ways, so rows never judge a fit that used them. Definitions: ``docs/statistics.md``.
+Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and judged on
+the other half. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Benefit:
     - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, without it and with.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    NaN if nothing could be judged.
+    All are NaN if nothing could be judged.
     """
 
     log_loss: float
@@ -59,7 +59,7 @@ def from_counts(counts: ScoreCounts) -> Rows:
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
     """Estimate the effect of ``method`` from ``counts`` of validation rows under the model to be recalibrated.
 
-    Each half is fitted and the other judged; a hospital without events in a half has no ``ln O/E`` there.
+    Each half is used once for the fit and once for judging; ``ln O/E`` is undefined for a half without events.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []

@@ -20,16 +20,16 @@ Floats = NDArray[np.float64]
 NAN = float("nan")
 
 ONE_ROW = 1 - 1e-9
-"""Number of wrongly called rows that a share needs to be estimated; 5 (1 - .8) is a little less than 1."""
+"""The smallest number of wrongly called rows at which a threshold is defined: one, less a margin for rounding."""
 
 
 def net_benefits(
     true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute true positives less false positives at the odds of the threshold ``probability``, in (0, 1), per row.
+    """Compute net benefit per row: true positives minus false positives times the odds of ``probability``, in (0, 1).
 
     Returns the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
-    everyone; acting on no one has 0. Arguments are arrays of counts. NaN without rows.
+    everyone; acting on no one has 0. Arguments are arrays of counts. The results are NaN without rows.
     """
     t = np.asarray(probability, dtype=np.float64)
     if not ((t > 0) & (t < 1)).all():
@@ -51,12 +51,12 @@ def gained(
     """Compute the net benefit minus the better default's (acting on everyone or on no one), and its variance, ``[H]``.
 
     Arguments as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default. The variance
-    of the mean of these gains is ``s^2/n``. NaN below two rows.
+    of the mean of these gains is ``s^2/n``. Both are NaN below two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
     everyone = events - odds * (rows - events) > 0
-    # Against calling nobody, called rows differ; against calling everyone, rows that are not called.
+    # Decisions differ from calling no row at called rows, and from calling all rows at the other rows.
     good = np.where(everyone, rows - events - false_positive, true_positive)
     bad = np.where(everyone, events - true_positive, false_positive)
     up, down = np.where(everyone, odds, 1.0), np.where(everyone, 1.0, odds)
@@ -68,15 +68,15 @@ def gained(
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     """Return the smallest logit of ``groups`` at which at least this share of non-events is not called.
 
-    It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. Infinite if only
-    calling no one is specific enough; NaN without non-events, or with too few of them.
+    It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. It is infinite
+    if only a threshold that classifies no row as positive is specific enough. It is NaN with no or too few non-events.
     """
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
     n = float(misses.sum())
     if not n or n * (1 - specificity) < ONE_ROW:
         return NAN
-    # Not called at a value are the non-events below it, and so none of those that share it.
+    # At a threshold, the non-events below it are not called; non-events equal to it are called.
     values, first = np.unique(logits, return_index=True)
     below = np.concatenate([[0.0], np.cumsum(misses)])[first] / n
     enough = below >= specificity
@@ -86,7 +86,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
 def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     """Return the largest logit of ``groups`` at which at least this share of events is called.
 
-    As :func:`threshold_at_specificity`. NaN without events, or with too few of them.
+    See :func:`threshold_at_specificity`. It is NaN with no or too few events.
     """
     m = float(groups.events.sum())
     if not m or m * (1 - sensitivity) < ONE_ROW:

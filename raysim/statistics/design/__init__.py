@@ -1,1 +1,1 @@
-"""What a federation could demonstrate, computed from the sizes of its hospitals alone."""
+"""The power of a federation's comparisons, computed only from the sizes of its hospitals."""

@@ -34,8 +34,10 @@ class Sites:
     """The planned hospitals and the assumptions about them.
 
     - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
-    - ``auroc``: the AUROC of the methods. ``correlation``: of the chance errors of two methods on the same rows.
-    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: over training seeds.
+    - ``auroc``: the AUROC of the methods. ``correlation``: the correlation of two methods' chance errors on the same
+      rows.
+    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: the same over training
+      seeds.
     """
 
     events: Floats
@@ -73,7 +75,7 @@ class Draws:
 
     def visible(self, share: float) -> float:
         """Return the smallest true difference that a ``share`` of federations demonstrates."""
-        # Beyond this bound of each draw its interval lies above 0.
+        # The interval of a sample is above 0 if the true difference exceeds this bound.
         return float(np.quantile(self.reaches - self.differences, share))
 
     @property
@@ -86,7 +88,7 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
     """Simulate federations in which two methods are equally good on average, compared with ``seeds`` training seeds."""
     rng, hospitals = stream(0, "design of differences"), len(sites.rows)
     rows = np.broadcast_to(sites.rows, (seeds, hospitals))
-    patients = sites.rows**2 * seeds**2 * sites.variance  # as sums over seeds, which test the same patients
+    patients = sites.rows**2 * seeds**2 * sites.variance  # summed over seeds, which test the same patients
     mean, reach = np.empty(draws), np.empty(draws)
     for k in range(draws):
         of_hospitals = rng.standard_normal(hospitals) * np.sqrt(sites.variance + sites.hospital_sd**2)
@@ -111,7 +113,7 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
     """Return the share of federations that demonstrate a gain larger by ``halving`` at half the size.
 
-    NaN for fewer than ten hospitals, or hospitals of one size, for which there is no slope.
+    It is NaN for fewer than ten hospitals, or hospitals of one size, for which there is no slope.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

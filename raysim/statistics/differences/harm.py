@@ -41,7 +41,7 @@ class Harm(NamedTuple):
 class OneSided(NamedTuple):
     """P-values of each hospital's ``difference [H]``, of being negative (``loss``) and positive (``gain``), ``[H]``.
 
-    NaN if a model is not judged; 1 if the hospital has too ``few [H]`` rows for a test.
+    They are NaN if a model is not judged, and 1 if the hospital has too ``few [H]`` rows for a test.
     """
 
     difference: Floats
@@ -56,7 +56,7 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
     A hospital's p-value is the largest over the seeds that judge it: every such seed has to demonstrate the difference.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
-    # Where a seed judges no difference, ``fmax`` takes the others.
+    # ``fmax`` ignores seeds that judge no difference.
     losses, gains = np.fmax.reduce([s.loss for s in seeds]), np.fmax.reduce([s.gain for s in seeds])
     return Harm(bound(losses), bound(gains), int(np.any([s.few for s in seeds], axis=0).sum()))
 
@@ -77,7 +77,7 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
     """Return the probability of a smaller ``statistic``; 1 for a difference of 0 without a variance.
 
-    A variance estimated from ``draws`` numbers gives Student's t with as many degrees of freedom.
+    If the variance was estimated from ``draws`` numbers, Student's t with ``draws`` degrees of freedom is used.
     """
     below = ndtr(statistic) if np.isinf(draws) else stdtr(draws, statistic)
     return np.where(np.isnan(statistic), 1.0, below)

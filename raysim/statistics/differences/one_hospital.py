@@ -48,7 +48,7 @@ class OneSeed(NamedTuple):
 
 
 def one_seed(model: Sent, against: Sent) -> OneSeed:
-    """Compute ``model - against`` at each hospital; NaN common variance unless one has two rows of each class."""
+    """Compute ``model - against`` at each hospital; ``common`` is NaN unless a hospital has two rows of each class."""
     difference = u_statistics(model.pairs).auroc - u_statistics(against.pairs).auroc
     judged = np.isfinite(difference)
     sums = np.where(judged[:, None], model.sketches.astype(np.float64) - against.sketches, np.nan)

@@ -1,7 +1,7 @@
 """The difference of two strategies at the same hospitals, with an interval for other hospitals, patients and seeds.
 
 The default interval is for hospitals like these (``population``): it answers which strategy a federation should use.
-The interval for these very hospitals (``fixed``) takes hospitals as given. Differences between hospitals include
+The interval for exactly these hospitals (``fixed``) treats hospitals as given. Differences between hospitals include
 differences between patients, so the variance is the larger of the two and not their sum. Seeds are few, and their
 variance is uncertain: each part of an interval has the t quantile of its own degrees of freedom, so that it covers
 whichever part is larger.
@@ -72,12 +72,12 @@ class Paired:
 
     @property
     def equal(self) -> bool:
-        """Whether the two are equal models: all differences are 0, and nothing is tested."""
+        """Whether the two models are equal: all differences are 0, and nothing is tested."""
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
     def of_training(self) -> bool:
-        """Whether it allows claims about the strategies: with one seed, the effect of the seed is unknown."""
+        """Whether the difference allows claims about strategies: with one seed, the effect of the seed is unknown."""
         return self.seeds > 1
 
     @property
@@ -106,7 +106,7 @@ class Paired:
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
-        """The interval for these very hospitals with other patients and seeds; NaN if V_p was not given."""
+        """The interval for exactly these hospitals with other patients and seeds; NaN if V_p was not given."""
         if self.equal:
             return Limits(0.0, 0.0)
         reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))
@@ -126,7 +126,7 @@ class Paired:
         if self.hospitals == 1:
             notes.append("one hospital: nothing can be said of others like it")
         elif self.hospitals < FEW_HOSPITALS:
-            shown = math.floor(10 * self.df) / 10  # rounded up, 1.99 would be said to be no less than 2
+            shown = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
             notes.append(f"{self.hospitals} hospitals, {shown:.1f} degrees of freedom")
         if self.df < 2:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
@@ -188,5 +188,5 @@ def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: Ar
 
 
 def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
-    """Return whether a difference of ``within`` or more is excluded: more than that none is demonstrated."""
+    """Return whether the interval excludes differences of ``within`` or more; this is stricter than containing 0."""
     return -within < interval.low and interval.high < within

@@ -26,7 +26,7 @@ class Searched:
     """The best of several models after a search.
 
     - ``best``: its index among the models compared with the reference.
-    - ``estimate``: its difference; ``corrected``: the difference less the gain from being chosen.
+    - ``estimate``: its difference; ``corrected``: the difference minus the gain from being chosen.
     - ``limits``: the interval of every model, adjusted for ``tried`` candidates.
     """
 

@@ -36,10 +36,10 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
 
 
 def not_dominated(better: ArrayLike) -> Flags:
-    """Which of ``K`` strategies no other dominates, ``[K]``, from ``better [K, K, D]`` over ``D`` objectives.
+    """Return which of ``K`` strategies no other dominates, ``[K]``, from ``better [K, K, D]`` over ``D`` objectives.
 
-    ``better[a, b, d]`` says that an interval shows ``a`` better than ``b`` on objective ``d``. A strategy dominates
-    another that is shown better on none, when it is shown better on one at least.
+    ``better[a, b, d]``: whether an interval demonstrates that ``a`` is better than ``b`` on objective ``d``. A strategy
+    dominates another if it is demonstrably better on at least one objective, and the other is on none.
     """
     some = np.asarray(better, dtype=bool).any(axis=2)
     return np.asarray(~(some & ~some.T).any(axis=0))

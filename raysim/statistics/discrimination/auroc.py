@@ -1,8 +1,9 @@
 """The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
 
-There are two estimators of the variance. DeLong's, from the placement of every row among the rows of the other class,
-needs two events and two non-events and is 0 if the AUROC is 0 or 1. The U-statistic's is exactly unbiased. It is a sum
-of three components, which hospitals can average (:mod:`raysim.statistics.discrimination.common_curve`).
+There are two estimators of the variance. DeLong's estimator uses the placement of every row among the rows of the other
+class. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is exactly unbiased. It
+is a sum of three components, which can be averaged over hospitals
+(:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
 1948. Definitions: ``docs/statistics.md``.
@@ -143,7 +144,7 @@ def delong(placed: Placements) -> DeLong:
     ids = segments.ids()
     with np.errstate(invalid="ignore", divide="ignore"):
         m, n = placed.events.astype(np.float64), placed.non_events.astype(np.float64)
-        # A sample covariance has the divisor m - 1 where a mean of influences has m; one row has none at all.
+        # A sample covariance has the divisor m - 1 instead of m; it is undefined for one row.
         corrected = np.where(placed.event, _corrected(m)[ids], _corrected(n)[ids])
         models = len(placed.auroc)
         covariance = np.full((segments.count, models, models), np.nan)
@@ -165,7 +166,7 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
     twice, ties = _won(z[0], event, segments, ids)
     wins = np.where(event, twice, 0)
     first = 2 * _whole_sums(wins, segments)
-    # A pair's psi^2 is 1, 1/4 or 0, so that four times it is twice (twice psi) less one for a tie.
+    # psi^2 is 1, 1/4 or 0 for a pair, so 4 psi^2 is 4 psi, minus 1 for a tie.
     squares = 2 * _whole_sums(wins, segments) - _whole_sums(np.where(event, ties, 0), segments)
     same_event = _whole_sums(wins * wins, segments) - squares
     same_non_event = _whole_sums(np.where(event, 0, twice * twice), segments) - squares
@@ -179,8 +180,8 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
 def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
     """Compute the AUROC of each hospital and its DeLong variance, ``[H]`` each, from the hospitals' messages.
 
-    The result equals that of :func:`delong` from rows, because ``sum V10^2 = (same_event + squares) / n^2``; NaN in the
-    same cases.
+    The result equals that of :func:`delong` from rows, because ``sum V10^2 = (same_event + squares) / n^2``; both are
+    NaN in the same cases.
     """
     m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
     first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])

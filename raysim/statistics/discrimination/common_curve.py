@@ -1,9 +1,9 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on its own AUROC.
 
-A hospital with one event has no own variance, and one with an AUROC of 1 has none above 0. Both are judged here, by
-components averaged over the hospitals that have them. The averages are unbiased for any distribution of scores, also if
-hospitals differ. For simulation, two normal distributions with the same ratio of components give the shape.
-Definitions: ``docs/statistics.md``.
+DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Here both hospitals
+have a positive variance, from components averaged over the hospitals that define them. The averages are unbiased for
+any distribution of scores, also if hospitals differ. For simulation, two normal distributions with the same ratio of
+components give the shape. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raysim.statistics.discrimination.auroc import PairSums, u_statistics, varia
 Floats = NDArray[np.float64]
 
 LEAST = 20
-"""Least total rows of the rarer class, without the first of each hospital, for averaged components."""
+"""The smallest number of rows of the rarer class, without each hospital's first one, for averaged components."""
 
 EDGE = 0.02
 """Smallest distance of the common AUROC from 0 and 1; closer to them simulation is impossible."""
@@ -59,7 +59,7 @@ def common_curve(sums: PairSums) -> CommonCurve:
     components = _pooled(each.pair, each.event, each.non_event, np.minimum(m, n) - 1.0)
     variance = None if components is None else np.asarray(variance_from_components(*components, m, n))
     if components is None or variance is None or not (variance[judged] > 0).all():
-        # The variance is needed for the weights of the mean that it is taken at: one step from weights that go with it.
+        # The variance depends on the mean, whose weights depend on the variance: one step from approximate weights.
         rough = _mean(each.auroc, (m + n) / (m * n))
         variance = np.asarray(hanley_mcneil(rough, m, n))
         return CommonCurve(judged, each.auroc, variance, _mean(each.auroc, variance), 1.0)
@@ -108,5 +108,5 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """Return the probability that two such correlated standard normal variables are below ``h`` (Owen 1956)."""
+    """Return the probability that two standard normal variables with this correlation are below ``h`` (Owen 1956)."""
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

@@ -58,10 +58,10 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 def _pieces(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the rows summed at a time, the first row of each hospital's piece among them, and the pieces' hospitals.
+    """Yield the rows to be summed at a time, the starts of hospitals' pieces among them, and the pieces' hospitals.
 
-    Hospitals are cut at multiples of :data:`ROWS` from their own first row, so that results do not depend on the other
-    hospitals of the call.
+    Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend on the
+    other hospitals of the call.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)

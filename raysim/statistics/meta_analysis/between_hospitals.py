@@ -4,9 +4,9 @@ AUROCs have the variances of the common curve, so that no hospital has to be lef
 Use the interval of :mod:`raysim.statistics.chance.noise_floor`: a chi-square interval of Q covers too little.
 Definitions: ``docs/statistics.md``.
 
-Shrinking by one estimate of the spread takes that for the truth: its intervals are too narrow exactly where the spread
-is hard to see. Here every spread counts as far as the data support it. Sources: Rubin 1981; what is uniform beforehand,
-Gelman 2006.
+Shrinking by a single estimate of the spread ignores the uncertainty of this estimate. The intervals are then too
+narrow, most of all if the spread is hard to estimate. Here estimates are averaged over the posterior of the spread.
+Sources: Rubin 1981; the uniform prior, Gelman 2006.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ FEWEST = 3
 """Number of judged hospitals below which there are only the raw figures."""
 
 FEWEST_TO_PREDICT = 5
-"""Number of judged hospitals below which there is no prediction for a further one."""
+"""Number of judged hospitals below which there is no prediction for a further hospital."""
 
 WIDEST = 0.5
 """The largest standard deviation that numbers between 0 and 1 can have."""
 
 GRID = 200
-"""Spreads that are tried, closer together the smaller they are."""
+"""The number of spreads that are tried; smaller spreads are closer together."""
 
 AT_ONCE = 8192
-"""Hospitals whose numbers at all spreads are in memory at once."""
+"""The number of hospitals whose numbers at all spreads are in memory at once."""
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
     """Return each hospital's AUROC shrunken towards the mean of ``curve``, with its limits, ``[3, H]``.
 
-    NaN for hospitals that are not judged, and for all if fewer than three are. Read the estimates one by one: their
-    spread is smaller than the true one.
+    The values are NaN for hospitals that are not judged, and for all hospitals if fewer than three are judged. Each
+    estimate is for its own hospital: the spread of the estimates is smaller than the true spread.
     """
     judged = curve.judged
     shrunken = np.full((3, len(judged)), np.nan)
@@ -98,10 +98,11 @@ class Posterior(NamedTuple):
 
 
 def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
-    """From estimates ``y [k]`` with variances ``v [k]``, normal around a normal distribution.
+    """Compute the posterior from normal estimates ``y [k]`` with variances ``v [k]`` of normally distributed figures.
 
-    The priors are uniform: of its mean over all numbers, and of its variance up to the square of ``widest``. A standard
-    deviation that is equally likely beforehand is too often close to 0: its intervals cover too little.
+    The priors of the figures' distribution are uniform: for its mean over all numbers, and for its variance up to the
+    square of ``widest``. A uniform prior of the standard deviation would give values close to 0 too often, and
+    intervals that cover too little.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
@@ -109,7 +110,7 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     squared = np.square(taus)
     blocks = [slice(low, low + AT_ONCE) for low in range(0, len(estimates), AT_ONCE)]
 
-    @lru_cache(maxsize=1)  # where there is one block, it is computed once
+    @lru_cache(maxsize=1)  # a single block is computed only once
     def precisions(first: int) -> Floats:
         return 1.0 / (variances[first : first + AT_ONCE] + squared[:, None])
 
@@ -123,11 +124,11 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     for block in blocks:
         residuals += _dot(precisions(block.start), np.square(estimates[block] - mu[:, None]))
     log_weight = 0.5 * (logs - np.log(total) - residuals)
-    # A step of the grid is as wide as its place is far from 0, and the variance changes by it times the spread.
+    # The prior is uniform in tau^2: d(tau^2) is proportional to tau d(tau), and d(tau) on the grid to ``steps``.
     weight = steps * taus * np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     mean, sd = np.empty_like(estimates), np.empty_like(estimates)
-    # Variances are of distances from the mean: a mean square less the mean's has no digits left where they are small.
+    # Variances use distances from the mean: for small ones, E[x^2] - E[x]^2 would lose all digits.
     for block in blocks:
         shrinkage = squared[:, None] * precisions(block.start)
         centre = mu[:, None] + shrinkage * (estimates[block] - mu[:, None])
@@ -141,5 +142,5 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
 
 
 def _dot(a: Floats, b: Floats) -> Floats:
-    """The product of each row of ``a [T, k]`` with ``b [k]``, or with its row of ``b [T, k]``, ``[T]``."""
+    """Return the product of each row of ``a [T, k]`` with ``b [k]``, or with the same row of ``b [T, k]``, ``[T]``."""
     return np.asarray(np.matmul(a[:, None, :], np.broadcast_to(b, a.shape)[:, :, None])[:, 0, 0])

@@ -1,9 +1,9 @@
-"""Whether small hospitals gain more from federating: the slope of gains on the logarithm of size.
+"""The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
 The noise of a gain grows as a hospital gets smaller, and a gain's own variance is correlated with the gain. Variances
-are therefore smoothed over sizes before they are used as weights. Never regress on a hospital's own local figure,
-without weights, or with own variances: if all hospitals gain alike that claims a slope in up to 96 % of federations.
-Definitions: ``docs/statistics.md``.
+are therefore smoothed over sizes before they are used as weights. A regression on a hospital's own local figure,
+without weights, or with own variances is wrong: if all hospitals gain equally, it claims a slope in up to 96 % of
+federations. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
     ``V = c h exp(alpha + beta ln size)`` with ``h = 1 / events + 1 / non-events``. Alpha and beta come from a
     regression of the logarithms of own ``variance [H] / h``; its weights are the rows of the rarer class less one.
-    ``c`` preserves the weighted sum. NaN if all weights are 0.
+    ``c`` preserves the weighted sum. The result is NaN if all weights are 0.
     """
     own, m, n, size = (np.asarray(x, dtype=np.float64) for x in (variance, events, non_events, sizes))
     h, weight = 1 / m + 1 / n, np.minimum(m, n) - 1
@@ -72,7 +72,7 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
     """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and spread.
 
-    Hospitals with a NaN are left out. All NaN for fewer than ten hospitals, or hospitals of one size.
+    Hospitals with a NaN are left out. All figures are NaN for fewer than ten hospitals, or hospitals of one size.
     """
     d, v, n = (np.asarray(x, dtype=np.float64) for x in (gains, variance, sizes))
     defined = np.isfinite(d) & np.isfinite(v) & (n > 0)

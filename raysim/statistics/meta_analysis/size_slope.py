@@ -1,7 +1,7 @@
-"""Whether models are better at larger hospitals: the slope of AUROC on the logarithm of size, with its interval.
+"""The slope of AUROC on the logarithm of size, with its interval: whether models are better at larger hospitals.
 
-Hospitals weigh by the variance of the common curve and the true spread, never by their own DeLong variance: that one is
-small where the AUROC is high, which would bend the slope. Definitions and what was covered: ``docs/statistics.md``.
+Hospitals are weighted by the variance of the common curve and the true spread. Their own DeLong variance would bias the
+slope, because it is small if the AUROC is high. Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class SizeSlope:
-    """The slope of AUROC per unit of ln size, positive where models are better at larger hospitals.
+    """The slope of AUROC per unit of ln size, positive if models are better at larger hospitals.
 
     ``se`` is its standard error, ``low`` to ``high`` its interval, ``intercept`` the AUROC at size 1. A direction is
-    shown (``shown``) where the interval excludes 0. All NaN for fewer than ten hospitals, or hospitals of one size.
+    demonstrated (``shown``) if the interval excludes 0. All are NaN for fewer than ten hospitals, or hospitals of one
+    size.
     """
 
     slope: float
@@ -39,16 +40,16 @@ class SizeSlope:
 
     @property
     def doubling(self) -> float:
-        """What twice the size goes with."""
+        """The expected difference in AUROC if a hospital is twice as large."""
         return self.slope * float(np.log(2.0))
 
 
 def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: float) -> SizeSlope:
-    """Weighted least squares of ``auroc [H]`` on ``ln sizes [H]`` with weights ``1 / (variance + tau2)``.
+    """Regress ``auroc [H]`` on ``ln sizes [H]`` by least squares with weights ``1 / (variance + tau2)``.
 
     ``variance [H]`` comes from the common curve, and ``tau2`` is the squared true spread (Paule and Mandel). Hospitals
-    with a NaN are left out. The residuals may widen the standard error and never narrow it. Over several seeds, the
-    AUROC is the mean of each hospital's.
+    with a NaN are left out. The residuals can increase the standard error but not decrease it. With several seeds,
+    ``auroc`` is each hospital's mean over seeds.
     """
     a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
     defined = np.isfinite(a) & np.isfinite(v) & (n > 0)

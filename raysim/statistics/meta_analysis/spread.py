@@ -1,9 +1,9 @@
-"""How far hospitals truly differ, from an estimate ``y_i`` of each and its known variance ``v_i``.
+"""The true spread of hospitals, from an estimate ``y_i`` of each hospital and its known variance ``v_i``.
 
 The model is ``y_i = mu_i + e_i`` with ``Var e_i = v_i`` and ``mu_i`` spread around ``mu`` with variance ``tau^2``.
 Arguments ``y`` and ``v`` are ``[k]``, finite, ``v > 0``; squares of the spread are called ``t``.
 
-Sources: Paule and Mandel 1982; Hartung and Knapp 2001. Definitions and what each covers: ``docs/statistics.md``.
+Sources: Paule and Mandel 1982; Hartung and Knapp 2001. Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class Mean:
 
 
 def cochran_q(y: ArrayLike, v: ArrayLike, t: float = 0.0) -> float:
-    """``sum (y - mu)^2 / (v + t)`` around the mean weighted by ``1 / (v + t)``."""
+    """Return ``sum (y - mu)^2 / (v + t)``, where ``mu`` is the mean weighted by ``1 / (v + t)``."""
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
     return float(w @ np.square(y - (w @ y) / w.sum()))
 
 
 def paule_mandel(y: ArrayLike, v: ArrayLike) -> float:
-    """``t`` at which Q equals its expectation ``k - 1``; NaN for fewer than two hospitals."""
+    """Return the ``t`` at which Q equals its expectation ``k - 1``; NaN for fewer than two hospitals."""
     y, v = _checked(y, v)
     return _root(y, v, len(y) - 1.0) if len(y) > 1 else float("nan")
 
 
 def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
-    """The mean with weights ``1 / (v + t)`` and a t interval on ``k - 1`` degrees of freedom.
+    """Return the mean with weights ``1 / (v + t)`` and a t interval with ``k - 1`` degrees of freedom.
 
-    Where Q is below its expectation the residuals say that the mean is surer than the variances allow; unless
-    ``conservative`` is off that is not believed. Limits are NaN for one hospital.
+    If Q is below its expectation, the residuals would give a smaller standard error than the variances. Only if
+    ``conservative`` is False is this smaller value used. Limits are NaN for one hospital.
     """
     y, v = _checked(y, v)
     w = 1.0 / (v + t)
@@ -64,7 +64,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:
-    """``t`` with ``Q(t) = target``, by bisection, as Q falls in t; 0 where Q is below the target everywhere."""
+    """Return ``t`` with ``Q(t) = target`` by bisection, as Q decreases in ``t``; 0 if Q is always below it."""
     if cochran_q(y, v) <= target:
         return 0.0
     low, high = 0.0, float(np.var(y)) + float(v.max())

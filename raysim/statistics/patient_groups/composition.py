@@ -19,8 +19,7 @@ FEWEST = 10
 
 
 class Composition(NamedTuple):
-    """The difference of two groups' means of their hospitals' figure, first less second, with its 95 % interval over
-    hospitals."""
+    """The difference (first minus second) of two groups' means of their hospitals' figure, with its 95 % interval."""
 
     estimate: float
     low: float
@@ -32,10 +31,10 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 
 
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
-    """Compute it for two groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``, even NaN.
+    """Compute the difference for groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``.
 
-    The interval is the jackknife's over hospitals, with Student's t. NaN without rows of both groups; limits are NaN
-    under ten hospitals.
+    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. All are
+    NaN without rows of both groups, and limits are NaN under ten hospitals.
     """
     from scipy.special import stdtrit  # actors start without it
 

@@ -108,7 +108,7 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
         total, squares = weighted.sum(axis=0).astype(np.float64), _added(weighted, weighted)
         value[g] = total / (2.0 * m * n)
         variance[g] = _spread(total, squares, m, n) / m
-        # The other class's squares are sums over pairs of the few: a row below the lower of two is below both.
+        # The other class's squares are sums over pairs of the few, since a row below the lower of two is below both.
         counted = _running(mine, mine.shape[1], np.min_scalar_type(len(mine)))
         other_squares = 4.0 * _added(weighted, (counted[-1] - counted[wins.last]).astype(exact))
         even = 2 * weighted - np.multiply(ties, mine, dtype=exact) if wins.tied else 2 * weighted
@@ -169,8 +169,8 @@ def pairs(groups: int) -> list[tuple[int, int]]:
 def weights(counts: ArrayLike) -> Floats:
     """Return the weight of each pair of groups at each hospital, ``[..., pairs]``, from ``counts [..., G, outcomes]``.
 
-    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. 0 if a
-    count is 0.
+    It is 1 over the sum of the reciprocal counts: the inverse variance up to a constant, independent of scores. It is 0
+    if a count is 0.
     """
     rows = np.asarray(counts, dtype=np.float64)
     with np.errstate(divide="ignore"):
@@ -182,7 +182,7 @@ def weights(counts: ArrayLike) -> Floats:
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
     """Return one hospital's part of the sums over hospitals, ``[2, pairs, R]`` whole numbers; ``weight [pairs]``.
 
-    For each pair these are the weighted difference, first less second, and the squared weight times its variance.
+    For each pair these are the weighted difference, first minus second, and the squared weight times its variance.
     """
     units = np.zeros((2, len(weight), figures.value.shape[1]), dtype=np.int64)
     for k, (a, b) in enumerate(pairs(len(figures.value))):

@@ -72,7 +72,7 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first less the second; NaN if no hospital counts."""
+    """The gap within hospitals between two groups, the first minus the second; NaN if no hospital counts."""
 
     groups: tuple[str, str]
     """The names of the two groups."""
@@ -102,7 +102,7 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs at once. ``p_holm`` is adjusted for all tested attributes: a gap is demonstrated if it is at
-    most .05. NaN if no hospital has all rows that the comparison needs.
+    most .05. All are NaN if no hospital has all rows that the comparison needs.
     """
 
     attribute: str
@@ -125,7 +125,7 @@ class WithinGap:
     composition_ratio: Composition = NO_COMPOSITION
     """The same difference of their observed over predicted events; NaN for a real label."""
     risks: tuple[GroupRisk, ...] = ()
-    """Each group's events compared with those expected at its hospitals."""
+    """Each group's events, compared with the events expected at its hospitals."""
 
     @property
     def groups(self) -> tuple[str, str]:
@@ -134,7 +134,7 @@ class WithinGap:
 
     @property
     def estimate(self) -> float:
-        """The gap within hospitals, the first group less the second."""
+        """The gap within hospitals, the first group minus the second."""
         return self.pair.estimate
 
     @property
@@ -154,7 +154,7 @@ class WithinGap:
 
     @property
     def mixed(self) -> float:
-        """The gap over all rows less the gap within hospitals."""
+        """The gap over all rows minus the gap within hospitals."""
         return self.pooled - self.estimate
 
     @property
@@ -189,7 +189,7 @@ def within_gap(
     count = len(largest)
     tested = count > 1
     p = float((largest >= largest[0] - SAME * max(1.0, largest[0])).mean()) if tested else NAN
-    # No narrower than a normal one: where all arrangements look alike the test says nothing of how sure one can be.
+    # Intervals are at least as wide as normal ones: if all arrangements are alike, they do not determine a width.
     beyond, for_all = (max(Z, _critical(largest, alpha)) for alpha in (ALPHA, ALPHA / attributes))
     found = tuple(
         _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)

@@ -193,7 +193,7 @@ class RowFactors:
     def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
         """Return the factors of the rows at ``places`` of a batch with these ``rows`` and traces ``layers``."""
         if self._patient is None:
-            raise ValueError("rows without patients are shared by none")
+            raise ValueError("rows without patient ids cannot be clipped by patient")
         patient = numbered(self._patient[rows[places]])
         theirs = [Traced(layer.received[places], layer.returned[places]) for layer in layers]
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]

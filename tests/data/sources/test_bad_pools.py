@@ -298,7 +298,7 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
         ({"study.strategy": "{name: clust_psi, clusters: 6}"}, "study.strategy.clusters: 6 is more than the 5"),
         ({"study.clients": "[300]"}, "study.alphas: 4 of 4 partitions leave a client with too few rows"),
         ({"data.clients": 5}, "data.clients: a study's own grid decides it; leave it out"),
-        ({"data.source": "synthetic"}, "data.source: 'synthetic' has hospitals of its own, a study divides pooled"),
+        ({"data.source": "synthetic"}, "data.source: 'synthetic' has hospitals of its own, but a study divides pooled"),
         ({"training.round": 1}, "training.round: unknown key; did you mean 'rounds'?"),
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",

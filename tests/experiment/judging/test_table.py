@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "a row twice": (lambda frame: pd.concat([frame, frame.iloc[:1]]), "row 73: fedavg seed 0 has row 0 of h0 twice"),
     "another label": (changed("label", 40, 1), "label: differs between models or seeds for a row of h0"),
-    "three labels": (changed("label", 0, 2), "label: has 3 values; two are judged"),
+    "three labels": (changed("label", 0, 2), "label: has 3 values; it needs two values"),
     "one label": (lambda frame: frame.assign(label=1), r"label: has 1 value \('1'\)"),
     "labels in words": (
         lambda frame: frame.assign(label=np.where(frame["label"] == 1, "died", "alive")),

@@ -17,7 +17,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.several import Bound
 
 ENOUGH_WITHIN = 0.8
-"""Calibration is demonstrated if this share of hospitals has its whole interval within the tolerance."""
+"""Calibration is demonstrated if at least this share of hospitals have their whole interval within the tolerance."""
 
 REMEDY, SETTING = "recalibrate it", "recalibrate=both"
 

@@ -1,7 +1,7 @@
 """The card's line on fairness: whether the model ranks one group of patients better within hospitals.
 
-The line is ``ok`` only if the intervals of all attributes rule out a gap beyond :data:`SMALL`. An interval that holds 0
-alone leaves the question open.
+The line is ``ok`` only if the intervals of all attributes rule out a gap beyond :data:`SMALL`. An interval that
+contains 0 is not sufficient: a wide one leaves the question open.
 """
 
 from __future__ import annotations

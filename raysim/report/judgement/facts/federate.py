@@ -47,7 +47,7 @@ def federate(
 ) -> tuple[Federate, Line]:
     """Say whether federating helps, and write the line about it.
 
-    - ``pair``: the method ``name`` less training ``alone``, with ``limits`` joint over all methods.
+    - ``pair``: the method ``name`` minus training ``alone``, with ``limits`` joint over all methods.
     - ``small``: the same at the hospitals with the fewest training rows; None if too few define both.
     - ``level``: the headline figure of training alone, which bounds the difference ``pair``.
     - ``two_classes``: the number of hospitals that trained on one class only, and the difference at the others.

@@ -1,4 +1,4 @@
-"""The card's line on harm: the hospitals that demonstrably lose by the model, and those that gain."""
+"""The card's line on harm: the hospitals that demonstrably lose by the model, and the hospitals that gain."""
 
 from __future__ import annotations
 
