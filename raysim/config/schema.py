@@ -1,7 +1,7 @@
 """The schema of the configuration of a run or comparison: YAML, checked before anything starts.
 
-Unknown keys are refused with the nearest known name. Keys of a plug-in (a strategy's hyper-parameters, a source's keys)
-are checked by its own class.
+Unknown keys are refused with the nearest known name. The keys of a plug-in (a strategy's hyper-parameters, a source's
+keys) are checked by the plug-in's class.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed, auto_or_from
 
 COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
-"""The keys that only ``compare`` reads."""
+"""The keys that only ``compare`` uses."""
 
 
 class TrackingSection(Section):
@@ -148,30 +148,32 @@ class Config(Section):
 
     @property
     def hides_sizes(self) -> bool:
-        """Whether the numbers of hospitals' rows are known only with noise."""
+        """Whether the numbers of hospitals' rows are released only with noise."""
         return self.privacy is not None and self.privacy.hides_sizes
 
     @property
     def hides_rows(self) -> bool:
-        """Whether a guarantee is for patients or rows. A patient's part of the split may then not depend on other
+        """Whether a guarantee is for patients or rows. A patient's part of the split must then not depend on other
         patients."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
-        """A copy with other parts, which are checked already; it still knows which keys the user has set."""
+        """Return a copy with other parts, which must be checked already. The copy still knows which keys the user has
+        set."""
         changed = self.model_copy(update=parts)
         changed.model_fields_set.intersection_update(self.model_fields_set)
         return changed
 
     def of_run(self, seed: int) -> Config:
-        """The configuration of the run with this seed; keys that only ``compare`` reads have their defaults."""
+        """Return the configuration of the run with this seed. Keys that only ``compare`` uses have their defaults."""
         default = Config()
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
     def frozen(self) -> dict[str, Any]:
-        """The complete configuration as plain YAML types, defaults included; reading it again gives an equal one."""
+        """Return the complete configuration as plain YAML types, defaults included. Reading it again gives an equal
+        configuration."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:
-        """As :meth:`frozen`, without the keys that only ``compare`` reads."""
+        """Return :meth:`frozen` without the keys that only ``compare`` uses."""
         return {key: value for key, value in self.frozen().items() if key not in COMPARED}

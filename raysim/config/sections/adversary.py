@@ -41,7 +41,7 @@ USED = {
     "deviation": ("min_max", "min_sum"),
     "hospital": ("mimic",),
 }
-"""The attacks that use a key."""
+"""The attacks that use each key."""
 
 
 class AdversarySection(Section):
@@ -68,7 +68,7 @@ class AdversarySection(Section):
 
     @property
     def effective_knowledge(self) -> Knowledge:
-        """What Byzantine hospitals know: as configured, or the least that the attack needs."""
+        """Return what Byzantine hospitals know: as configured, or the least that the attack needs."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")

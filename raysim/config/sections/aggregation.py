@@ -32,7 +32,7 @@ USED = {
     "kept": ("multi_krum",),
     "root": ("fltrust",),
 }
-"""The rules that use a key."""
+"""The rules that use each key."""
 
 
 class AggregationSection(Section):
@@ -55,7 +55,7 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the rule needs single updates; otherwise each hospital can apply it to its own update."""
+        """Whether the rule needs single updates. Otherwise each hospital can apply it to its own update."""
         return self.name != "norm_bound" or self.before != "none"
 
     @property

@@ -18,7 +18,7 @@ USED = {
     "step": ("none", "grid"),
     "indices": ("none", "random_k"),
 }
-"""The compressors that use a key."""
+"""The compressors that use each key."""
 
 
 class CompressionSection(Section):
@@ -37,7 +37,7 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """The use of the part of an update that is not sent."""
+        """Return how the unsent part of an update is used."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"

@@ -1,4 +1,4 @@
-"""What is evaluated, on which rows, and the clinical figures."""
+"""The settings of evaluation: what is evaluated, on which rows, and the clinical figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClinicalSection(Section):
 
     @property
     def counted_at(self) -> tuple[float, ...]:
-        """The probabilities at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
+        """Return the probabilities at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
         return tuple(sorted({*self.thresholds, self.act_at}))
 
     @field_validator("thresholds")

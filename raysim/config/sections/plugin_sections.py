@@ -30,18 +30,18 @@ from raysim.strategies.base import Strategy
 T = TypeVar("T")
 
 LONGEST_NAME = 100
-"""Characters allowed in the name of an experiment and the label of a strategy, which become names of folders."""
+"""The largest number of characters of an experiment's name and of a strategy's label, which become names of folders."""
 
 
 def short_enough(name: str) -> str:
-    """Return ``name``. Raises ``ValueError`` if it is too long for the folders named after it."""
+    """Return ``name``. Raises ``ValueError`` if it is too long for the name of a folder."""
     if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
         raise ValueError(f"'{name}' has {len(name)} characters; at most {LONGEST_NAME} are allowed")
     return name
 
 
 Label = Annotated[str, AfterValidator(short_enough)]
-"""A name in tables, and of folders."""
+"""A name for tables and folders."""
 
 
 class OpenSection(BaseModel):
@@ -52,20 +52,20 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in of this section: the one made of the same keys before, else the result of ``make``."""
+        """Return the plug-in of this section: the one made before from the same keys, or else the result of
+        ``make``."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
         return plug_in
 
     def options(self) -> dict[str, Any]:
-        """The keys that belong to the plug-in."""
+        """Return the keys that belong to the plug-in."""
         return dict(self.model_extra or {})
 
     def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
-        """Return this section with ``options`` instead of the keys that belong to the plug-in.
-
-        ``plug_in``: the plug-in with these options, if it has been made.
+        """Return this section with ``options`` instead of the keys that belong to the plug-in. ``plug_in`` is the
+        plug-in with these options, if it has been made.
         """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         section = type(self).model_validate({**fields, **options})
@@ -160,7 +160,7 @@ class ModelSection(PlugIn):
 
     @property
     def learner(self) -> str:
-        """Name of the model in tables: its label, else its name, else its class."""
+        """Return the name of the model in tables: its label, else its name, else its class."""
         return self.label or self.name or (self.class_path or "").rpartition(".")[2]
 
 
@@ -186,7 +186,7 @@ class StrategySection(PlugIn):
 
     @property
     def given(self) -> Strategy | None:
-        """The strategy that Python gave instead of a section; the keys describe it."""
+        """Return the strategy that Python gave instead of a section. The section's keys describe it."""
         return self._given
 
     @model_validator(mode="wrap")

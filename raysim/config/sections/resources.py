@@ -1,4 +1,4 @@
-"""How hospitals are assigned to actors, and the resources of each actor."""
+"""The settings of resources: how hospitals are assigned to actors, and what each actor has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysim.core.defaults import default
 from raysim.core.section import Section, auto_or_from
 
 LONGEST_WAIT = 1e6
-"""Longest time in seconds (eleven days): system calls limit waiting times."""
+"""The longest waiting time in seconds (eleven days), because system calls limit waiting times."""
 
 
 class OwnActor(Section):

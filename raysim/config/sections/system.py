@@ -24,17 +24,18 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""Distributions by name. Each gives ``n`` random values; a hospital's value does not depend on the number of later
+"""The distributions by name. Each gives ``n`` random values. A hospital's value does not depend on the number of later
 hospitals."""
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 
 MEGABIT = 125_000
-"""Bytes in a megabit."""
+"""The number of bytes in a megabit."""
 
 
 def _amount(value: Any) -> Any:
-    """One number for all hospitals, or ``{distribution: [parameters]}``."""
+    """Return ``value`` if it is a number or ``{distribution: [parameters]}``. Raises ``ValueError`` for anything
+    else."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{as_yaml(value)} is not a number or one of {FORMS}")
@@ -61,7 +62,7 @@ Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
 
 
 class Hospital(Section):
-    """Quantities of one hospital; None means the value for all hospitals."""
+    """The quantities of one hospital. None means the value for all hospitals."""
 
     rows_per_second: float | None = default("system.hospitals.*.rows_per_second", gt=0)
     downlink: float | None = default("system.hospitals.*.downlink", gt=0)
@@ -89,7 +90,7 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""Default values of quantities."""
+"""The default values of quantities."""
 
 
 class RoundsSection(Section):

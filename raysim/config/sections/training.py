@@ -1,4 +1,5 @@
-"""How hospitals train in a round, when a run ends early, and which settings a comparison tries first."""
+"""The settings of training: how hospitals train in a round, when a run ends early, and which settings a comparison
+tries first."""
 
 from __future__ import annotations
 
@@ -78,11 +79,11 @@ class TuneSection(BaseModel):
     models: dict[str, dict[str, list[Any]]] = default("tune.models")
 
     def grid(self, learner: str) -> dict[str, list[Any]]:
-        """Return the candidate values of a model by dotted key; ``learner`` is its name in tables."""
+        """Return the candidate values for a model by dotted key. ``learner`` is the model's name in tables."""
         return self.models.get(learner, self.model_extra or {})
 
     def tries_models(self, learner: str) -> bool:
-        """Whether settings differ in the model, which concerns what takes no steps of training too."""
+        """Whether settings differ in the model. Such settings also concern strategies that make no training steps."""
         return learner in self.models or any(key.startswith("model.") for key in self.grid(learner))
 
     @model_validator(mode="before")
@@ -96,9 +97,8 @@ class TuneSection(BaseModel):
         return value
 
     def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
-        """Return the seeds of the trials, out of those of the comparison.
-
-        Raises ``ConfigError`` if the comparison has too few seeds, or lacks a listed one.
+        """Return the seeds of the trials, which are among the seeds of the comparison. Raises ``ConfigError`` if the
+        comparison has too few seeds, or lacks a listed one.
         """
         if self.seeds is None:
             return tuple(seeds)
