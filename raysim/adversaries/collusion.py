@@ -23,6 +23,7 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 
 def alie_factor(m: int, f: int) -> float:
     """Return the largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are Byzantine.
+
     Return 0 if Byzantine updates are the majority.
     """
     from scipy.special import ndtri
@@ -100,6 +101,7 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
     """Return the update, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the mean.
+
     ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """
     mean = updates.mean(axis=0)

@@ -1,5 +1,7 @@
 """Attacks on the rows of a Byzantine hospital: flipped labels, a feature in a wrong unit, a stuck sensor, or a
-backdoor. Functions return changed copies; rows ``X [n, d]`` and labels ``y [n]`` do not change.
+backdoor.
+
+Functions return changed copies; rows ``X [n, d]`` and labels ``y [n]`` do not change.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ def units(
     offset: float = 0.0,
     recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Return rows with feature ``feature`` multiplied by ``factor``, plus ``offset``. With ``offset`` the factor
-    applies to the unscaled values. ``recorded [n]`` are the rows with a recorded value, whose unit can be wrong; None
-    means all.
+    """Return rows with feature ``feature`` multiplied by ``factor``, plus ``offset``.
+
+    With ``offset`` the factor applies to the unscaled values. ``recorded [n]`` are the rows with a recorded value,
+    whose unit can be wrong; None means all.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset

@@ -1,5 +1,6 @@
-"""A cache of the hospitals' memory that an actor has made, so that its next calls need not contain it. An actor stores
-nothing else: if the memory of a call is no longer cached, the call is repeated with the memory.
+"""A cache of the hospitals' memory that an actor has made, so that its next calls need not contain it.
+
+An actor stores nothing else: if the memory of a call is no longer cached, the call is repeated with the memory.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from raysim.core.errors import ResourceError
 
 
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
-    """Wait for the first replies of actors. ``asked`` has a reference for each actor, and errors call an actor
-    ``kind``. Raises ``ResourceError`` if they are not ready within ``seconds``, or if one cannot start. The error says
-    to stop other work or to apply the ``remedy``.
+    """Wait for the first replies of actors.
+
+    ``asked`` has a reference for each actor, and errors call an actor ``kind``. Raises ``ResourceError`` if they are
+    not ready within ``seconds``, or if one cannot start. The error says to stop other work or to apply the ``remedy``.
     """
     import ray
 

@@ -1,5 +1,6 @@
-"""The connection to Ray: to a Ray that is started here, or to the cluster that ``RAY_ADDRESS`` names. Failures are
-reported within half a minute, where Ray alone would wait and try again.
+"""The connection to Ray: to a Ray that is started here, or to the cluster that ``RAY_ADDRESS`` names.
+
+Failures are reported within half a minute, where Ray alone would wait and try again.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ def awaited() -> bool:
 
 @contextlib.contextmanager
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]:
-    """Connect this process to Ray while the context is open. Yields None if the process was connected before; it then
-    stays connected. ``dashboard`` says whether a Ray that is started here has a dashboard. Raises ``ResourceError``
-    within 40 seconds if the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
+    """Connect this process to Ray while the context is open.
+
+    Yields None if the process was connected before; it then stays connected. ``dashboard`` says whether a Ray that is
+    started here has a dashboard. Raises ``ResourceError`` within 40 seconds if the cluster cannot be used, and
+    ``HangingError`` if a call of Ray does not return.
     """
     global _imported_closed
     address = named()
@@ -124,10 +127,11 @@ def _kept_up(options: Mapping[str, Any]) -> Keeper:
 
 
 class Keeper:
-    """A thread that calls ``ray.init(**options)`` and ``ray.shutdown()``. ``ray.init`` has been observed to wait
-    forever inside Ray's code, where no exception reaches it. Outside the main thread it also sets no signal handler:
-    Ray's handler aborts a process three seconds after SIGTERM. The thread lives as long as Ray is needed, because Linux
-    ends Ray's processes with the thread that started them.
+    """A thread that calls ``ray.init(**options)`` and ``ray.shutdown()``.
+
+    ``ray.init`` has been observed to wait forever inside Ray's code, where no exception reaches it. Outside the main
+    thread it also sets no signal handler: Ray's handler aborts a process three seconds after SIGTERM. The thread lives
+    as long as Ray is needed, because Linux ends Ray's processes with the thread that started them.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -137,9 +141,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Return when Ray is running. Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer. If
-        Ray's code blocks all other threads and the process belongs to raysim, Python's watchdog ends the process and
-        prints its trace.
+        """Return when Ray is running.
+
+        Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer. If Ray's code blocks all other
+        threads and the process belongs to raysim, Python's watchdog ends the process and prints its trace.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:

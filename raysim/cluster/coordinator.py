@@ -71,8 +71,10 @@ class BackgroundIterator(Generic[T]):
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:
-        """Wait for an item, then return all available items. Return an empty list at the end, or after ``seconds``
-        without an item. Raises the iterator's error once all items before it have been taken.
+        """Wait for an item, then return all available items.
+
+        Return an empty list at the end, or after ``seconds`` without an item. Raises the iterator's error once all
+        items before it have been taken.
         """
         taken: list[T] = []
         while self._end is None and (not taken or not self._queue.empty()):

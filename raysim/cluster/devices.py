@@ -43,16 +43,18 @@ def cards() -> int:
 
 
 def device_for(device: str, gpus: float) -> str:
-    """Return the device for an actor with a share ``gpus``. Without a share, ``auto`` is the CPU, because the actor may
-    find the GPU of its node but must not use it.
+    """Return the device for an actor with a share ``gpus``.
+
+    Without a share, ``auto`` is the CPU, because the actor may find the GPU of its node but must not use it.
     """
     return "cpu" if device == "auto" and not gpus else device
 
 
 def settle_device(device: str, gpus: float) -> None:
-    """Make this process compute on ``device`` with its share ``gpus``, a fraction or a number of cards. A fraction
-    limits the process to that part of a card's memory. A process that needs more runs out of memory, without harm to
-    other processes. Convolutions are computed in float32, not in TF32 with its ten bits, and by deterministic
+    """Make this process compute on ``device`` with its share ``gpus``, a fraction or a number of cards.
+
+    A fraction limits the process to that part of a card's memory. A process that needs more runs out of memory, without
+    harm to other processes. Convolutions are computed in float32, not in TF32 with its ten bits, and by deterministic
     algorithms.
     """
     if device != "cuda":

@@ -72,8 +72,9 @@ def answering(address: str) -> str:
 
 
 def _greeted(address: str) -> str:
-    """Do the same as :func:`answering` for an address with an open port. Another process makes the call, because Ray's
-    call has no time limit, writes to stderr, and can end its process.
+    """Do the same as :func:`answering` for an address with an open port.
+
+    Another process makes the call, because Ray's call has no time limit, writes to stderr, and can end its process.
     """
     command = [sys.executable, "-P", "-c", GREETING, address]
     try:

@@ -48,8 +48,10 @@ class HospitalActor:
         threads: int,
         *served: Ids,
     ) -> None:
-        """``folders`` may contain the user's modules. The actor computes with at most ``threads`` threads. ``gpus`` is
-        its share of GPUs. ``served`` are the ids of its hospitals, see :data:`PIECE`.
+        """``folders`` may contain the user's modules.
+
+        The actor computes with at most ``threads`` threads. ``gpus`` is its share of GPUs. ``served`` are the ids of
+        its hospitals, see :data:`PIECE`.
         """
         search_only(folders)
         host.limit_threads(threads)

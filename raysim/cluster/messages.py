@@ -42,8 +42,10 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 
 
 class Joined:
-    """Hospitals' memory as a result of an actor. It is unpickled as :data:`HospitalStates`. Small arrays of one name
-    are sent as one array, because Ray's time depends on the number of arrays.
+    """Hospitals' memory as a result of an actor.
+
+    It is unpickled as :data:`HospitalStates`. Small arrays of one name are sent as one array, because Ray's time
+    depends on the number of arrays.
     """
 
     def __init__(self, states: HospitalStates) -> None:

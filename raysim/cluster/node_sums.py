@@ -41,8 +41,10 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Return which actor adds whose sums, in levels. Groups of one level are independent, and need the results of the
-    level before. ``actors`` have sums to add; ``nodes`` has the node of every actor.
+    """Return which actor adds whose sums, in levels.
+
+    Groups of one level are independent, and need the results of the level before. ``actors`` have sums to add;
+    ``nodes`` has the node of every actor.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:

@@ -73,9 +73,10 @@ KEPT_SECONDS = 3600.0
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[str]:
-    """Create a folder for the sockets and logs of a Ray, which only this user can enter. It is removed at the end,
-    unless Ray hangs: then it is kept for its logs. Folders of killed commands are removed first. Raises
-    ``ResourceError`` if no folder with a short enough path can be made.
+    """Create a folder for the sockets and logs of a Ray, which only this user can enter.
+
+    It is removed at the end, unless Ray hangs: then it is kept for its logs. Folders of killed commands are removed
+    first. Raises ``ResourceError`` if no folder with a short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
     root = _root(prefix)
@@ -125,6 +126,7 @@ def _remove_ended(root: str, prefix: str) -> None:
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Make this user's commands start their Rays one after the other, because a busy machine starts several too slowly.
+
     Commands lock the folder of the token. If it cannot be locked, they do not wait.
     """
     try:

@@ -41,8 +41,9 @@ there, the actor cannot be restarted."""
 
 
 class LocalPool:
-    """All hospitals in this process, for a debugger and for small federations. They compute with the threads of the
-    process; see :func:`raysim.core.host.threads`.
+    """All hospitals in this process, for a debugger and for small federations.
+
+    They compute with the threads of the process; see :func:`raysim.core.host.threads`.
     """
 
     def __init__(self, placement: Placement, device: str) -> None:
@@ -109,9 +110,10 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Return once every actor is running, with the first warning of an actor, or None; set ``places``. Raises
-        ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other software
-        than this process.
+        """Return once every actor is running, with the first warning of an actor, or None; set ``places``.
+
+        Raises ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other
+        software than this process.
         """
         import ray
 
@@ -179,8 +181,10 @@ class RayPool:
         shipments: Sequence[Shipment | None],
         apart: frozenset[int],
     ) -> list[Any]:
-        """Call a round at all actors. Return for each actor references to its partial result, to its hospitals' memory,
-        and, for actors in ``apart``, to its sums.
+        """Call a round at all actors.
+
+        Return for each actor references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
+        to its sums.
         """
         shared = shared_by_all(plan)
         kept = memory or [None] * len(self.actors)
@@ -213,9 +217,10 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Return when each actor of ``refs`` has replied or died. With ``fetched``, its reply must be in this process.
-        A late actor is restarted once, and repeats its call. Raises ``ResourceError`` naming the hospitals of an actor
-        that is late again.
+        """Return when each actor of ``refs`` has replied or died.
+
+        With ``fetched``, its reply must be in this process. A late actor is restarted once, and repeats its call.
+        Raises ``ResourceError`` naming the hospitals of an actor that is late again.
         """
         import ray
 

@@ -1,5 +1,7 @@
-"""The four private names of Ray that raysim reads. Each has a fallback if a version of Ray lacks it, and none is
-changed. ``pyproject.toml`` limits the versions of Ray: 2.52 was the first with tokens.
+"""The four private names of Ray that raysim reads.
+
+Each has a fallback if a version of Ray lacks it, and none is changed. ``pyproject.toml`` limits the versions of Ray:
+2.52 was the first with tokens.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ class _Nowhere(list[str]):
 
 
 def job_without_folders() -> Any:
-    """Return a job for ``ray.init`` whose workers import modules only from their Python's own places. Otherwise Ray
-    would first search the folder of the driver's script and its working directory, where a file may have the name of a
-    module of Python, raysim or a library. raysim's actors search these folders last; see :mod:`raysim.core.importing`.
-    A Ray without this argument searches them first.
+    """Return a job for ``ray.init`` whose workers import modules only from their Python's own places.
+
+    Otherwise Ray would first search the folder of the driver's script and its working directory, where a file may have
+    the name of a module of Python, raysim or a library. raysim's actors search these folders last; see
+    :mod:`raysim.core.importing`. A Ray without this argument searches them first.
     """
     from ray.job_config import JobConfig
 
@@ -49,8 +52,9 @@ def job_without_folders() -> Any:
 
 
 def reread_authentication() -> None:
-    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, because it caches them. A Ray without these
-    names keeps the values from its import.
+    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, because it caches them.
+
+    A Ray without these names keeps the values from its import.
     """
     settings, token = read("settings"), read("token")
     if settings is not None and token is not None:
@@ -59,8 +63,9 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Return the essential processes (raylet, GCS) that have ended, of a Ray started by this process. The result is
-    empty for a Ray without this name, which detects ended processes some seconds later.
+    """Return the essential processes (raylet, GCS) that have ended, of a Ray started by this process.
+
+    The result is empty for a Ray without this name, which detects ended processes some seconds later.
     """
     ended = getattr(read("node"), "dead_processes", list)
     return [kind for kind, _ in ended() if kind in ("raylet", "gcs_server")]

@@ -67,8 +67,9 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Return once ``there``, called with a waiting time in seconds, succeeds. Meanwhile tell the user that raysim waits
-    for other work. Raises ``ResourceError`` after ``seconds``.
+    """Return once ``there``, called with a waiting time in seconds, succeeds.
+
+    Meanwhile tell the user that raysim waits for other work. Raises ``ResourceError`` after ``seconds``.
     """
     import ray
 

@@ -42,7 +42,9 @@ class Compression:
 
     def whole(self, weight: float) -> tuple[Compression, float]:
         """Return this grid with a step at which messages times ``weight`` are added without rounding, and ``weight``
-        times that step. A sum of messages then reveals only the sum of their multiples of the step.
+        times that step.
+
+        A sum of messages then reveals only the sum of their multiples of the step.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts

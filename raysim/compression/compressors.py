@@ -1,5 +1,7 @@
-"""Five compressors of a vector ``u [P]``. Each returns the vector ``[P]`` that the server reconstructs. Its arguments
-include a generator if it is random. The ``*_bits`` functions return the number of bits of a message of ``p`` entries.
+"""Five compressors of a vector ``u [P]``.
+
+Each returns the vector ``[P]`` that the server reconstructs. Its arguments include a generator if it is random. The
+``*_bits`` functions return the number of bits of a message of ``p`` entries.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ def sign(u: Floats) -> Floats:
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
-    """Quantise by QSGD (Alistarh et al. 2017): each magnitude becomes a multiple ``0..levels`` of ``|u| / levels``. An
-    entry between two multiples is rounded up or down at random, so that the result is unbiased.
+    """Quantise by QSGD (Alistarh et al. 2017): each magnitude becomes a multiple ``0..levels`` of ``|u| / levels``.
+
+    An entry between two multiples is rounded up or down at random, so that the result is unbiased.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:
@@ -57,8 +60,9 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
 
 
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
-    """Round each entry at random to the multiple of ``step`` below or above it. The result is unbiased within
-    ``grid_limit(bits)``; multiples beyond the limit are sent as the limit.
+    """Round each entry at random to the multiple of ``step`` below or above it.
+
+    The result is unbiased within ``grid_limit(bits)``; multiples beyond the limit are sent as the limit.
     """
     low, high = grid_limit(bits)
     return np.clip(np.floor(u / step + rng.random(len(u))), low, high) * step

@@ -1,6 +1,8 @@
 """The reading of ``strategy.personalization``: the hospitals' work after the last round, one step or an ordered list of
-steps. A step without a name is fine-tuning; ``recalibrate`` must be the last step. Strategies that fine-tune themselves
-have a field of this name for the step without a name. For all other strategies the engine does it.
+steps.
+
+A step without a name is fine-tuning; ``recalibrate`` must be the last step. Strategies that fine-tune themselves have a
+field of this name for the step without a name. For all other strategies the engine does it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The combination of a comparison's strategies with the models in ``models``, which tables call learners. Models are
-ordered by simplicity: linear models, whose coefficients can be interpreted, are before all others, in the listed order.
-In a tie the answer is the simpler model (:mod:`raysim.report.judgement.choice`).
+"""The combination of a comparison's strategies with the models in ``models``, which tables call learners.
+
+Models are ordered by simplicity: linear models, whose coefficients can be interpreted, are before all others, in the
+listed order. In a tie the answer is the simpler model (:mod:`raysim.report.judgement.choice`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from raysim.training.models import find_family
 
 
 def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
-    """Return each of the complete ``configs``, one per strategy, combined with each of the models. If no models are
-    listed, return ``configs`` unchanged. The label of a strategy then ends with its learner. Raises ``ConfigError`` for
-    models that share a name, and for strategies with their own model.
+    """Return each of the complete ``configs``, one per strategy, combined with each of the models.
+
+    If no models are listed, return ``configs`` unchanged. The label of a strategy then ends with its learner. Raises
+    ``ConfigError`` for models that share a name, and for strategies with their own model.
     """
     models = config.models
     if not models:

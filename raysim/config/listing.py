@@ -1,5 +1,7 @@
 """The list of plug-ins that a configuration can name, in groups, and of their keys with type, default, range and
-meaning. All of it is read from the plug-ins: types and defaults from their fields, ranges from pydantic's bounds or a
+meaning.
+
+All of it is read from the plug-ins: types and defaults from their fields, ranges from pydantic's bounds or a
 dataclass's error, and meanings from the text under a field.
 """
 
@@ -87,8 +89,10 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 
 
 def documentation(plugin: Any) -> str:
-    """Return the documentation of a plug-in, without markup. For a strategy or selection it is the module's docstring.
-    If several share a module, the plug-in's own docstring comes first.
+    """Return the documentation of a plug-in, without markup.
+
+    For a strategy or selection it is the module's docstring. If several share a module, the plug-in's own docstring
+    comes first.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]

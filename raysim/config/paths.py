@@ -1,7 +1,9 @@
-"""The resolution of paths of input files. Paths in a YAML file are relative to its folder, all others to the working
-directory. They become absolute when a configuration is read, so that a frozen configuration names the same files
-everywhere. Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) remain relative to the working directory.
-In all paths ``~`` is the user's home folder.
+"""The resolution of paths of input files.
+
+Paths in a YAML file are relative to its folder, all others to the working directory. They become absolute when a
+configuration is read, so that a frozen configuration names the same files everywhere. Paths of output (``--out``,
+``tracking.uri``, ``checkpoint.path``) remain relative to the working directory. In all paths ``~`` is the user's home
+folder.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 
 
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
-    """Return ``tree`` with absolute paths of input files. Relative paths are resolved from ``folder``, and ``~`` is
-    replaced. Paths at the dotted keys ``laid_over``, or below one of them, are relative to the working directory
-    instead.
+    """Return ``tree`` with absolute paths of input files.
+
+    Relative paths are resolved from ``folder``, and ``~`` is replaced. Paths at the dotted keys ``laid_over``, or below
+    one of them, are relative to the working directory instead.
     """
     result = dict(tree)
 

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
     """Return the strategy of a section: the strategy given in Python, or one made from the section's keys and checked
-    by its class. If the ``model`` is boosted trees, return the strategy's counterpart for trees. Raises ``ConfigError``
-    for a section that still names another configuration.
+    by its class.
+
+    If the ``model`` is boosted trees, return the strategy's counterpart for trees. Raises ``ConfigError`` for a section
+    that still names another configuration.
     """
     check_written_out(section, where)
     strategy = section.given or section.once(lambda: _made_strategy(section, where))

@@ -42,9 +42,10 @@ SEEDS = 3
 
 
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
-    """Return the complete configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides applied. Keys
-    that are left out have their defaults. In the sections ``reads``, the plug-ins' own keys are checked and filled in,
-    and the strategy of ``strategy.from`` is inserted. Other sections remain as written. Raises ``ConfigError``.
+    """Return the complete configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides applied.
+
+    Keys that are left out have their defaults. In the sections ``reads``, the plug-ins' own keys are checked and filled
+    in, and the strategy of ``strategy.from`` is inserted. Other sections remain as written. Raises ``ConfigError``.
     """
     config = source if isinstance(source, Config) and not overrides else checked(read_tree(source, overrides))
     if "strategy" in reads:
@@ -54,6 +55,7 @@ def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, read
 
 def over_seeds(config: Config) -> Config:
     """Return ``config`` with :data:`SEEDS` seeds if it is a comparison that names none: its own seed and the next ones.
+
     One seed cannot show a difference between federated methods, because another seed might reverse it. If ``seed`` or
     ``seeds`` is set, or folds decide the seeds, ``config`` is returned unchanged.
     """
@@ -80,6 +82,7 @@ def read_tree(
     source: Source | None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the tree of ``source`` with the overrides, and then with ``values`` by dotted key, before it is checked.
+
     Paths of input files are absolute. In a YAML file they are relative to its folder, elsewhere to the working
     directory.
     """
@@ -146,9 +149,11 @@ def _table_given(path: Path) -> ConfigError:
 
 
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
-    """Return ``config`` with ``section`` as its strategy. A configuration that ``from`` names also gives its training,
-    selection and model. Raises ``ConfigError`` if that configuration has other data, with which no comparison is
-    possible. Raises it also if another of its sections, such as ``privacy``, would be left out.
+    """Return ``config`` with ``section`` as its strategy.
+
+    A configuration that ``from`` names also gives its training, selection and model. Raises ``ConfigError`` if that
+    configuration has other data, with which no comparison is possible. Raises it also if another of its sections, such
+    as ``privacy``, would be left out.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

@@ -35,18 +35,18 @@ COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
 
 
 class TrackingSection(Section):
-    """``tracking``: where MLflow records; ``uri: none`` switches recording off."""
+    """The section ``tracking``: where MLflow records. ``uri: none`` switches recording off."""
 
     uri: str = default("tracking.uri")
     experiment: str = default("tracking.experiment", min_length=1, max_length=250)
 
 
 class CheckpointSection(Section):
-    """``checkpoint``: what is stored so that a stopped run can be resumed.
+    """The section ``checkpoint``: what is stored so that a stopped run can be resumed.
 
-    There is one after ``every`` so many rounds (0: none), or ``auto``: every ten seconds, if that costs at most 5 % of
-    them. The last ``keep`` are stored. ``path`` is a folder or any URI that pyarrow knows; None is the run's own
-    folder.
+    A checkpoint is stored after every ``every`` rounds (0: none). With ``auto`` there is one every ten seconds, if that
+    takes at most 5 % of the time. The last ``keep`` checkpoints are stored. ``path`` is a folder or any URI that
+    pyarrow knows; None is the run's own folder.
     """
 
     every: Annotated[Literal["auto"] | int, auto_or_from(0)] = default("checkpoint.every")
@@ -55,11 +55,15 @@ class CheckpointSection(Section):
 
 
 class Config(Section):
-    """Everything that a run or comparison needs; what is left out has the default of ``raysim/config/defaults.yaml``.
+    """Everything that a run or comparison needs. Missing keys have the defaults of ``raysim/config/defaults.yaml``.
 
-    ``strategies`` (an empty list stands for the default ones), ``models`` (which they are crossed with), ``seeds``,
-    ``reference`` (the label that others are compared with) and ``recalibrate`` (whether every strategy is reported with
-    and without that step) are for ``compare``.
+    Some keys are only for ``compare``:
+
+    - ``strategies``: the compared strategies; an empty list means the default strategies.
+    - ``models``: the models with which strategies are combined.
+    - ``seeds``: the seeds of the runs.
+    - ``reference``: the label of the strategy with which the others are compared.
+    - ``recalibrate``: whether every strategy is reported with and without recalibration.
     """
 
     name: str = default("name")

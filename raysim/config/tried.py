@@ -18,7 +18,8 @@ class Tried:
     """The result of reading the table with a proposed configuration.
 
     - ``leaks``: reasons to drop further columns, by name.
-    - ``doubts``: other oddities, each as a sentence. - ``refused``: the reason why the table cannot be read, or empty.
+    - ``doubts``: other oddities, each as a sentence.
+    - ``refused``: the reason why the table cannot be read, or empty.
     """
 
     leaks: dict[str, str]

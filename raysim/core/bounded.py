@@ -1,5 +1,6 @@
-"""The reading of YAML and JSON that others may have written, with limits on size, depth, and copies by aliases. Every
-rejection is a ``ValueError`` of one line.
+"""The reading of YAML and JSON that others may have written, with limits on size, depth, and copies by aliases.
+
+Every rejection is a ``ValueError`` of one line.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ digits."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the content of a file of at most ``limit`` bytes. Raises ``ValueError`` if the file is larger, or is not a
-    regular file (such as a pipe), and ``OSError``.
+    """Return the content of a file of at most ``limit`` bytes.
+
+    Raises ``ValueError`` if the file is larger, or is not a regular file (such as a pipe), and ``OSError``.
     """
     # Opening a pipe that nobody writes to would wait for ever, but for this flag.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -87,9 +89,10 @@ def _below(value: Any) -> Iterable[Any]:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which stops if the depth or the number of nodes exceeds the limits. Aliases take no memory
-    in the loader, because they share the value that they name. Each alias counts as a copy, because a walk over the
-    value visits it once for each alias.
+    """PyYAML's safe loader, which stops if the depth or the number of nodes exceeds the limits.
+
+    Aliases take no memory in the loader, because they share the value that they name. Each alias counts as a copy,
+    because a walk over the value visits it once for each alias.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -1,8 +1,9 @@
-"""The writing and reading of all of raysim's CSV files. A spreadsheet that opens one must not run anything, and reading
-must return what was written. Spreadsheets treat a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula,
-which may run a program or send the sheet elsewhere. Names of hospitals and categories come from the data of others.
-Such a text is therefore written with a ``'`` before it, which means "this is text" in spreadsheets. Numbers are written
-unchanged. :func:`read_csv` removes the ``'`` again.
+"""The writing and reading of all of raysim's CSV files.
+
+A spreadsheet that opens one must not run anything, and reading must return what was written. Spreadsheets treat a cell
+that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere. Names
+of hospitals and categories come from the data of others. Such a text is therefore written with a ``'`` before it, which
+means "this is text" in spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ SHORT = 10_000
 
 @contextlib.contextmanager
 def texts_for(rows: int) -> Iterator[None]:
-    """A context in which pandas stores the texts of new tables as Python objects, if tables have few ``rows``. The
-    texts are the same. The tables and the page of a comparison of few hospitals take a fifth less time.
+    """A context in which pandas stores the texts of new tables as Python objects, if tables have few ``rows``.
+
+    The texts are the same. The tables and the page of a comparison of few hospitals take a fifth less time.
     """
     if rows > SHORT:
         yield

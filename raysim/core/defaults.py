@@ -1,6 +1,8 @@
-"""The defaults of the configuration. They are defined in two packaged YAML files, and nowhere else.
-``raysim/config/defaults.yaml`` is the complete default configuration. ``raysim/config/optional.yaml`` has the keys of
-optional sections, which a configuration has only if it names them; ``*`` in it is any name.
+"""The defaults of the configuration.
+
+They are defined in two packaged YAML files, and nowhere else. ``raysim/config/defaults.yaml`` is the complete default
+configuration. ``raysim/config/optional.yaml`` has the keys of optional sections, which a configuration has only if it
+names them; ``*`` in it is any name.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Default:
 
 def default(key: str, **field: Any) -> Any:
     """Return a field of a section whose default is in the YAML under ``key``; ``field`` are arguments of pydantic's
-    ``Field``. Raises ``KeyError`` when the section's class is defined, if the YAML has no such key.
+    ``Field``.
+
+    Raises ``KeyError`` when the section's class is defined, if the YAML has no such key.
     """
     if key not in table():
         raise KeyError(f"{key}: has no default in {' or '.join(FILES)}")

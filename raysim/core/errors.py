@@ -12,8 +12,10 @@ WORD, LINE = 250, 2000
 
 
 class RaysimError(Exception):
-    """A bad configuration, bad data or a bad environment. The command line prints the message and ends with exit code
-    2. The message contains input of others, so it is :func:`shortened`.
+    """A bad configuration, bad data or a bad environment.
+
+    The command line prints the message and ends with exit code 2. The message contains input of others, so it is
+    :func:`shortened`.
     """
 
     def __init__(self, message: object = "") -> None:

@@ -21,8 +21,9 @@ LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
 
 
 def largest_entry(weights: float) -> float:
-    """Return the strict limit of vectors' entries with which no weighted sum of them can overflow. ``weights`` is the
-    sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
+    """Return the strict limit of vectors' entries with which no weighted sum of them can overflow.
+
+    ``weights`` is the sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
     """
     return 2.0 ** (62 - FRACTION_BITS) / weights if weights > 0 else float("inf")
 

@@ -1,6 +1,7 @@
-"""Process settings that raysim changes temporarily and then restores. Notebooks and servers that import raysim own
-their environment variables, signal handlers, levels of loggers, limits of threads and search paths. raysim changes them
-only through this module.
+"""Process settings that raysim changes temporarily and then restores.
+
+Notebooks and servers that import raysim own their environment variables, signal handlers, levels of loggers, limits of
+threads and search paths. raysim changes them only through this module.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def collect_rarely() -> None:
 
 def end_in_order() -> None:
     """Make SIGTERM end this process like Ctrl-C. Batch systems and containers announce the end by SIGTERM. Further
-    SIGTERMs are ignored. Python loses an exception that is raised in a destructor or callback. :class:`Terminated` is
-    then raised again a little later, or by the next :func:`end_if_terminating`.
+    SIGTERMs are ignored.
+
+    Python loses an exception that is raised in a destructor or callback. :class:`Terminated` is then raised again a
+    little later, or by the next :func:`end_if_terminating`.
     """
     global _terminating
     _terminating = False

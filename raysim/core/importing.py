@@ -57,8 +57,9 @@ def by_path(path: str) -> Any:
 @contextlib.contextmanager
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
     """A context in which the user's code is searched in the working directory at its start, even if the directory
-    changes meanwhile. ``strange`` are folders named by a file. A module that exists only there is rejected, with the
-    reason.
+    changes meanwhile.
+
+    ``strange`` are folders named by a file. A module that exists only there is rejected, with the reason.
     """
     global _standing, _strange
     here = os.getcwd()

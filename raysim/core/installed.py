@@ -1,5 +1,6 @@
-"""Entry points of installed packages for raysim, and optional packages. The module imports nothing slow, because every
-command begins with it.
+"""Entry points of installed packages for raysim, and optional packages.
+
+The module imports nothing slow, because every command begins with it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ def _name(package: Distribution) -> str:
 
 
 def need(package: str, extra: str, field: str, otherwise: str = "") -> None:
-    """Import ``package``. If it is missing, raise ``ConfigError`` with the command that installs it. ``field`` is the
-    key that needs it; ``otherwise`` is the alternative without it.
+    """Import ``package``.
+
+    If it is missing, raise ``ConfigError`` with the command that installs it. ``field`` is the key that needs it;
+    ``otherwise`` is the alternative without it.
     """
     try:
         import_module(package)

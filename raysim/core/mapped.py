@@ -12,9 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Return zeros to be overwritten: an array in memory, or the ``.npy`` file at ``path``. Raises ``OSError`` if the
-    disk has no space for the whole file. Space is allocated at once, because SIGBUS would end the process when it
-    writes a page without space.
+    """Return zeros to be overwritten: an array in memory, or the ``.npy`` file at ``path``.
+
+    Raises ``OSError`` if the disk has no space for the whole file. Space is allocated at once, because SIGBUS would end
+    the process when it writes a page without space.
     """
     if path is None:
         return np.zeros(shape, dtype)
@@ -35,8 +36,10 @@ def is_at(array: NDArray[Any], path: Path) -> bool:
 
 
 def release(array: NDArray[Any]) -> None:
-    """Release the pages of a mapped array from this process's memory. An array that is not mapped does not change. The
-    file keeps its content, and the system caches it while memory is free, so reading it again is fast.
+    """Release the pages of a mapped array from this process's memory.
+
+    An array that is not mapped does not change. The file keeps its content, and the system caches it while memory is
+    free, so reading it again is fast.
     """
     base: Any = array
     while isinstance(base, np.ndarray):

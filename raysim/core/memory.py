@@ -24,8 +24,9 @@ def of_this_machine() -> int:
 
 
 def check(needed: int, what: str, remedy: str) -> None:
-    """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has. The message is ``what`` followed by
-    "needs ... bytes"; ``what`` begins with the field and its value.
+    """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has.
+
+    The message is ``what`` followed by "needs ... bytes"; ``what`` begins with the field and its value.
     """
     available = of_this_machine()
     if needed > available:

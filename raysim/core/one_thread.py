@@ -22,8 +22,10 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _loaded(modules: int) -> ThreadpoolController:
-    """Return the compute libraries. ``modules`` is the number of imported modules, the key of the cache. The search
-    takes milliseconds, as long as a small clustering, so it is repeated only after an import.
+    """Return the compute libraries.
+
+    ``modules`` is the number of imported modules, the key of the cache. The search takes milliseconds, as long as a
+    small clustering, so it is repeated only after an import.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -1,5 +1,7 @@
 """The handling of standard streams without a reader, as in ``raysim list strategies | head -1``: further output is
-dropped. A closed pipe is neither the user's error nor a reason to end a run.
+dropped.
+
+A closed pipe is neither the user's error nor a reason to end a run.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ class _Key(ISeedSequence):
 
 
 def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a generator that depends only on the arguments (Philox, keyed by a 128-bit digest of them). ``seed`` and
-    each part of ``key`` are integers that fit into 64 bits with sign.
+    """Return a generator that depends only on the arguments (Philox, keyed by a 128-bit digest of them).
+
+    ``seed`` and each part of ``key`` are integers that fit into 64 bits with sign.
     """
     # Its stub knows no seed sequences but numpy's own.
     return np.random.Generator(np.random.Philox(_Key(_digest(seed, purpose, key))))  # type: ignore[arg-type]
@@ -45,7 +46,9 @@ def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 class Streams:
     """A faster form of :func:`stream`: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``, several times as
-    fast. It resets and returns one generator. After the next call, do not use the generator of an earlier call.
+    fast.
+
+    It resets and returns one generator. After the next call, do not use the generator of an earlier call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:

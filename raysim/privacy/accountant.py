@@ -1,7 +1,8 @@
-"""The accountant: the epsilon of events at a delta, and the noise with which an epsilon is not exceeded. The numbers
-are computed by the library dp-accounting (Google), which is imported only here, when it is needed. Normal noise alone
-has a closed form. Other events are composed by privacy loss distributions, or by Rényi divergences if there are many
-different events or very little Laplace noise.
+"""The accountant: the epsilon of events at a delta, and the noise with which an epsilon is not exceeded.
+
+The numbers are computed by the library dp-accounting (Google), which is imported only here, when it is needed. Normal
+noise alone has a closed form. Other events are composed by privacy loss distributions, or by Rényi divergences if there
+are many different events or very little Laplace noise.
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ def _together(events: Sequence[Gaussian]) -> float:
 
 @lru_cache(maxsize=256)
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
-    """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`. ``others``
-    are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
+    """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`.
+
+    ``others`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -102,8 +104,9 @@ def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> floa
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
-    """Return epsilon by privacy loss distributions with steps of ``interval``; None means fine steps. Steps grow for an
-    epsilon above ``LARGE``, so that the same relative error takes the same time.
+    """Return epsilon by privacy loss distributions with steps of ``interval``; None means fine steps.
+
+    Steps grow for an epsilon above ``LARGE``, so that the same relative error takes the same time.
     """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity
@@ -118,9 +121,10 @@ def by_distributions(events: Sequence[Event], delta: float, interval: float | No
 
 
 def _large(events: Sequence[Event], delta: float) -> float:
-    """Estimate the epsilon of ``events`` with little noise; with much noise the estimate is too large. The estimate
-    assumes an adversary who knows how many releases contain the unit. For this number it uses a bound that is exceeded
-    with probability at most ``delta / 2``.
+    """Estimate the epsilon of ``events`` with little noise; with much noise the estimate is too large.
+
+    The estimate assumes an adversary who knows how many releases contain the unit. For this number it uses a bound that
+    is exceeded with probability at most ``delta / 2``.
     """
     from scipy.stats import binom
 

@@ -32,7 +32,9 @@ def clip_factor(length: float, clip: float) -> float:
 
 def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
     """Return the ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros if they are not
-    finite. A message that is short enough is returned bit for bit.
+    finite.
+
+    A message that is short enough is returned bit for bit.
     """
     with np.errstate(over="ignore"):
         length = norm(vectors)
@@ -61,9 +63,10 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 
 
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
-    """Return the clip of the next round, ``clip exp(-rate (share - quantile))``. ``share`` is the noisy share of
-    updates that were at most ``clip`` long, and ``quantile`` the wanted share. A ``rate`` of 0 does not change the
-    clip.
+    """Return the clip of the next round, ``clip exp(-rate (share - quantile))``.
+
+    ``share`` is the noisy share of updates that were at most ``clip`` long, and ``quantile`` the wanted share. A
+    ``rate`` of 0 does not change the clip.
     """
     if rate == 0:
         return clip

@@ -12,8 +12,10 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal noise of ``multiplier`` times the sensitivity, ``count`` times. With ``rate`` below 1 each unit takes part
-    with that probability, which is hidden from the adversary (Poisson sampling).
+    """Normal noise of ``multiplier`` times the sensitivity, ``count`` times.
+
+    With ``rate`` below 1 each unit takes part with that probability, which is hidden from the adversary (Poisson
+    sampling).
     """
 
     multiplier: float

@@ -1,6 +1,7 @@
-"""Noisy sums over units: each unit's contribution is clipped, and the noise is in units of that clip. Every noisy
-statistic of a hospital other than updates uses :func:`noisy_sum`. Adding or removing one unit changes the sum by at
-most the bound, for any statistic.
+"""Noisy sums over units: each unit's contribution is clipped, and the noise is in units of that clip.
+
+Every noisy statistic of a hospital other than updates uses :func:`noisy_sum`. Adding or removing one unit changes the
+sum by at most the bound, for any statistic.
 """
 
 from __future__ import annotations
@@ -52,9 +53,11 @@ class Mechanism:
     """The source of the noise."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
-        """Return the noise that each hospital adds to a secure sum. The shares of two thirds of all hospitals, minus
-        one, add up to the whole noise; one share does not count because a hospital knows its own. Shares of Laplace
-        noise do not add up to Laplace noise, so each hospital then adds the whole noise.
+        """Return the noise that each hospital adds to a secure sum.
+
+        The shares of two thirds of all hospitals, minus one, add up to the whole noise; one share does not count
+        because a hospital knows its own. Shares of Laplace noise do not add up to Laplace noise, so each hospital then
+        adds the whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -95,8 +98,10 @@ def noisy_sum(
 
 
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
-    """Return the total of hospitals' noisy ``sums [K]``, in fixed point. Only the total is revealed. ``hidden`` is how
-    sums are masked, by streams of ``seed``; with None they are added unmasked, with the same result.
+    """Return the total of hospitals' noisy ``sums [K]``, in fixed point.
+
+    Only the total is revealed. ``hidden`` is how sums are masked, by streams of ``seed``; with None they are added
+    unmasked, with the same result.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)

@@ -49,8 +49,9 @@ def _binomials() -> Floats:
 
 
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return an upper bound of the epsilon of ``count`` steps. ``others`` is the cost of other releases with normal
-    noise without sampling: the sum of their ``1 / multiplier^2``.
+    """Return an upper bound of the epsilon of ``count`` steps.
+
+    ``others`` is the cost of other releases with normal noise without sampling: the sum of their ``1 / multiplier^2``.
     """
     if not steps and not others:
         return 0.0
@@ -63,9 +64,10 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: fl
 def epsilon_at_several(
     steps: Sequence[tuple[float, float, int]], places: int, delta: float, others: float = 0.0
 ) -> float:
-    """Return an upper bound of the epsilon of a unit at any ``places`` hospitals. ``steps`` are the multiplier, rate
-    and count of each hospital; ``others`` is as in :func:`epsilon`, for each hospital. At each order, the hospitals
-    with the largest divergences count.
+    """Return an upper bound of the epsilon of a unit at any ``places`` hospitals.
+
+    ``steps`` are the multiplier, rate and count of each hospital; ``others`` is as in :func:`epsilon`, for each
+    hospital. At each order, the hospitals with the largest divergences count.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):

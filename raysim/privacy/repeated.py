@@ -1,6 +1,8 @@
 """The privacy loss distribution of normal noise on a repeated contribution: bit for bit as dp-accounting's, in less
-time. The library finds by bisection where a loss is reached, for one group of losses after the other, in Python. Here
-all losses are bisected at once, with the library's own steps.
+time.
+
+The library finds by bisection where a loss is reached, for one group of losses after the other, in Python. Here all
+losses are bisected at once, with the library's own steps.
 """
 
 from __future__ import annotations

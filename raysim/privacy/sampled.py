@@ -1,6 +1,7 @@
-"""The privacy loss distribution of normal noise on a sample: bit for bit as dp-accounting's, in less time. The library
-finds one at a time where each of tens of thousands of losses is reached, in Python. Here all are found at once, with
-the library's own steps.
+"""The privacy loss distribution of normal noise on a sample: bit for bit as dp-accounting's, in less time.
+
+The library finds one at a time where each of tens of thousands of losses is reached, in Python. Here all are found at
+once, with the library's own steps.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ NEAR = 1e-9
 
 def distribution(multiplier: float, rate: float, interval: float) -> Any:
     """Return the distribution of one release with noise of ``multiplier`` on a Poisson sample of ``rate`` below 1.
+
     ``interval`` is the step of privacy loss. The result is a ``PrivacyLossDistribution``.
     """
     from dp_accounting.pld import privacy_loss_distribution

@@ -118,9 +118,10 @@ class Statement:
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
-    """Return the joint cost of these runs and of all runs that they needed: epsilon, delta, and the adversary. If all
-    releases are known, they are composed at the largest delta. If each hospital has its own noise, guarantees are
-    composed by hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals,
+    """Return the joint cost of these runs and of all runs that they needed: epsilon, delta, and the adversary.
+
+    If all releases are known, they are composed at the largest delta. If each hospital has its own noise, guarantees
+    are composed by hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals,
     epsilons and deltas are added. Runs with different units have no common bound, because noise that hides a patient
     does not hide a hospital.
     """

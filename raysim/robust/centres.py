@@ -27,8 +27,10 @@ def geometric_median(
     passes: int = PASSES,
     start: Floats | None = None,
 ) -> Aggregate:
-    """Return the point with the smallest sum of distances to the updates (smoothed Weiszfeld). The search starts at
-    their weighted mean or at ``start [P]``. The weight of an update does not grow further below the distance ``nu``.
+    """Return the point with the smallest sum of distances to the updates (smoothed Weiszfeld).
+
+    The search starts at their weighted mean or at ``start [P]``. The weight of an update does not grow further below
+    the distance ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -49,8 +51,9 @@ def geometric_median(
 
 
 def centred_clipping(updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1) -> Aggregate:
-    """Move from ``centre [P]`` ``passes`` times by the mean of the differences, each clipped to ``radius``. With
-    ``radius`` None it is the median norm of the differences, computed in each pass.
+    """Move from ``centre [P]`` ``passes`` times by the mean of the differences, each clipped to ``radius``.
+
+    With ``radius`` None it is the median norm of the differences, computed in each pass.
     """
     share = 1.0 / len(updates)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
@@ -76,8 +79,9 @@ def clipping(norms: Floats, bound: float) -> Floats:
 
 
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
-    """Return the median of each coordinate; for an even number of updates, the mean of the two middle values. With
-    ``weights [m]``, return the value with half of the weight on either side.
+    """Return the median of each coordinate; for an even number of updates, the mean of the two middle values.
+
+    With ``weights [m]``, return the value with half of the weight on either side.
     """
     if weights is None:
         return Aggregate(np.median(updates, axis=0))

@@ -1,6 +1,7 @@
-"""The masking graph: each hospital masks with all others, or with a few neighbours on a random ring. J. H. Bell, K. A.
-Bonawitz, A. Gascón, T. Lepoint, M. Raykova: *Secure Single-Server Aggregation with (Poly)Logarithmic Overhead*, CCS
-2020, describe such a ring.
+"""The masking graph: each hospital masks with all others, or with a few neighbours on a random ring.
+
+J. H. Bell, K. A. Bonawitz, A. Gascón, T. Lepoint, M. Raykova: *Secure Single-Server Aggregation with (Poly)Logarithmic
+Overhead*, CCS 2020, describe such a ring.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
 
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
-    """Return the neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them. The hospitals
-    are on a ring in a random order of the ``round``, and each is joined to the next ``count / 2`` on either side.
+    """Return the neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
+
+    The hospitals are on a ring in a random order of the ``round``, and each is joined to the next ``count / 2`` on
+    either side.
     """
     m = len(ids)
     if count >= m - 1:

@@ -130,8 +130,9 @@ class SecureSum:
         return sent
 
     def unmasked(self, total: Words) -> NDArray[np.int64]:
-        """Return the sum of the vectors from the sum of the masked vectors. Secrets are computed only from the revealed
-        shares. Raises ``ValueError`` if too few hospitals remain.
+        """Return the sum of the vectors from the sum of the masked vectors.
+
+        Secrets are computed only from the revealed shares. Raises ``ValueError`` if too few hospitals remain.
         """
         if not self.opens:
             raise ValueError("too few hospitals are left to open the sum")

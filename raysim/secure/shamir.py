@@ -13,8 +13,10 @@ PRIME = 2**256 + 297
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
     """Return the shares ``{point: value}`` of the polynomial that is ``secret`` at 0 and has these further
-    ``coefficients``. The secret can be computed from one more share than there are coefficients. Raises ``ValueError``
-    for a point 0 modulo ``prime``.
+    ``coefficients``.
+
+    The secret can be computed from one more share than there are coefficients. Raises ``ValueError`` for a point 0
+    modulo ``prime``.
     """
     if any(point % prime == 0 for point in points):
         raise ValueError("a share at 0 would be the secret")

@@ -29,9 +29,10 @@ def up(p: int, around: int, *, shares: Flags, masked: Flags, reveals: Flags) -> 
 def up(
     p: int, around: int, *, shares: bool | Flags = True, masked: bool | Flags = True, reveals: bool | Flags = True
 ) -> int | NDArray[np.int64]:
-    """Return the bytes that a hospital with ``around`` neighbours sends for ``p`` parameters. The flags say whether it
-    sent shares, its masked vector, and revealed shares. For ``m`` hospitals the flags and the result are arrays
-    ``[m]``.
+    """Return the bytes that a hospital with ``around`` neighbours sends for ``p`` parameters.
+
+    The flags say whether it sent shares, its masked vector, and revealed shares. For ``m`` hospitals the flags and the
+    result are arrays ``[m]``.
     """
     return KEYS + around * SHARES * shares + WORD * (p + 1) * masked + REVEALED * around * reveals
 

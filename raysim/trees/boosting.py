@@ -113,10 +113,12 @@ def boosted(
 ) -> Forest:
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
-    - ``bins``: the bins of the columns; None: computed from these rows. - ``forest``: the trees to which trees are
-    added; None: no trees. - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the
-    rows ``[n]`` on which it is grown. - ``held``: validation rows, which decide how many trees are grown and kept, if
-    they are :func:`enough`; None: all trees are kept.
+    - ``bins``: the bins of the columns; None: computed from these rows.
+    - ``forest``: the trees to which trees are added; None: no trees.
+    - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` on which it
+      is grown.
+    - ``held``: validation rows, which decide how many trees are grown and kept, if they are :func:`enough`; None: all
+      trees are kept.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest

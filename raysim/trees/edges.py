@@ -38,8 +38,10 @@ MISSING = 2**32 - 1
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """A request for counts. Each of its ``Q`` entries has a column, ``column [Q]``, and the first ``bits`` bits of its
-    values, ``prefix [Q]``. The answer ``[Q, 256]`` counts the rows with that column and prefix by the next 8 bits.
+    """A request for counts.
+
+    Each of its ``Q`` entries has a column, ``column [Q]``, and the first ``bits`` bits of its values, ``prefix [Q]``.
+    The answer ``[Q, 256]`` counts the rows with that column and prefix by the next 8 bits.
     """
 
     column: Ints
@@ -71,8 +73,9 @@ def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
-    """Return the counts ``[Q, 256]`` over rows whose columns are :func:`ranked`. Entries of the same column are
-    consecutive, with ascending prefixes.
+    """Return the counts ``[Q, 256]`` over rows whose columns are :func:`ranked`.
+
+    Entries of the same column are consecutive, with ascending prefixes.
     """
     made = np.empty((len(asked.column), WIDTH), np.int64)
     begin = (asked.prefix[:, None] * WIDTH + np.arange(WIDTH)) << (32 - asked.bits - STEP)
@@ -109,7 +112,9 @@ def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
     """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of its value, and how many values have these or
-    lower first bits. Results for ranks outside 1 to ``total [F]`` are meaningless.
+    lower first bits.
+
+    Results for ranks outside 1 to ``total [F]`` are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)

@@ -63,8 +63,10 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``. Rows at leaves stay there. ``codes
-    [n, F]`` are the bins of the values; ``column [I]`` and ``left [I, L]`` are the splits.
+    """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``.
+
+    Rows at leaves stay there. ``codes [n, F]`` are the bins of the values; ``column [I]`` and ``left [I, L]`` are the
+    splits.
     """
     by = column.take(node)
     if (moving := np.flatnonzero(by >= 0)).size == 0:

@@ -27,9 +27,10 @@ FEW = 2**12
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Neighbouring columns whose bins are counted together, in ``G`` groups. A row is in one cell of each group, which
-    its bins in the group's columns determine. A bin's sum is the sum over the cells that belong to it. Adding rows to
-    cells takes fewer additions than adding rows to bins.
+    """Neighbouring columns whose bins are counted together, in ``G`` groups.
+
+    A row is in one cell of each group, which its bins in the group's columns determine. A bin's sum is the sum over the
+    cells that belong to it. Adding rows to cells takes fewer additions than adding rows to bins.
     """
 
     group: Ints

@@ -62,8 +62,10 @@ def softmax(z: Floats) -> Floats:
 
 
 def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> float:
-    """Return the mean loss of rows with ``margins [n, K]`` and labels ``y [n]``; at least one row is needed. Squared
-    errors are of labels divided by ``2^scale``. The loss ``poisson`` leaves out a term that depends on labels alone.
+    """Return the mean loss of rows with ``margins [n, K]`` and labels ``y [n]``; at least one row is needed.
+
+    Squared errors are of labels divided by ``2^scale``. The loss ``poisson`` leaves out a term that depends on labels
+    alone.
     """
     z = margins / MARGIN
     if loss == "logistic":

@@ -73,9 +73,11 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class TreeTask:
-    """The data for which trees are grown. - ``levels [F]``: the number of categories of each column, whose values are
-    0, 1, ...; 0 for a column of numbers. A missing value is NaN in both. - ``classes``: the number of classes of the
-    label; 0 for a number.
+    """The data for which trees are grown.
+
+    - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers. A
+      missing value is NaN in both.
+    - ``classes``: the number of classes of the label; 0 for a number.
     """
 
     settings: TreeSettings

@@ -99,7 +99,9 @@ def best_splits(
 
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
     """Return the sums ``[m, W, 3]`` in ``units [3]`` by bin and column, ``[3, m, B, F]``, and the sums of missing
-    values, ``[3, m, F]``. Sums beyond a column's bins are 0.
+    values, ``[3, m, F]``.
+
+    Sums beyond a column's bins are 0.
     """
     at = np.arange(int(bins.sizes.max()))[:, None]
     inside = at < bins.sizes
@@ -140,8 +142,9 @@ def _score(G: Floats, H: Floats, l2: float) -> Floats:
 
 
 def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
-    """Return the gain of each candidate, ``[...]``; minus infinity if a side has too few rows. ``left [3, ...]`` are
-    the sums of the left sides, and ``whole`` the sums of their nodes.
+    """Return the gain of each candidate, ``[...]``; minus infinity if a side has too few rows.
+
+    ``left [3, ...]`` are the sums of the left sides, and ``whole`` the sums of their nodes.
     """
     right = whole - left
     children = _score(left[0], left[1], settings.l2)

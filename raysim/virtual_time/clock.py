@@ -1,4 +1,5 @@
 """The virtual clock: the time that hospitals need, which replies arrive in time, and which hospitals are training.
+
 Nothing is trained here. A hospital's messages and training rows are known in advance, and therefore also the time of
 its reply. Only hospitals whose updates are used are really trained.
 """
@@ -80,8 +81,9 @@ class Clock:
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Return the state extended by older models, and the problem whose local training starts from these models. The
-        cohort received the global model after round ``versions [H]``. The model after ``round`` is the last one.
+        """Return the state extended by older models, and the problem whose local training starts from these models.
+
+        The cohort received the global model after round ``versions [H]``. The model after ``round`` is the last one.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -157,6 +159,7 @@ def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
     """Return the times and outcomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
+
     ``until [H]`` is when each becomes unavailable (None: no hospital does). A hospital drops out at a uniformly sampled
     moment; ``key`` identifies the stream.
     """

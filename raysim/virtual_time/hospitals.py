@@ -114,9 +114,10 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """``R`` disjoint intervals: ``hospital [R]`` is available from ``begin [R]`` until before ``end [R]``. They repeat
-    every ``period`` seconds (infinite: they do not repeat). ``carry [N]`` is how long each hospital that is available
-    at the end of a period remains available in the next.
+    """``R`` disjoint intervals: ``hospital [R]`` is available from ``begin [R]`` until before ``end [R]``.
+
+    They repeat every ``period`` seconds (infinite: they do not repeat). ``carry [N]`` is how long each hospital that is
+    available at the end of a period remains available in the next.
     """
 
     hospital: Ids

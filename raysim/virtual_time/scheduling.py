@@ -1,7 +1,8 @@
-"""The hospitals of each round, and the models from which they start. The hospitals are all sampled hospitals, or those
-that reply in time. Of unreliable hospitals, only those whose updates are used are trained. A hospital that is lost,
-late or superfluous discards its round as if it had never been called. Its memory (a control variate, its own model)
-therefore always agrees with what the server has received.
+"""The hospitals of each round, and the models from which they start.
+
+The hospitals are all sampled hospitals, or those that reply in time. Of unreliable hospitals, only those whose updates
+are used are trained. A hospital that is lost, late or superfluous discards its round as if it had never been called.
+Its memory (a control variate, its own model) therefore always agrees with what the server has received.
 """
 
 from __future__ import annotations
@@ -157,8 +158,9 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` if a strategy needs old models but has other models than the global model. ``what`` is the
-    key that needs old models, and ``instead`` is the remedy in the message.
+    """Raise ``ConfigError`` if a strategy needs old models but has other models than the global model.
+
+    ``what`` is the key that needs old models, and ``instead`` is the remedy in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

@@ -67,6 +67,7 @@ class SynchronousScheduler(ClockedScheduler):
         *key: int,
     ) -> tuple[Ids, int]:
         """Return the hospitals whose updates are used, and the bytes that the other hospitals received without effect.
+
         The clock advances until the updates have arrived. A late hospital continues if late updates are used.
         """
         rules, round = self._section.rounds, key[0]

@@ -1,4 +1,4 @@
-"""``adversary``: which hospitals are Byzantine, what they know and what they do."""
+"""The section ``adversary``: which hospitals are Byzantine, what they know and what they do."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ USED = {
 
 
 class AdversarySection(Section):
-    """``adversary``: a ``share`` of hospitals, sampled by the run's seed, makes an ``attack``.
+    """The section ``adversary``: a ``share`` of hospitals, sampled by the run's seed, makes an ``attack``.
 
-    ``knowledge`` None is the least that the attack needs. A key that the attack does not use is refused. With
-    ``baseline`` the same run is repeated without the attack, and the change is reported.
+    If ``knowledge`` is None, it is the least that the attack needs. A key that the attack does not use is refused. With
+    ``baseline`` the same run is repeated without the attack, and the difference is reported.
     """
 
     attack: Attack = default("adversary.attack")

@@ -1,4 +1,4 @@
-"""``compression``: smaller messages instead of hospitals' whole updates."""
+"""The section ``compression``: smaller messages instead of hospitals' whole updates."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ USED = {
 
 
 class CompressionSection(Section):
-    """``compression``: a compressor of updates, and the use of the part that it loses.
+    """The section ``compression``: a compressor of updates, and what happens to the part that it loses.
 
-    ``feedback`` None is error feedback for ``top_k`` and ``sign``, which are biased, and none for the others.
+    If ``feedback`` is None, ``top_k`` and ``sign`` use error feedback, because they are biased. The other compressors
+    use none.
     """
 
     name: Literal["none", "top_k", "random_k", "sign", "qsgd", "grid"] = default("compression.name")

@@ -1,4 +1,4 @@
-"""``privacy``: the privacy guarantee, its unit, and the noise that it needs."""
+"""The section ``privacy``: the privacy guarantee, its unit, and the noise that it needs."""
 
 from __future__ import annotations
 
@@ -102,13 +102,16 @@ class AuditSection(Section):
 
 
 class PrivacySection(Section):
-    """``privacy``: a guarantee for hospitals, patients, or rows as units.
+    """The section ``privacy``: a guarantee with hospitals, patients, or rows as units.
 
-    For hospitals every update is clipped to ``clip`` and gets normal noise of ``noise_multiplier`` times it: the sum of
-    a round from the server (``central``) or in shares of hospitals whose sum is secure (``distributed``), or each from
-    its hospital (``local``). For patients each one's gradient is
-    clipped: in steps of its hospital (``local``), or in one sum of all hospitals a round (``pooled``). Give ``epsilon``
-    or ``noise_multiplier``. A configuration that a run has written names both, and both must agree.
+    For hospitals, every update is clipped to ``clip``, and the noise is normal with standard deviation
+    ``noise_multiplier`` times ``clip``. ``mode`` says who adds it: the server to the sum of a round (``central``),
+    hospitals in shares to a secure sum (``distributed``), or each hospital to its own update (``local``).
+
+    For patients, each patient's gradient is clipped. The noise is added in the steps of each hospital (``local``), or
+    to one sum over all hospitals a round (``pooled``).
+
+    Give ``epsilon`` or ``noise_multiplier``. A configuration that a run has written has both, and both must agree.
     """
 
     unit: Literal["hospital", "patient", "example"] = default("privacy.unit")

@@ -25,11 +25,13 @@ class DropSection(Section):
 
 
 class SecureSection(Section):
-    """``secure``: hospitals' updates are masked, and only their sum can be read.
+    """The section ``secure``: hospitals' updates are masked, and only their sum can be read.
 
-    ``model`` counts the bytes and ``execute`` makes the masks; both give the same bits. ``threshold`` ``auto`` is more
-    than two thirds of those who hold a share, ``neighbours`` ``auto`` about three times the logarithm of the group.
-    ``small_clusters`` with fewer hospitals than ``minimum`` end the run, or each joins the nearest cluster.
+    - ``model`` counts the bytes, and ``execute`` makes the masks; both give the same bits.
+    - ``threshold``: ``auto`` is more than two thirds of the hospitals that have a share.
+    - ``neighbours``: ``auto`` is about three times the logarithm of the group's size.
+    - ``small_clusters``: clusters with fewer hospitals than ``minimum`` end the run, or each is merged with the nearest
+      cluster.
     """
 
     mode: Literal["model", "execute"] = default("secure.mode")
