@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raysim.config.schema import Config
     from raysim.core.errors import RaysimError
 
-    # What an author of a strategy or selection needs.
+    # The names that authors of strategies or selections need.
     from raysim.strategies.base import (
         LAST,
         MIXTURE,

@@ -15,4 +15,4 @@ GROUPS = {
     "asynchronous": "without rounds",
     "references": "references",
 }
-"""The heading of each folder's strategies, in the order in which the folders are listed."""
+"""The heading of each folder's strategies, in the order of the folders in lists."""

@@ -1,20 +1,20 @@
 """The interface of a strategy: what each hospital minimises, and how the server combines the results.
 
-A strategy is a frozen dataclass. Its fields are its hyper-parameters, its methods are pure, and what it carries from
-round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round`` once a
-round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The default of ``round`` is
-the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default, and the defaults
-together are federated averaging.
+A strategy is a frozen dataclass. Its fields are its hyper-parameters, and its methods are pure. All that it carries
+from round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round``
+once a round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The default of
+``round`` is the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default, and the
+defaults together are federated averaging.
 
 Other modules of the interface:
 
 - :mod:`raysim.strategies.problem`: what hospitals minimise, and what they send back.
 - :mod:`raysim.strategies.programs`: what else a strategy may let hospitals compute.
-- :mod:`raysim.strategies.row_statistics`: programs by which hospitals send statistics of their rows.
+- :mod:`raysim.strategies.row_statistics`: client programs that compute statistics of hospitals' rows.
 - :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server,
-``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
+``G`` sums of hospitals' deltas. Server-side arrays are float64.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ from raysim.strategies.view import Training as Training
 S = TypeVar("S", bound=State)
 
 OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer", "weight_decay"})
-"""The keys of ``training`` that concern hospitals' steps of gradient descent."""
+"""The keys of ``training`` that configure hospitals' gradient descent."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +126,17 @@ class Strategy(Settings):
     title: ClassVar[str] = ""
     """The strategy's name on pages. An empty title means the name of the class."""
     alone: ClassVar[bool] = False
-    """Whether hospitals train alone and share nothing. Reports compare the other strategies with it, as the gain of
-    federating."""
+    """Whether hospitals train alone and share nothing. Reports measure the gain of federating as the difference from
+    this strategy."""
     serves: ClassVar[tuple[str, ...]] = ("global",)
-    """The models that hospitals use, the headline model last: the ``global`` one, the one of a hospital's ``cluster``
-    (``state.cluster``), and its ``personal`` one (``OWN``). Others: see :meth:`serve`."""
+    """The models that hospitals use, with the headline model last: the ``global`` model, the model of the hospital's
+    ``cluster`` (``state.cluster``), or its ``personal`` model (``OWN``). For other models, override :meth:`serve`."""
     needs: ClassVar[Needs] = BOUNDED
-    """What the server has to learn about hospitals' updates. Privacy guarantees depend on it; see :class:`Needs`."""
+    """The information about hospitals' updates that the server needs. Privacy guarantees depend on it; see
+    :class:`Needs`."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """By key that this strategy does not take, what to do instead; for keys that its kin take."""
+    """For each key that similar strategies take and this strategy does not: what to do instead."""
     takes_trees: ClassVar[bool] = False
     """Whether the strategy trains boosted trees, whose parameters cannot be averaged."""
 
@@ -158,8 +159,8 @@ class Strategy(Settings):
         return False
 
     def remark(self, sizes: Ids) -> str:
-        """Return a line about what a setting means for hospitals with these training rows. It is printed before
-        training unless it is empty."""
+        """Return a line, printed before training, on what a setting means for hospitals with these training rows. An
+        empty line is not printed."""
         return ""
 
     def check_training(self, training: Training) -> None:
@@ -178,11 +179,11 @@ class Strategy(Settings):
         return True
 
     def unused_training(self) -> frozenset[str]:
-        """Return the keys of ``training`` that change nothing, which a configuration must leave at their defaults."""
+        """Return the keys of ``training`` that have no effect. A configuration must leave them at their defaults."""
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the strategy's own settings that change nothing, each with the setting that would use it, such as
+        """Return the strategy's own settings that have no effect, each with the setting that would use it, such as
         ``{"minimum_weight": "weights: floor"}``."""
         return {}
 
@@ -191,7 +192,7 @@ class Strategy(Settings):
         return self.uses_training()
 
     def stops_alone(self) -> bool:
-        """Whether hospitals apply ``training.stop`` themselves, by their own validation rows."""
+        """Whether hospitals apply ``training.stop`` themselves, based on their own validation rows."""
         return False
 
     def uses_programs(self) -> bool:
@@ -208,7 +209,7 @@ class Strategy(Settings):
         return None
 
     def setup(self, view: FederationView) -> State:
-        """Return the state before the first round. It may ask about hospitals' data, and raise :class:`Unfit`."""
+        """Return the state before the first round. The method may call hospitals, and raise :class:`Unfit`."""
         return State(models=view.initial[None, :].copy())
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
@@ -222,7 +223,7 @@ class Strategy(Settings):
     def round(self, view: FederationView, state: State) -> Calls:
         """Run a round: a generator that yields calls and returns the state after the round.
 
-        The default makes one call of the built-in local training, on the cohort of ``select`` and with the objective of
+        The default makes one call of the built-in local training, on the cohort of ``select`` with the objective of
         ``problem``, and then calls ``aggregate``. A strategy that overrides it decides which hospitals to call (mostly
         ``self.select(view, state, view.round)``) and with which :class:`Program`. The number of calls may depend on
         earlier answers.
@@ -231,7 +232,7 @@ class Strategy(Settings):
         return state if update is None else self.aggregate(view, state, update)
 
     def done(self, view: FederationView, state: State) -> bool:
-        """Return whether the strategy has finished. If so, the run ends before its last round."""
+        """Return whether the strategy has finished. If it has, the run ends before its last round."""
         return False
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
@@ -253,22 +254,21 @@ class Strategy(Settings):
 
         Model rows of shape ``[N, G]`` name the model for each group of a hospital's rows (:meth:`division`).
 
-        It may ask hospitals for values that each hospital could compute alone. Such questions are measurements here and
-        do not count as traffic.
+        The method may call hospitals for values that each hospital could compute alone. These calls count as
+        measurements, not as traffic.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def starts(self, view: FederationView) -> Floats:
-        """Return the initial models ``[K, P]``. A row of ``models`` that still equals one of them is untrained.
-
-        Hospitals that would use an untrained model have no figures.
+        """Return the initial models ``[K, P]``. A row of ``models`` that still equals one of them is untrained. Figures
+        are undefined for hospitals that would use an untrained model.
         """
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights of the model rows, ``[N, M]``, in each hospital's ``MIXTURE``, or None."""
+        """Return the weights of the model rows in each hospital's ``MIXTURE``, ``[N, M]``, or None."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
@@ -276,9 +276,9 @@ class Strategy(Settings):
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
-        """Return the rule that gives hospitals without training rows their cluster; None: ``state.cluster`` is used.
-
-        It is called if there are such hospitals. Its calls to hospitals are measurements and do not count as traffic.
+        """Return the rule that gives hospitals without training rows their cluster; with None, ``state.cluster`` is
+        used. The method is called only if there are such hospitals. Its calls to hospitals are measurements and do not
+        count as traffic.
         """
         return None
 
@@ -291,14 +291,13 @@ class Strategy(Settings):
         return None
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        """Return what every hospital with training rows minimises once after the last round, or None."""
+        """Return what every hospital with training rows minimises once, after the last round, or None."""
         return None
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
-        """Return what hospitals receive to evaluate the model ``row`` on validation rows after a round.
-
-        They know the models of earlier rounds and what they received with calls. Each array has one entry for each
-        hospital of its ids. None: they receive the model.
+        """Return what hospitals receive after a round so that they can evaluate the model ``row`` on validation rows.
+        They know the models of earlier rounds and all that they received with calls. Each array has one entry for each
+        hospital of its ids. With None, they receive the model.
         """
         return None
 
@@ -317,8 +316,8 @@ def choose(
     """Sample hospitals with the configured selection among ``candidates`` (ascending, all with training rows).
 
     ``start [N]`` names the model row that each hospital would start from (None: the global model). Raises
-    :class:`Invalid` if a candidate's start is not a row of the models, because the server then has no model to send
-    with a question. Raises it also if the selection returns hospitals that are not candidates.
+    :class:`Invalid` if a candidate's start is not a row of the models, or if the selection returns a hospital that is
+    not a candidate.
     """
     if start is not None and (start[candidates] < 0).any():
         raise Invalid("start: a selection needs rows of state.models, not OWN or MIXTURE")

@@ -1,4 +1,5 @@
-"""Checks of fields. Each error message begins with the field's name, so that the author of the value can correct it."""
+"""Checks of fields. Each error message begins with the field's name, to tell the author of the value what to
+correct."""
 
 from __future__ import annotations
 

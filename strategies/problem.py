@@ -1,7 +1,7 @@
 """What each hospital minimises in a round, how it trains, and what it sends back.
 
-Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums that hospitals'
-deltas go into.
+Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums of hospitals'
+deltas.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ POOLED = HospitalSentinel.POOLED
 """A cohort of one pseudo-hospital that has the rows of all hospitals."""
 
 OWN = RowSentinel.OWN
-"""The parameters stored at the hospital. Before it has stored any, ``OWN`` is its mixture of the server's models, or
-row 0 for strategies without a mixture."""
+"""The parameters stored at the hospital. Before it has stored parameters, ``OWN`` is its mixture of the server's
+models, or row 0 for strategies without a mixture."""
 
 MIXTURE = RowSentinel.MIXTURE
 """The hospital's mixture of the server's models (:meth:`raysim.strategies.base.Strategy.mixture`)."""
@@ -53,7 +53,8 @@ LAST = RowSentinel.LAST
 """The final parameters of the problem before this one (:attr:`LocalProblem.then`)."""
 
 DELTA = "delta"
-"""The name of the delta that a training program sends: ``[P]``, or ``[G, P]`` if it contributes to every sum."""
+"""The name of the delta that a training program sends: ``[P]``, or ``[G, P]`` if the hospital contributes to every
+sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,8 @@ class Objective:
     """The weight and the temperature of a contrastive term (MOON): ``weight`` times the mean over a batch of
     ``softplus((cos(z, z_own) - cos(z, z_start)) / temperature)``. ``z`` is the representation of a row (the input of
     the last layer) by the model being trained. ``z_start`` is its representation by the model that the hospital started
-    from. ``z_own`` is its representation by the hospital's stored model, and ``z_start`` before a model is stored."""
+    from. ``z_own`` is its representation by the hospital's stored model. Before a model is stored, ``z_own`` equals
+    ``z_start``."""
     frozen: Mask | None = None
     """A mask ``[P]`` of the parameters that are not trained."""
 
@@ -101,33 +103,35 @@ class LocalTraining:
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What leaves the hospital after its local update. The number of its training rows is sent, too."""
+    """What a hospital sends after its local update. The number of its training rows is sent, too."""
 
     weight: Floats | None = None
     """The weight of a hospital's vector in its sum, ``[H]``, or in each sum, ``[H, G]``. It is required unless the
     server receives each hospital's delta individually (``single``)."""
     sum_index: Ids | None = None
-    """The sum that each hospital's vector is added to, ``[H]``; None: the first sum."""
+    """The sum to which each hospital's vector is added, ``[H]``; None means the first sum."""
     sums: int = 1
     """The number of sums, G."""
     what: Literal["delta", "parameters"] = "delta"
-    """What is summed: the differences of the parameters after and before training, or the parameters after training."""
+    """What is summed: the differences between the parameters after and before training, or the parameters after
+    training."""
     single: bool = False
-    """Whether the server also receives each delta individually, so that actors cannot add deltas before sending."""
+    """Whether the server also receives each delta individually. Actors then cannot add up deltas before sending
+    them."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     beside: int = 0
-    """How many further numbers the engine lets each hospital send with its vectors."""
+    """The number of further numbers that each hospital sends with its vectors, as the engine determines it."""
     weight_beside: Floats | None = None
-    """The weight of all that a program sends in addition to its delta, ``[H]``; None: the weight of the delta."""
+    """The weight of everything that a program sends in addition to its delta, ``[H]``; None: the weight of the
+    delta."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """The ``H`` entries of a problem whose entries are groups of rows instead of whole hospitals.
-
-    A hospital has one entry for each group that it trains on. The method
-    :meth:`raysim.strategies.base.Strategy.division` defines the groups.
+    """The groups of rows of a problem whose ``H`` entries are groups instead of whole hospitals. A hospital has one
+    entry for each group that it trains on. The method :meth:`raysim.strategies.base.Strategy.division` defines the
+    groups.
     """
 
     hospital: Ids
@@ -148,7 +152,7 @@ class LocalProblem:
     start: Ids
     """The model row at each hospital's start, ``[H]``, ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
     upload: Upload | None = None
-    """What leaves the hospital; None: nothing. At most one problem of a chain uploads."""
+    """What each hospital sends, or None for nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
     """The terms that are added to the loss."""
     training: LocalTraining = field(default_factory=LocalTraining)
@@ -156,7 +160,7 @@ class LocalProblem:
     then: LocalProblem | None = None
     """The problem that the same hospitals minimise next, in the same local update."""
     groups: RowGroups | None = None
-    """The groups of rows that are the ``H`` entries, or None if hospitals are the entries. Only the first problem of a
+    """The groups of rows that form the ``H`` entries, or None if hospitals are the entries. Only the first problem of a
     chain sets it, for the whole chain."""
     program: Program | None = None
     """The program that each hospital runs in place of the configured training. It receives ``theta [P]``, the
@@ -167,28 +171,29 @@ class LocalProblem:
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
-        """This problem and its successors, in order."""
+        """Return this problem and its successors, in order."""
         return (self,) if self.then is None else (self, *self.then.chain)
 
     @property
     def sent(self) -> Upload | None:
-        """The upload of the whole chain; None: nothing leaves a hospital."""
+        """Return the upload of the whole chain, or None if no hospital sends anything."""
         return next((phase.upload for phase in self.chain if phase.upload is not None), None)
 
     @property
     def spread(self) -> bool:
-        """Whether each hospital contributes to every sum, so that nobody learns which sum its delta belongs to."""
+        """Whether each hospital contributes to every sum, so that the server does not learn to which sum its delta
+        belongs."""
         return self.program is not None and len(self.program.sends[DELTA].shape) > 1
 
     @property
     def extras(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The kind and the shape of each array that the program sends in addition to the delta, by name."""
+        """Return the kind and the shape of each array that the program sends in addition to the delta, by name."""
         sends = {} if self.program is None else self.program.sends
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
     @property
     def beside(self) -> int:
-        """The count of numbers that a hospital sends in addition to its vectors, E."""
+        """Return how many numbers a hospital sends in addition to its vectors, E."""
         sent = self.sent
         return 0 if sent is None else sent.beside + sum(math.prod(shape) for _, shape in self.extras.values())
 

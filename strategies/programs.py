@@ -3,11 +3,12 @@
 A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. Before
 training and in between, ``view.call`` sends a call at once. A :class:`Call`
 sends a :class:`Program` and some arrays to some hospitals. Each hospital runs the program on its own rows and its own
-memory. The server receives :class:`Answers`. A program declares by name what leaves a hospital (:class:`Send`) and what
-stays there (:class:`Keep`) before it reads a row, so that the engine can add, mask and count it.
+memory. The server receives :class:`Answers`. A program declares in advance, by name, what leaves a hospital
+(:class:`Send`) and what stays there (:class:`Keep`). The engine can therefore add, mask and count what leaves.
 
 - Named sums are added as whole multiples of a grid step: any placement of hospitals gives the same bits.
-- Within a round a hospital's memory changes from call to call. If a hospital's answer is lost, its memory stays.
+- Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, its memory
+  stays as it was before this call.
 - Random numbers depend only on the seed, the program's name, a purpose, the round, the turn and the hospital.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``F`` features, ``P``
@@ -30,20 +31,21 @@ Array: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest change of a sum by one unit: a unit's contribution is shortened to this length.
+    """The largest change of a sum by one unit. A longer contribution of a unit is scaled down to this length.
 
     A contribution that is not finite counts as 0. A privacy guarantee relies on the bound: hospitals add noise in
-    proportion to ``l2``. A row's contribution may depend only on this row and on what was received, and a hospital's
-    contribution only on its own rows and on what was received.
+    proportion to ``l2``. A row's contribution may depend only on this row and on received values. A hospital's
+    contribution may depend only on its own rows and on received values.
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """The unit that is bounded. Rows and patients can be bounded for arrays that are sent ``by`` row; a patient's rows
-    are added first. Under a guarantee for patients, a bound for rows becomes a bound for patients."""
+    """The unit that is bounded. Rows and patients can be bounded only for arrays that are sent ``by`` row; a patient's
+    rows are added up first. Under a guarantee for patients, a bound for rows becomes a bound for patients."""
     l2: float
     """The largest 2-norm of one unit's contribution."""
     l1: float | None = None
-    """The largest 1-norm, for Laplace noise on what hospitals send ``each``; None: such noise is refused."""
+    """The largest 1-norm of one unit's contribution, for Laplace noise on arrays sent ``each``; None: such noise is
+    refused."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +60,29 @@ class Send:
     """Whether the server receives the sum over hospitals, or each hospital's array."""
     by: Literal["hospital", "row"] = "hospital"
     """Who adds the rows. With ``row`` the program returns ``[n, *shape]`` and the hospital adds its rows on the grid,
-    so that pooled rows and hospitals have the same sum to the last bit. What is sent ``each`` by row is a statistic of
-    the hospital: with ``privacy.statistics`` it adds noise to the sum."""
+    so that pooled rows and hospitals have the same sum to the last bit. An array sent ``each`` by row is a statistic of
+    the hospital: with ``privacy.statistics`` the hospital adds noise to it."""
     groups: int = 1
-    """The number of sums that hospitals are divided among; a hospital's array is added to the sum
+    """The number of sums among which hospitals are divided. A hospital's array is added to the sum
     :attr:`Reply.group`."""
     bits: int = 44
     """The step of the sums' grid is ``2^-bits``; 0 for counts."""
     largest: float | None = None
-    """A strict upper limit of every entry's magnitude (of a row's entries if ``by`` is ``row``); None: the sum's own
-    limit."""
+    """A strict upper limit of every entry's magnitude, or of a row's entries if ``by`` is ``row``; None: the limit of
+    the sum."""
     bound: Bound | None = None
     """The largest change of the sum by one unit; None: it is not bounded."""
     joint: str = ""
-    """Arrays with the same ``joint`` name are shortened together, as one vector, and share one bound."""
+    """Arrays with the same ``joint`` name are scaled down together, as one vector, and share one bound."""
     undefined: bool = False
-    """Whether an array that is sent ``each`` may have NaN, for what is undefined at a hospital."""
+    """Whether an array that is sent ``each`` may contain NaN, for values that are undefined at a hospital."""
 
 
 @dataclass(frozen=True)
 class Keep:
-    """One named array that a hospital stores between calls. The name ``model`` stands for the hospital's own model
-    ``[P]``, which ``OWN`` refers to and which is stored in the run's precision. If local training also sends an array
-    of this name under a privacy guarantee, the hospital stores the sum of all that it has sent."""
+    """One named array that a hospital stores between calls. The name ``model`` means the hospital's own model ``[P]``.
+    ``OWN`` refers to this model, which is stored in the run's precision. If local training also sends an array of this
+    name under a privacy guarantee, the hospital stores the sum of all that it has sent."""
 
     shape: tuple[int | Literal["n"], ...] = ()
     """The shape of the array; ``n`` stands for the hospital's number of training rows."""
@@ -92,7 +94,7 @@ class Rows:
     """The training rows of one hospital. The arrays must not be written to."""
 
     X: Array
-    """Preprocessed features, ``[n, F]``; the first ``D`` columns are values and the rest flags."""
+    """Preprocessed features, ``[n, F]``. The first ``D`` columns are values, the others flags."""
     y: Array
     """Class indices or real labels, ``[n]``."""
     observed: Mask
@@ -122,7 +124,7 @@ class LocalModel(Protocol):
 
     @property
     def trained(self) -> int:
-        """How many of ``theta``'s first entries have a gradient; the remaining entries are statistics that the model
+        """How many of ``theta``'s first entries have a gradient. The remaining entries are statistics that the model
         measures."""
         ...
 
@@ -165,9 +167,9 @@ class LocalModel(Protocol):
         ...
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
-        """Yield the rows of each batch of ``epochs`` epochs; None: as configured. In a round's first call these are the
-        batches of federated averaging in that round, so that two methods differ by their computations and not by their
-        random batches."""
+        """Yield the rows of each batch of ``epochs`` epochs; None means the configured number. In a round's first call
+        these are the batches of federated averaging in that round, so that two methods differ in their computations and
+        not in their random batches."""
         ...
 
     def train(
@@ -180,10 +182,9 @@ class LocalModel(Protocol):
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
-        """Run the configured local training from ``theta``, on these batches.
-
-        It adds ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal`` ``(weight_j, towards_j [P])`` and
-        ``linear . theta`` to the loss. Parameters in the mask ``frozen [P]`` do not change.
+        """Run the configured local training from ``theta``, on these batches. The loss has two additional terms:
+        ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal`` ``(weight_j, towards_j [P])``, and ``linear .
+        theta``. Parameters in the mask ``frozen [P]`` do not change.
         """
         ...
 
@@ -213,8 +214,8 @@ class Context(Protocol):
 
     @property
     def received(self) -> Mapping[str, Array]:
-        """The arrays that the call sent, by name. The name ``models`` stands for models ``[M, P]`` of the server: they
-        have the hospital's own values of the parameters that never leave it (:meth:`Strategy.private`)."""
+        """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. For
+        parameters that never leave the hospital (:meth:`Strategy.private`), they have the hospital's own values."""
         ...
 
     @property
@@ -229,18 +230,19 @@ class Context(Protocol):
 
     @property
     def turn(self) -> int:
-        """How many calls of a program with this name were made earlier in the round."""
+        """How many calls of a program with this name were made earlier in this round."""
         ...
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
         """Return the hospital's own random stream for a purpose of this program, in this round and turn.
 
-        Without a purpose it is the stream of the program's name.
+        Without a purpose, return the stream of the program's name.
         """
         ...
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
-        """Return ``make()``, computed once per process as long as memory allows. Checkpoints do not contain it.
+        """Return ``make()``, which is computed once per process as long as memory allows. Checkpoints do not contain
+        it.
 
         Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of a
         name is stored: a request with another ``of`` replaces it.
@@ -255,9 +257,9 @@ class Reply:
     sent: Mapping[str, Any]
     """What leaves the hospital: all arrays that the program declares, by name."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """The arrays that the hospital stores, by name. Arrays that are left out do not change."""
+    """The arrays that the hospital stores, by name. The stored arrays of other names do not change."""
     group: int = 0
-    """The sum that the hospital's arrays are added to, if there are several."""
+    """The sum to which the hospital's arrays are added, if there are several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,12 +271,12 @@ class Added:
     hospitals: int
     """The number of hospitals in the sums."""
     group: int = 0
-    """The sum that these are added to, if there are several."""
+    """The sum to which these sums are added, if there are several."""
 
 
 class Program:
-    """A computation at hospitals. Derive from it, make it a frozen dataclass of plain values and arrays, and define
-    ``sends`` and ``run``. A program is sent to the hospitals, so they must be able to import its class."""
+    """A computation at hospitals. Derive from this class, make it a frozen dataclass of plain values and arrays, and
+    define ``sends`` and ``run``. A program is sent to the hospitals, so they must be able to import its class."""
 
     name: str = ""
     """The program's name. It is part of the key of its random streams, and calls with the same name count as turns."""
@@ -291,16 +293,15 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``.
-
-        Arrays in :attr:`Call.received` are counted on their own, and configured values are known everywhere.
+        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``. Arrays
+        in :attr:`Call.received` are counted separately, and configured values are not counted.
         """
         return 0
 
     @property
     def validates(self) -> bool:
         """Whether the program also reads the hospital's validation rows (:attr:`Context.validation`). Such a program
-        sends nothing: a guarantee for training rows does not cover validation rows."""
+        sends nothing, because a guarantee for training rows does not cover validation rows."""
         return False
 
     @property
@@ -309,19 +310,18 @@ class Program:
         return bool(self.keeps)
 
     def run(self, at: Context) -> Reply:
-        """Compute one hospital's reply. It depends on ``at`` alone."""
+        """Compute one hospital's reply. The reply depends on ``at`` alone."""
         raise NotImplementedError
 
     def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
-        """Run the program for several hospitals at once, for programs that are faster together. The grouping of
-        hospitals must not change a bit of the replies of :meth:`run`."""
+        """Run the program for several hospitals at once. Override it if this is faster. The replies must have the same
+        bits as those of :meth:`run`, however hospitals are grouped."""
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
-        """Return the sums over several hospitals and each hospital's memory, for programs that are faster so.
-
-        The engine calls it only if nothing hides or bounds a single hospital's contribution. The result must have the
-        same bits as the sum of the replies.
+        """Return the sums over several hospitals, and each hospital's memory. Override it if this is faster. The engine
+        calls it only if no single hospital's contribution is hidden or bounded. The result must have the same bits as
+        the sum of the replies.
         """
         raise NotImplementedError
 
@@ -337,16 +337,16 @@ class Call:
     ids: Ids
     """The hospitals that are called: ascending ids, or ``[POOLED]``."""
     each_of: Mapping[str, Any] = field(default_factory=dict)
-    """Arrays ``[H, ...]`` by name; each hospital receives its own row of them."""
+    """Arrays ``[H, ...]`` by name. Each hospital receives its own row of each array."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers to a call. Sums and counts are 0 if nobody answered."""
+    """The answers to a call. Sums and counts are 0 if no hospital answered."""
 
     sums: Mapping[str, Array]
-    """The sum over hospitals by name, ``[*shape]``, or the sums over each group, ``[G, *shape]``. The secure sum of too
-    few hospitals is 0, and so is its count."""
+    """The sum over hospitals, ``[*shape]``, or the sums over each group, ``[G, *shape]``, by name. The secure sum of
+    too few hospitals is 0, and so is its count."""
     each: Mapping[str, Array]
     """Each hospital's array by name, ``[H, *shape]`` in the order of ``ids``."""
     ids: Ids
@@ -357,8 +357,8 @@ class Answers:
 
 Caller: TypeAlias = Callable[[Call], Answers]
 """A function that sends a call to hospitals outside of the calls that a round yields: before training, to select
-hospitals, or to find out which model each uses. Hospitals without training rows can be called, too. Programs send
-``each`` there, and store nothing."""
+hospitals, or to find out which model each uses. Hospitals without training rows can be called, too: there, programs
+send arrays ``each`` and store nothing."""
 
 
 class TrainLocally:

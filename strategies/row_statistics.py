@@ -1,6 +1,6 @@
-"""Programs by which hospitals send statistics of their training rows, and the rules that divide rows into groups.
+"""Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-Hospitals send the statistics ``each``. Where ``view.noisy`` says that a kind of statistics has noise, a program sends
+Hospitals send the statistics ``each``. If ``view.noisy`` says that a kind of statistics has noise, a program sends
 bounded sums over rows instead of the exact statistic, and the hospital adds the noise to these sums.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
@@ -25,8 +25,8 @@ class Division(Protocol):
     """A rule that divides the rows of every hospital into ``count`` groups by their features: clusters of patients.
 
     It is sent to the hospitals, so it is small and its fields are plain values and arrays. The group of a row depends
-    only on that row and its hospital. It may have an attribute ``scalars``: how many scalars each hospital receives
-    with it, one number for all or ``[N]``.
+    only on that row and its hospital. The rule may have an attribute ``scalars``: how many scalars each hospital
+    receives with the rule, one number for all or ``[N]``.
     """
 
     @property
@@ -49,9 +49,8 @@ class Newcomers:
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the model row for a hospital with features ``X [n, F]`` and ``observed [n, D]``, as in
-        :class:`raysim.strategies.programs.Rows`, of which rows with ``labels [k]`` are known; ``k`` may be 0.
-
-        None: without more labels no model can be chosen.
+        :class:`raysim.strategies.programs.Rows`. The labels of ``k`` of these rows are known, ``labels [k]``; ``k`` may
+        be 0. None means that more labels are needed to choose a model.
         """
         raise NotImplementedError
 
@@ -62,11 +61,11 @@ class Statistic(Program):
     shape: tuple[int, ...]
     """The shape of the array."""
     undefined: ClassVar[bool] = False
-    """Whether it may have NaN."""
+    """Whether the array may contain NaN."""
 
     @property
     def sent(self) -> Send:
-        """The declaration of the array."""
+        """Return the declaration of the array."""
         return Send(self.shape, self.name, "each", undefined=self.undefined)
 
     @property
@@ -82,14 +81,14 @@ class Statistic(Program):
 
 
 class Counts(Statistic):
-    """The number of rows in each bin of each of several divisions of all rows into bins, ``[divisions, bins]``."""
+    """The number of rows in each bin, for several divisions of all rows into bins, ``[divisions, bins]``."""
 
     noisy: bool
     """Whether hospitals add noise."""
 
     @property
     def table(self) -> tuple[int, int]:
-        """The number of divisions, and of bins."""
+        """Return the number of divisions and the number of bins."""
         raise NotImplementedError
 
     def places(self, at: Context) -> Ids:
@@ -109,7 +108,8 @@ class Counts(Statistic):
 
 
 def row_sums(shape: tuple[int, ...], kind: str, most: float) -> Send:
-    """Return the declaration of a noisy statistic: sums over rows, each of at most ``most`` numbers within 1."""
+    """Return the declaration of a noisy statistic: sums over rows. Each row adds at most ``most`` numbers between -1
+    and 1."""
     return Send(shape, kind, how="each", by="row", bound=Bound("row", math.sqrt(most), float(most)))
 
 
@@ -120,7 +120,8 @@ def statistics_of(
     models: Floats | None = None,
     **received: NDArray[Any],
 ) -> Floats:
-    """Return the statistics of hospitals ``ids`` (None: all), who receive ``models [M, P]`` and ``[H, ...]``."""
+    """Return the statistics of hospitals ``ids`` (None: all), ``[H, ...]``. The hospitals receive ``models [M, P]`` and
+    the arrays ``received``."""
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
     statistics: Floats = answers.each[program.name]
@@ -138,9 +139,9 @@ def losses_of(at: Context) -> Floats:
 
 @dataclass(frozen=True)
 class MeanLoss(Statistic):
-    """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
-
-    With noise it is each row's loss, limited to :data:`LARGEST_LOSS` and in its units, and the number of rows.
+    """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows. With noise
+    the program sends the sums of the rows' losses, limited to :data:`LARGEST_LOSS` and in its units, and the number of
+    rows.
     """
 
     models: int
@@ -169,14 +170,15 @@ def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``: at most the largest loss, of a row or more."""
+    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``. They are at most the largest loss, and the number
+    of rows counts as at least 1."""
     means: Floats = LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0)
     return means
 
 
 @dataclass(frozen=True)
 class Size(Counts):
-    """How many training rows a hospital has, ``[1, 1]``."""
+    """The number of the hospital's training rows, ``[1, 1]``."""
 
     noisy: bool = False
     name = "size"
@@ -188,8 +190,8 @@ class Size(Counts):
 
 @dataclass(frozen=True, eq=False)
 class GroupSizes(Counts):
-    """How many training rows a hospital has in each group of a division, ``[1, G]``. The hospital also receives the
-    division."""
+    """The number of the hospital's training rows in each group of a division, ``[1, G]``. The hospital also receives
+    the division."""
 
     division: Division
     noisy: bool = False

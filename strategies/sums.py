@@ -1,4 +1,5 @@
-"""What the server has to learn about hospitals' updates, which decides whether a privacy guarantee fits a strategy."""
+"""The information about hospitals' updates that the server needs. It decides whether a strategy can have a privacy
+guarantee."""
 
 from __future__ import annotations
 
@@ -8,32 +9,33 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Needs:
-    """What the server has to learn about hospitals' updates.
+    """The information about hospitals' updates that the server needs.
 
     - ``sums``: one sum of hospitals' updates, each of them clipped.
     - ``clusters``: a sum for each cluster of hospitals, with each hospital in one cluster.
     - ``programs``: one call of a client program per round, whose sums share one bound (:class:`Bound`).
-    - ``refused``: more than sums.
+    - ``refused``: more than sums of updates.
     """
 
     kind: Literal["sums", "clusters", "programs", "refused"] = "sums"
     why: str = ""
-    """Why a guarantee for patients is not possible, or any guarantee if ``refused``. It completes "the strategy
-    ..."."""
+    """The reason why no guarantee for patients is possible, or no guarantee at all if ``refused``. It completes "the
+    strategy ..."."""
     own_steps: bool = False
     """Whether noise in each hospital's own steps is sufficient although the server needs more than sums."""
 
     by: Literal["row", "hospital"] | None = None
-    """The unit that the bound of all programs limits, if it is known before anything starts."""
+    """The unit that the bounds of all programs limit, if it is known in advance."""
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:
-        """Return needs of more than sums: ``why`` completes "the strategy ..."."""
+        """Return :class:`Needs` of more than sums; ``why`` completes "the strategy ..."."""
         return Needs("refused", why, own_steps)
 
     @staticmethod
     def of_hospitals(why: str) -> Needs:
-        """Return needs of sums that hide hospitals, but not single patients: ``why`` completes "the strategy ..."."""
+        """Return :class:`Needs` of sums that hide hospitals, but not single patients; ``why`` completes "the strategy
+        ..."."""
         return Needs("sums", why)
 
 

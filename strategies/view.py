@@ -1,6 +1,6 @@
-"""The arguments of a strategy: the server's view of the federation, the selection, and the strategy's own state.
-
-Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server.
+"""The arguments of a strategy's methods: the server's view of the federation, the selection, and the strategy's own
+state. Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the
+server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raysim.trees.settings import TreeTask
 
 @dataclass(frozen=True)
 class Training:
-    """What a run trains, and with which settings."""
+    """The model of a run, and the settings of its training."""
 
     parameters: Mapping[str, slice]
     """The model's tensors by name, in order."""
@@ -56,7 +56,7 @@ class Draw:
     memory: Any
     """The selection's memory of earlier rounds."""
     losses: Callable[[Ids], Floats]
-    """``losses(ids)`` asks these candidates for their mean training loss under the model that they would start from,
+    """``losses(ids)`` calls these candidates for their mean training loss under the model from which they would start,
     ``[len(ids)]``."""
 
 
@@ -67,10 +67,11 @@ class Selection(Settings):
     """Whether participants also send their mean training loss under the model that they received."""
 
     def check_training(self, training: Training) -> None:
-        """Raise ``ValueError`` for training settings that do not fit, like :meth:`Strategy.check_training`."""
+        """Raise ``ValueError`` for unsuitable training settings, like :meth:`Strategy.check_training`."""
 
     def setup(self, view: FederationView) -> Any:
-        """Return the selection's memory before the first round: plain values and arrays only. It may ask hospitals."""
+        """Return the selection's memory before the first round, which has only plain values and arrays. The method may
+        call hospitals."""
         return None
 
     def rate(self) -> float | None:
@@ -101,7 +102,7 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class FederationView:
-    """What the server knows about the federation, and the functions with which it can ask for more."""
+    """What the server knows about the federation, and the functions with which it can call hospitals."""
 
     names: tuple[str, ...]
     """The hospitals' names, in the order of their ids."""
@@ -124,7 +125,7 @@ class FederationView:
     call: Caller
     """``call(Call(...))`` sends a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
     columns: int = 0
-    """The number of value columns, D: the first of the features, before the flags."""
+    """The number of value columns, D. Features begin with the values; the flags follow."""
     noisy: Callable[[str], bool] = lambda kind: False
     """``noisy(kind)`` returns whether hospitals add noise to statistics of a kind (``privacy.statistics``), which
     programs then have to send ``each`` and ``by`` row, with a bound."""
@@ -135,11 +136,12 @@ class FederationView:
     available: Mask | None = None
     """Whether each hospital can be sampled now, ``[N]``; None: all hospitals are always available."""
     staleness: Ids | None = None
-    """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None: never."""
+    """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None for
+    synchronous rounds."""
     round_seconds: Floats | None = None
     """How long a round takes each hospital, ``[N]``; None without a virtual clock."""
     round: int = 0
-    """The current round (1, 2, ...); 0 before the first."""
+    """The current round (1, 2, ...); 0 before the first round."""
     rounds: int = 0
     """The configured maximal number of rounds."""
     most_calls: int = 0
@@ -147,8 +149,9 @@ class FederationView:
     link: str = "identity"
     """The link of the model; see :attr:`Training.link`."""
     hides: bool = False
-    """Whether the server may learn only sums over all hospitals. Arrays that programs send ``summed`` then only arrive
-    in their sum, and ``each`` is refused. Hospitals select and count locally (:attr:`LocalProblem.program`)."""
+    """Whether the server may learn only sums over all hospitals. Arrays that programs send ``summed`` then arrive only
+    as their sum, and arrays sent ``each`` are refused. Hospitals select and count locally
+    (:attr:`LocalProblem.program`)."""
     optimizer: str = "sgd"
     """The configured optimiser's name."""
     momentum: float = 0.0
@@ -164,8 +167,8 @@ class FederationView:
     stop: Stop | None = None
     """The rule of early stopping (``training.stop``); None: no early stopping."""
     checked: Mask | None = None
-    """Whether each hospital has validation rows, so that it receives what is new in a model after each round
-    (:meth:`Strategy.news`), ``[N]``; None: no early stopping."""
+    """Whether each hospital has validation rows, ``[N]``. Such a hospital receives the change of a model after each
+    round (:meth:`Strategy.news`). None means no early stopping."""
     least_members: int = 1
     """The minimum number of hospitals with training rows in a cluster; strategies merge smaller clusters."""
 

@@ -1,4 +1,4 @@
-"""The findings of a sweep in words: sentences for the page and the terminal, and the block that the command prints."""
+"""The findings of a sweep as text: sentences for the page and the terminal, and the block that the command prints."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LARGE = 0.5
-"""A fall from validation to test rows is reported from this share of the objective's range over all trials."""
+"""The smallest fall from validation to test rows that is reported, as a share of the objective's range over all
+trials."""
 
 Tested = Mapping[str, tuple[float, float]]
 """The mean and the spread over seeds of each figure on test rows."""
 
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:
-    """Caution about objectives in which the recommended trial is far worse on test rows than on validation rows.
-
-    Far means more than half the range of all completed trials. The differences between trials are then hardly larger
-    than the differences between sets of rows.
+    """Return a caution about objectives in which the recommended trial is far worse on test rows than on validation
+    rows. Far means more than half the range of all completed trials. The differences between trials are then hardly
+    larger than the differences between sets of rows.
     """
     if choice.recommended is None or not tested:
         return []
@@ -104,7 +104,8 @@ def table(choice: Choice, tested: Tested) -> Table:
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
-    """For each objective: the recommended trial on validation and test rows, and the best trial of the Pareto set."""
+    """Return, for each objective, the recommended trial on validation and test rows, and the best trial of the Pareto
+    set."""
     if choice.recommended is None or choice.knee is None:
         return []
     rows = []
@@ -117,7 +118,7 @@ def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
 
 
 def tested_figures(tree: Mapping[str, Mapping[str, float | None]] | None) -> dict[str, tuple[float, float]] | None:
-    """Return the figures on test rows that ``summary.json`` has; None without any."""
+    """Return the figures on test rows in ``summary.json``; None without such figures."""
     if not tree:
         return None
     return {name: (_float(each["mean"]), _float(each["std"])) for name, each in tree.items()}

@@ -33,7 +33,7 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""Objectives whose name in figures differs from their name in files."""
+"""The objectives whose name in figures differs from their name in files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +58,17 @@ class Choice:
 
     @property
     def kind(self) -> TaskKind:
-        """The kind of label that the trials predict."""
+        """Return the kind of label that the trials predict."""
         return _kind(self.trials)
 
     @property
     def recommended(self) -> Finished | None:
-        """The recommended trial."""
+        """Return the recommended trial."""
         return self.trials[self.knee.index] if self.knee is not None else None
 
 
 def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
-    """Choose among the trials that ran all their rounds; the final performance of stopped trials is unknown."""
+    """Choose among the trials that ran all their rounds. The final performance of stopped trials is unknown."""
     trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
     values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
     front = pareto.front(values, sweep.larger)
@@ -99,8 +99,8 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
     """Return the reference point of the hypervolume.
 
-    For each objective it is the configured value, else the usual worst value of the metric, else the worst trial (which
-    gives a volume of 0).
+    For each objective it is the configured value. Without one it is the usual worst value of the metric, or else the
+    value of the worst trial, which gives a volume of 0.
     """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):
@@ -118,7 +118,7 @@ def title(choice: Choice, j: int) -> str:
 
 
 def headline(choice: Choice) -> str:
-    """Say in a sentence which trial is recommended."""
+    """Return a sentence on which trial is recommended."""
     if choice.recommended is None:
         return "No completed trial has all objectives defined: there is nothing to recommend."
     on, number = int(choice.front.sum()), choice.recommended.number
@@ -130,7 +130,7 @@ def headline(choice: Choice) -> str:
 
 
 def reason(choice: Choice) -> list[str]:
-    """Return a sentence on why the knee is recommended, and what it loses."""
+    """Return a sentence on why the knee is recommended, and what it loses compared with the best trials."""
     if choice.knee is None or choice.recommended is None:
         judged = [trial.means().get("hospitals", math.inf) for trial in choice.trials]
         few = [name for name in choice.sweep.names if name in MANY and min(judged, default=math.inf) < FEW_HOSPITALS]
@@ -157,7 +157,8 @@ def reason(choice: Choice) -> list[str]:
 
 
 def at_the_edge(choice: Choice) -> list[str]:
-    """Warn if a value of the recommended trial is the smallest or largest tried: a better one may lie beyond."""
+    """Return a warning if a value of the recommended trial is the smallest or largest tried, because a better value may
+    lie beyond."""
     taken = {} if choice.recommended is None else choice.recommended.params
     named = [
         f"{key} {value:.4g}"

@@ -18,11 +18,11 @@ from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
 
 LOST = "lost.json"
-"""The file that counts trials which a stopped sweep may have run without a record in its journal."""
+"""The file with the number of trials that a stopped sweep may have run without a record in its journal."""
 
 
 def read_lost(folder: Path) -> int:
-    """Return how many trials may have been running at all stops of the sweep in ``folder``."""
+    """Return how many trials may have been running when the sweep in ``folder`` was stopped, added over all stops."""
     path = folder / LOST
     if not path.exists():
         return 0
@@ -33,7 +33,7 @@ def read_lost(folder: Path) -> int:
 
 
 def read_cost(path: Path) -> dict[str, Any] | None:
-    """Read the cost from the ``summary.json`` of a sweep that has ended and has run nothing since."""
+    """Read the cost from the ``summary.json`` of a sweep that has ended and has run nothing since then."""
     told = bounded.read_json(path).get("privacy")
     if told is None:
         return None
@@ -51,8 +51,8 @@ def cost(
 ) -> dict[str, Any] | None:
     """Compute the joint epsilon of all ``trials`` and of the ``finals`` after them; None without ``privacy``.
 
-    It is an upper bound: all releases are composed as if every trial had run to its end. ``lost`` trials were running
-    when the sweep was stopped; each counts as the trial with the largest epsilon.
+    It is an upper bound: all releases are composed as if every trial had run to its end. ``lost`` is the number of
+    trials that were running when the sweep was stopped; each counts as the trial with the largest epsilon.
     """
     plays = [
         guaranteed(job, federation)

@@ -1,4 +1,5 @@
-"""The journal of a sweep: one line for every finished trial, on disk before the searcher proposes another.
+"""The journal of a sweep: one line for every finished trial. A line is on disk before the searcher proposes another
+trial.
 
 The first line of ``journal.jsonl`` identifies the sweep: digests of ``sweep.yaml`` and of its data, and the working
 folder of relative paths. Each further line is a trial. Lines are appended and synced, and never changed: a killed
@@ -48,11 +49,11 @@ class Finished:
 
     @property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """The headline model's metrics: the mean and the spread over seeds."""
+        """Return the headline model's metrics: the mean and the spread over seeds."""
         return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
 
     def means(self) -> dict[str, float]:
-        """The means of the headline model's metrics over seeds."""
+        """Return the means of the headline model's metrics over seeds."""
         return {name: mean for name, (mean, _) in self.figures.items()}
 
 
@@ -66,7 +67,7 @@ class Header:
 
 
 class Journal:
-    """The journal in ``folder``; ``header`` must be equal to its first line."""
+    """The journal in ``folder``. Its first line must equal ``header``."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self._path = folder / JOURNAL
@@ -107,7 +108,7 @@ def digest(path: Path) -> str:
 def working(folder: Path) -> Path:
     """Return the working folder in which the sweep in ``folder`` was begun.
 
-    If that is unknown or missing, return the current working folder.
+    If that folder is unknown or missing, return the current working folder.
     """
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None

@@ -24,7 +24,8 @@ def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
 
 
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
-    """Return the Pareto set: the trials that no other dominates, ``[n]``. Equal trials do not dominate each other."""
+    """Return which trials are in the Pareto set, ``[n]``: no other trial dominates them. Equal trials do not dominate
+    each other."""
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)
 
@@ -51,7 +52,7 @@ def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike)
     """Compute the exact volume that the trials dominate above ``reference [d]``.
 
     It is 0 if no trial is better than the reference in every objective. The algorithm cuts the volume into slabs along
-    the last objective. A slab is its height times the volume of its points in the other objectives.
+    the last objective. A slab's volume is its height times the volume of its points in the other objectives.
     """
     points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
     points = points[(points > 0).all(axis=1)]  # NaN > 0 is False
@@ -78,9 +79,8 @@ def _volume(points: Floats) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of the recommended trial in one objective: ``gap >= 0`` is its distance from the best value.
-
-    ``share`` is the gap divided by the front's range of that objective; ``best`` is the index of the best trial.
+    """The cost of the recommended trial in one objective. ``gap >= 0`` is its distance from the best value, and
+    ``share`` is the gap divided by the front's range of that objective. ``best`` is the index of the best trial.
     """
 
     gap: float
@@ -100,8 +100,8 @@ class Knee:
 def knee(values: ArrayLike, larger: Sequence[bool]) -> Knee | None:
     """Return the trial of the front with the smallest Euclidean distance from the ideal point, or None without a front.
 
-    Each objective is scaled to its range over the front: 0 is the best value of any trial, 1 the worst of the front.
-    The ideal point is 0 in all objectives. The first trial wins ties.
+    Each objective is scaled so that 0 is the best value of any trial, and 1 the worst value of the front. The ideal
+    point is 0 in all objectives. The first trial wins ties.
     """
     points = signed(values, larger)
     on = np.flatnonzero(front(values, larger))

@@ -28,12 +28,12 @@ from raysim.tune.spaces import Params, Space, parse
 Part = Literal["validation", "test"]
 
 TRIED = 32
-"""The number of random trials that are built before the sweep starts, besides the ends of every range."""
+"""The number of random trials that are built before the sweep starts, in addition to the ends of every range."""
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep, and everything that its trials need."""
+    """A sweep, with everything that its trials need."""
 
     tree: Mapping[str, Any]
     """The configuration without the section ``sweep``."""
@@ -45,12 +45,12 @@ class SweepPlan:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds with which every trial runs."""
+        """Return the seeds with which every trial runs."""
         return tuple(self.folders)
 
     @property
     def space(self) -> Space:
-        """The parsed search space."""
+        """Return the parsed search space."""
         return parse(self.sweep.space)
 
     def config(self, params: Params, part: Part) -> Config:
@@ -64,7 +64,7 @@ class SweepPlan:
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
-        """Return the configuration of a trial, with its strategy and selection; needs no data."""
+        """Return the configuration of a trial, with its strategy and selection. This needs no data."""
         config = self.config(params, part)
         strategy = plugins.build_strategy(config.strategy, model=config.model)
         return config, strategy, plugins.build_selection(config.selection)
@@ -101,10 +101,9 @@ class SweepPlan:
 
 
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
-    """Build the plan and the configuration from a sweep file's tree, and the data; errors are one line long.
-
-    The configuration and data are tested with both ends of every range and with random points of the space. A trial can
-    then fail only in its computation.
+    """Build the plan and the configuration from a sweep file's tree, and the data. Errors are one line long. The
+    configuration and data are tested with both ends of every range and with random points of the space, so that a trial
+    can fail only in its computation.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -148,7 +147,7 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 
 def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> int:
-    """Build what a trial with ``params`` needs, on ``federations`` if given; return the number of model parameters."""
+    """Build what a trial with ``params`` needs, on ``federations`` if given. Return the number of model parameters."""
     parameters = 0
     try:
         if federations is None:
@@ -193,7 +192,7 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def _judged(config: Config, federations: Iterable[Federation]) -> int:
-    """Count the hospitals that can be judged on validation rows, in the seed with the fewest.
+    """Count the hospitals whose validation rows are enough to judge a model, in the seed with the fewest.
 
     If hospitals' sizes are hidden, it is also hidden which hospitals have rows of two classes, and all are counted.
     """

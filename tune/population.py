@@ -19,7 +19,7 @@ class Population(PopulationBasedTraining):  # type: ignore[misc]
         self._stream = random.Random(seed).getstate()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return Ray Tune's decision, with all its random numbers from this stream."""
+        """Return Ray Tune's decision. All its random numbers are from this stream."""
         elsewhere = random.getstate()
         random.setstate(self._stream)
         try:

@@ -1,4 +1,4 @@
-"""The files of a sweep's folder. All but ``sweep.yaml`` and the journal can be recreated from the journal."""
+"""The files of a sweep's folder. All files except ``sweep.yaml`` and the journal can be recreated from the journal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
 
 
 def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice) -> None:
-    """Write ``trials.csv`` and ``pareto.csv``: the non-dominated rows, the largest crowding distances first."""
+    """Write ``trials.csv`` and ``pareto.csv``. The latter has the non-dominated rows, those with the largest crowding
+    distances first."""
     table = trials_table(finished, choice)
     out.csv("trials.csv", table)
     on = table[table["pareto"] == True] if "pareto" in table else table[:0]  # noqa: E712  # empty means no
@@ -78,7 +79,7 @@ def write_page(
 ) -> None:
     """Write ``report.html``, and its figures as SVG.
 
-    - ``counted``: whether the page gives the number of rows.
+    - ``counted``: whether the page states the number of rows.
     - ``events``: the count from :func:`validation_events`.
     - ``mlflow``: the address of the recorded trials.
     """
@@ -115,7 +116,7 @@ def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
 
 
 FEWEST_EVENTS = 30
-"""With fewer validation rows of the rarer class than this, differences between trials are mostly noise."""
+"""The number of validation rows of the rarer class below which differences between trials are mostly noise."""
 
 
 def validation_events(federations: Iterable[Federation]) -> int | None:
@@ -131,7 +132,7 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """Warn if validation rows have too few events; else empty."""
+    """Return a warning if validation rows have too few events, else an empty text."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (
@@ -149,7 +150,7 @@ def summary(
 ) -> dict[str, Any]:
     """Summarise the sweep: counts, hypervolume with its reference, the recommendation, its costs and test figures.
 
-    ``events`` is the count from :func:`validation_events`; ``warning`` says if it is too small.
+    ``events`` is the count from :func:`validation_events`; ``warning`` is not empty if this count is too small.
     """
     names = choice.sweep.names
     tree: dict[str, Any] = {
@@ -178,7 +179,8 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the test figures of the recommended trial from ``summary.json``; None if another is recommended."""
+    """Read the test figures of the recommended trial from ``summary.json``; None if the file recommends another
+    trial."""
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (

@@ -1,4 +1,4 @@
-"""Conversion of the sweep's scheduler to Ray Tune's."""
+"""Conversion of the sweep's scheduler to a scheduler of Ray Tune."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Searchers, which propose the values of trials: random, grid, or Optuna. Trials are numbered from 1.
 
 Proposals of the random and the grid searcher depend on the number alone, so that a resumed sweep tries the same values.
-Optuna's proposals depend on the trials that finished before; a resumed sweep passes all of them to Optuna.
+Optuna's proposals depend on the trials that finished before. A resumed sweep therefore passes all finished trials to
+Optuna.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ProposalSource(Protocol):
         ...
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
-        """Receive the trial's objectives, some of which may be NaN; None if the trial failed."""
+        """Receive the trial's objectives, some of which may be NaN. None means that the trial failed."""
         ...
 
 
@@ -56,7 +57,8 @@ class Listed:
 
 
 class FromOptuna:
-    """Optuna's tree-structured Parzen estimator, defined by run: a conditional key is requested only if it exists.
+    """Optuna's tree-structured Parzen estimator in define-by-run mode: a conditional key is requested only if it
+    exists.
 
     Listed values are passed by index, so that they may be lists. Grids cycle through their combinations, and Optuna
     proposes the other values.
@@ -139,8 +141,8 @@ def _distribution(dimension: Dimension) -> Any:
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
     """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial.
 
-    Objectives that need many hospitals are undefined if the trial's model was judged at too few, for instance because
-    it was not trained at all hospitals.
+    Objectives that need many hospitals are undefined if the trial's model has figures at too few hospitals. A reason
+    may be that it was not trained at all hospitals.
     """
     if trial.status == "failed":
         return None

@@ -1,6 +1,6 @@
 """The ``sweep`` section of a sweep file: the search space, the searcher, the objectives, and the number of trials.
 
-A sweep file is a configuration for ``raysim run`` with this section in addition.
+A sweep file is a configuration for ``raysim run`` with this additional section.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""The default objectives for classification; a real label has those of regression."""
+"""The default objectives for classification. For a real label they are those of regression."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
 """Objectives that are sums over a run's rounds."""
@@ -54,9 +54,8 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial whose best value is below the median of the other trials' means.
-
-    It does so from ``grace`` rounds on (Golovin, 2017).
+    """The scheduler that stops a trial if its best value is below the median of the other trials' means. It does so
+    from round ``grace`` on (Golovin, 2017).
     """
 
     name: Literal["median"] = "median"
@@ -84,7 +83,7 @@ class Sweep(Section):
     """The section ``sweep``; ``space`` is described in :mod:`raysim.tune.spaces`.
 
     - ``trials``: the number of trials; None means all combinations of searcher ``grid``.
-    - ``concurrent``: the number of concurrent trials; None means enough to occupy the hospital actors.
+    - ``concurrent``: the number of concurrent trials; None means enough trials to occupy the hospital actors.
     - ``objectives``: metrics of the headline model on validation rows, with their directions.
     - ``reference``: the reference point of the hypervolume, by objective.
     - ``retries``: how often a failed trial is tried again.
@@ -159,17 +158,17 @@ class Sweep(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The objectives, in order."""
+        """Return the objectives, in order."""
         return tuple(self.objectives)
 
     @property
     def larger(self) -> tuple[bool, ...]:
-        """Which objectives are maximised."""
+        """Return which objectives are maximised."""
         return tuple(direction == "max" for direction in self.objectives.values())
 
     @property
     def judge(self) -> str | None:
-        """The objective by which the scheduler decides; None if it uses no objective."""
+        """Return the objective by which the scheduler decides; None if it uses no objective."""
         if isinstance(self.scheduler, Judging):
             return self.scheduler.objective or self.names[0]
         return None
@@ -180,7 +179,7 @@ class Sweep(Section):
 
 
 def read_sweep(tree: Mapping[str, Any]) -> Sweep:
-    """Read and check the section of a sweep file's tree; every error is one line."""
+    """Read and check the section of a sweep file's tree. Every error is one line."""
     if "sweep" not in tree:
         raise ConfigError("sweep: missing; add this section, which says what is searched (docs/sweeps.md)")
     return validated(Sweep, tree["sweep"], "sweep")
@@ -192,7 +191,7 @@ def metric_names() -> Sequence[str]:
 
 
 MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
-"""The objectives that need at least ten hospitals, for a decile or for a slope on size."""
+"""The objectives that need at least ten hospitals, because they are a decile or a slope on size."""
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
@@ -229,7 +228,7 @@ def _takes_many(judged: int, kind: TaskKind) -> str:
 
 
 def better(name: str, kind: TaskKind) -> Direction | None:
-    """Return the better direction of an objective; None if neither is better, as for a signed bias."""
+    """Return the better direction of an objective; None if neither direction is better, as for a signed bias."""
     if name in (*timing.LARGER, *kind.pooled) or (name in timing.AS_HEADLINE and kind.larger):
         return "max"
     return "min" if name in (*timing.SMALLER, *timing.AS_HEADLINE, *TRAFFIC) else None

@@ -1,4 +1,4 @@
-"""Search spaces: which configuration keys a sweep varies, over which values, and when.
+"""Search spaces: the configuration keys that a sweep varies, their values, and their conditions.
 
 A space is YAML, with a distribution for each dotted key::
 
@@ -27,12 +27,14 @@ Params = dict[str, Any]
 """The values of a trial by dotted key; keys whose condition is false are absent."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
-"""Distributions over numbers, with their numbers of arguments: low, high, and the step of quantised distributions."""
+"""The distributions over numbers, each with its number of arguments: low, high, and the step of quantised
+distributions."""
 
 LISTS = ("choice", "grid")
 
 MOST_COMBINATIONS = 100_000
-"""The largest number of combinations of a grid. Each is a trial, and all are listed before the first."""
+"""The largest number of combinations of a grid. Each combination is a trial, and all are listed before the first
+trial."""
 
 FIXED = {
     "name": "it names the sweep",
@@ -48,12 +50,13 @@ FIXED = {
     "reference": "a sweep has none",
     "sweep": "a sweep does not search itself",
 }
-"""Top-level keys that all trials share, with what to do instead."""
+"""The top-level keys that all trials share. Each has a text on what to do instead."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """The distribution of one key: ``values`` of a choice or grid, else numbers in ``[low, high]``, or on a ``step``.
+    """The distribution of one key: ``values`` of a choice or grid, or else numbers in ``[low, high]``, which may be
+    multiples of a ``step``.
 
     ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to values under which it exists.
     """
@@ -110,19 +113,19 @@ class Dimension:
 
     @property
     def count(self) -> int:
-        """The number of values of a dimension that is not continuous."""
+        """Return the number of values of a dimension that is not continuous."""
         steps = self._steps()
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the integers of a range of whole numbers. With a step, return the factors whose multiples of the step
-        are the values."""
+        """Return the integers of a range of whole numbers. With a step, return the integers whose products with the
+        step are the values."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
-        """Return the values that check a configuration: every listed value, or both ends of a range."""
+        """Return the values with which a configuration is checked: every listed value, or both ends of a range."""
         return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
 
     def holds(self, params: Params) -> bool:
@@ -132,7 +135,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Space:
-    """Dimensions in an order in which conditions refer only to earlier ones."""
+    """The dimensions of a space, in an order in which conditions refer only to earlier dimensions."""
 
     dimensions: tuple[Dimension, ...]
 
@@ -141,11 +144,11 @@ class Space:
 
     @property
     def logarithmic(self) -> frozenset[str]:
-        """The keys that are searched on a logarithmic scale."""
+        """Return the keys that are searched on a logarithmic scale."""
         return frozenset(each.key for each in self.dimensions if "log" in each.kind)
 
     def pick(self, value: Callable[[Dimension], Any]) -> Params:
-        """Choose the value ``value(dimension)`` for each key that exists."""
+        """Return a value for each key that exists, chosen by ``value(dimension)``."""
         params: Params = {}
         for dimension in self.dimensions:
             if dimension.holds(params):
@@ -153,7 +156,8 @@ class Space:
         return params
 
     def draw(self, seed: int, number: int) -> Params:
-        """Sample the random values of trial ``number``; grids cycle. Dimensions are sampled independently."""
+        """Sample the random values of trial ``number``. Grids cycle through their combinations. Dimensions are sampled
+        independently."""
         turn = self.turn(number)
 
         def value(dimension: Dimension) -> Any:
@@ -173,7 +177,8 @@ class Space:
         return params
 
     def grid(self) -> list[Params]:
-        """Return all combinations, each once. Raises ``ConfigError`` if one is continuous or there are many."""
+        """Return all combinations, each once. Raises ``ConfigError`` if a dimension is continuous or there are too many
+        combinations."""
         for dimension in self.dimensions:
             if dimension.continuous:
                 raise ConfigError(

@@ -43,7 +43,7 @@ from raysim.tune.tracking import Conclusion, SweepTracker
 from raysim.tune.trial import figures, headline
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
-"""Exit codes: all trials ended well, some failed, or the sweep was stopped before all had ended."""
+"""Exit codes: all trials ended well, some trials failed, or the sweep was stopped before all had ended."""
 
 
 def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
@@ -65,7 +65,7 @@ def begin(source: Source, overrides: Sequence[str], out: Path | None, console: C
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
-    """Run ``raysim resume``, and return the exit code; with ``failed``, failed trials are run again."""
+    """Run ``raysim resume``, and return the exit code. With ``failed``, failed trials are run again."""
     if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
     folder = folder.absolute()
@@ -186,14 +186,15 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Return the test figures of a sweep that has ended and only has to be recorded in MLflow; else None."""
+        """Return the test figures of a sweep that has ended and only has to be recorded in MLflow; None for other
+        sweeps."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None
         return results.read_tested(path, choice)
 
     def _cost(self, tested_before: bool) -> dict[str, Any] | None:
-        """Return the privacy cost of the sweep. If noise is sampled again, each attempt of a trial counts."""
+        """Return the privacy cost of the sweep. If repeated trials have fresh noise, each attempt of a trial counts."""
         if tested_before:
             return read_cost(self._folder / "summary.json")
         trials, finals = self._journal.trials.values(), [each.privacy for each in self._finals if each.privacy]
@@ -203,20 +204,20 @@ class SweepRun:
         return cost(self._plan, params, [*self._federations.values()], finals, lost)
 
     def _draws_anew(self) -> bool:
-        """Whether a trial that is run again has different noise."""
+        """Whether a trial that is run again has fresh noise."""
         return any(
             job.draws_anew for _, params in self._plan.space.corners() for job in self._plan.jobs(params, "test")
         )
 
     def count_lost(self) -> None:
-        """Record how many trials may have been running when the sweep was stopped, and will be run again."""
+        """Record how many trials may have been running when the sweep was stopped. They will be run again."""
         if self._draws_anew():
             again = self._left * (1 + self._plan.sweep.retries) + (0 if (self._folder / "summary.json").exists() else 1)
             self._out.json(LOST, {"trials": read_lost(self._folder) + again})
 
     @property
     def _left(self) -> int:
-        """The number of trials that are missing in the journal."""
+        """Return the number of trials that are missing in the journal."""
         return self._total - len(self._journal.trials)
 
     def _announce(self, federation: Federation, places: Places) -> None:
@@ -241,7 +242,8 @@ class SweepRun:
             say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Run the recommended configuration with every seed on test rows, unused so far, and write the runs."""
+        """Run the recommended configuration with every seed on the test rows, which were not used before, and write the
+        runs."""
         if choice.recommended is None:
             return None
         # Imported late: pages and plots take a second to import.

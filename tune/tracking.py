@@ -1,8 +1,8 @@
-"""Record a sweep in MLflow, from the driver alone: sweep, trial and seed are nested runs.
+"""The record of a sweep in MLflow, which only the driver writes: sweep, trial and seed are nested runs.
 
-A background thread sends the trials that are already in the journal, so an unreachable store costs only time. Unsent
-trials are tried again while the sweep runs, and when it is resumed. A sweep that fails or is stopped is ``FAILED`` or
-``KILLED`` in MLflow until it is resumed.
+A background thread sends the trials that are already in the journal, so that an unreachable store loses no trial.
+Unsent trials are tried again while the sweep runs, and when it is resumed. A sweep that fails or is stopped is
+``FAILED`` or ``KILLED`` in MLflow until it is resumed.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ SENT = "mlflow.json"
 """The file that lists the MLflow runs of a sweep and its trials."""
 
 LOGARITHM = "log10 "
-"""The prefix of parameters with the decimal logarithm of a key's value."""
+"""The prefix of parameters that are the decimal logarithm of a key's value."""
 
 RECOMMENDED = "recommended"
-"""The verdict on the recommended trial, in its tag and name."""
+"""The verdict on the recommended trial, which is part of its tag and name."""
 
 COMPARED = 50
 """The number of trials that the sweep's description compares."""
@@ -60,7 +60,7 @@ class Conclusion:
     """The results of a sweep."""
 
     members: Mapping[int, bool]
-    """By number, whether each completed trial is in the Pareto set."""
+    """Whether each completed trial is in the Pareto set, by number."""
     recommended: int | None
     """The number of the recommended trial; None without one."""
     figures: Mapping[str, float]
@@ -71,7 +71,7 @@ class Conclusion:
 
 
 class SweepTracker:
-    """A tracker that sends trials to the store in ``tracking``; :data:`SENT` lists what has been sent."""
+    """A tracker that sends trials to the store in ``tracking``. The file :data:`SENT` lists what has been sent."""
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         self.unsent = 0
@@ -115,7 +115,8 @@ class SweepTracker:
 
     @property
     def address(self) -> str:
-        """The address of the trials: a server's page of runs, or the command that opens a file; or empty."""
+        """Return the address of the trials: a server's page of runs, or the command that opens a file, or an empty
+        text."""
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
@@ -125,14 +126,14 @@ class SweepTracker:
         return uri if tracker is None else f"{uri.rstrip('/')}/{runs_page(tracker.experiment)}"
 
     def started(self, number: int) -> None:
-        """Send nothing; only trials that have ended are sent."""
+        """Send nothing, because only trials that have ended are sent."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial; it replaces an earlier attempt."""
+        """Send a trial. It replaces an earlier attempt."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
-        """Send trials of an earlier command that were not sent then."""
+        """Send the trials of earlier commands that are not sent yet."""
         for trial in trials:
             if trial.number not in self._sent:
                 self._queue.put(trial)
@@ -163,7 +164,7 @@ class SweepTracker:
                 self._calls += 1
 
     def _answered(self) -> None:
-        """Note that a call to MLflow has returned."""
+        """Record that a call to MLflow has returned."""
         self._calls += 1
 
     def _end_all(self) -> None:
@@ -174,7 +175,7 @@ class SweepTracker:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send an item, and return whether that succeeded. After a failure while closing, nothing else is tried."""
+        """Send an item, and return whether that succeeded. After a failure while closing, no further item is sent."""
         if self.unsent and self._closing.is_set():
             return False
         try:
@@ -262,7 +263,7 @@ class SweepTracker:
         tracker.end(self._run, "FINISHED")
 
     def _mark(self, tracker: Tracker, recommended: int | None) -> None:
-        """Rename the recommended trial; a trial that an earlier conclusion recommended gets its usual name back."""
+        """Rename the recommended trial. If an earlier conclusion recommended another trial, restore its usual name."""
         assert self._run is not None
         numbers = {run: number for number, run in self._sent.items()}
         for run in tracker.nested(self._run, {VERDICT_TAG: RECOMMENDED}):
@@ -301,7 +302,7 @@ def drawn(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """Return the values of a trial, and the decimal logarithm of each that is searched on a logarithmic scale.
+    """Return the values of a trial, and the decimal logarithms of values that are searched on a logarithmic scale.
 
     MLflow's plots have no logarithmic axes.
     """
@@ -314,7 +315,7 @@ def searched(params: Params, space: Space) -> dict[str, Any]:
 
 
 def curve(trial: Finished) -> list[tuple[str, float, int]]:
-    """Return the headline model's metrics by round, means over seeds: ``(name, value, round)``."""
+    """Return the headline model's metrics by round as means over seeds: ``(name, value, round)``."""
     by_round: dict[int, list[Round]] = {}
     for rows in trial.rounds.values():
         for row in rows:

@@ -1,7 +1,7 @@
 """One trial: its configuration, run with every seed on hospitals that trials share.
 
-A trial is only a coordinator: it contains no rows and leaves no state at the hospitals. So its figures do not depend on
-concurrent trials.
+A trial is only a coordinator: it contains no rows and leaves no state at the hospitals. Its figures therefore do not
+depend on concurrent trials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raysim.engine.server.pool import Pool
 from raysim.tune.settings import TRAFFIC
 
 Metrics = dict[str, dict[str, float]]
-"""The federation-level metrics of each model; the headline model is last."""
+"""The federation-level metrics of each model. The headline model is last."""
 
 
 @dataclass(repr=False)  # Ray Tune would format each result as a text that is never read
@@ -48,13 +48,13 @@ class Report:
 
 
 def _no_heartbeat() -> None:
-    """A heartbeat that does nothing, for trials without supervision."""
+    """Do nothing; this heartbeat is for trials without supervision."""
 
 
 class Trial:
     """The execution of ``jobs``, one for each seed, on ``pool``.
 
-    Runs are executed in one go, or, if ``paced``, up to the next evaluated round of every seed. ``beat`` is called
+    Runs are executed to their end or, if ``paced``, up to the next evaluated round of every seed. ``beat`` is called
     after every round.
     """
 
@@ -73,7 +73,7 @@ class Trial:
         self._start()
 
     def states(self) -> list[RunState | None]:
-        """The state of each seed's run after the last report."""
+        """Return the state of each seed's run after the last report."""
         return [run.state_after_round() for run in self._runs]
 
     def go_on(self, states: Sequence[RunState | None]) -> None:
@@ -88,7 +88,7 @@ class Trial:
         self._finals = {}
 
     def step(self) -> Report:
-        """Return the next report; the last one is ``done``. Errors are reported after retries, not raised."""
+        """Return the next report. The last report is ``done``. After retries, errors are reported and not raised."""
         began = time.perf_counter()
         while True:
             try:
@@ -134,7 +134,7 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """Append the ``news`` of a seed to its ``rounds``. Rounds that a trial repeats replace the earlier ones."""
+    """Return ``rounds`` with the ``news`` of a seed appended. Rounds that a trial repeats replace the earlier ones."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 
@@ -146,7 +146,7 @@ def headline(metrics: Metrics) -> dict[str, float]:
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean and the sample standard deviation over seeds.
 
-    Both are undefined if any seed is undefined; one seed has no deviation (NaN).
+    Both are NaN if the value of a seed is undefined. With one seed the deviation is NaN.
     """
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan")

@@ -51,7 +51,7 @@ class Description:
 
     @cached_property
     def unlikeness(self) -> Unlikeness:
-        """How much the hospitals' training rows differ."""
+        """The differences between the hospitals' training rows."""
         return unlikeness(self.federation, self.epsilon)
 
     @property

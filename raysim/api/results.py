@@ -157,7 +157,7 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """How early stopping ended the run; None without it."""
+        """The way in which early stopping ended the run; None without early stopping."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None

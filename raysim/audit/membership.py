@@ -61,7 +61,7 @@ def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores separate members from non-members.
+    """The separation of members from non-members by scores.
 
     - ``auroc``: .5 is chance.
     - ``at``: the share of members detected, by share of false positives.

@@ -1,8 +1,8 @@
 """The data of all hospitals, immutable and memory-mapped.
 
-Rows of all hospitals lie back to back, and within a hospital its training rows come first, then validation, then test:
-each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``.
-Every process maps the rows that it uses, and no process receives a copy.
+Rows of all hospitals are concatenated. Within a hospital, training rows are first, then validation rows, then test
+rows: each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a
+``federation.json``. Every process maps the rows that it uses, and no process receives a copy.
 """
 
 from __future__ import annotations

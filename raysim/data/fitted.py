@@ -78,7 +78,7 @@ class Categorical:
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """How categories are compared: as truth values where all are such, else as numbers or texts.
+        """The type by which categories are compared: truth values if all are such, else numbers or texts.
 
         Numbers are compared as float64, which other programs may have made of them. Where two categories are the same
         float64, such as 2**53 and 2**53 + 1, all their ``digits`` count.
@@ -161,8 +161,7 @@ class Preprocessing:
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Compute features ``X [n, F]`` of the rows ``order [n]`` (None: all), and flags of recorded values, ``[n,
-        D]``.
+        """Compute features ``X [n, F]`` of rows ``order [n]`` (None: all), and flags of recorded values, ``[n, D]``.
 
         Both are in memory or, with a folder ``into``, mapped as its ``X.npy`` and ``observed.npy``. Raises
         ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.

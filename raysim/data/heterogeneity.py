@@ -48,7 +48,7 @@ class Stability:
 
 @dataclass(frozen=True)
 class Quantity:
-    """How unevenly rows are distributed over ``H`` hospitals.
+    """The unevenness of the distribution of rows over ``H`` hospitals.
 
     - ``psi``: PSI between hospitals' shares of the rows and even shares.
     - ``gini``: Gini coefficient, 0 for equal sizes.

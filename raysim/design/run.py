@@ -51,7 +51,7 @@ class Planned:
 
     @property
     def headline(self) -> str:
-        """What the design could demonstrate, in one or two sentences."""
+        """One or two sentences on what the design could demonstrate."""
         design, draws = self.design, self.variants[0].draws
         hospitals = counted(len(self.variants[0].sites.rows), "hospital")
         visible = draws.visible(POWER)

@@ -1,1 +1,1 @@
-"""A round: what is sent, trained, merged, evaluated."""
+"""The engine: one round of a run, with its messages, training, merging and evaluation."""

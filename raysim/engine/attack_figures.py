@@ -1,6 +1,6 @@
 """The effect of an attack on honest hospitals, compared with the same run without the attack.
 
-Harm is the loss of honest hospitals in the headline figure, positive where they do worse under the attack.
+Harm is how much worse the headline figure of honest hospitals is under the attack; it is positive if they do worse.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ NAN = float("nan")
 def attack_figures(
     job: Job, outcome: Outcome, clean: Outcome | None, data: Any, averaged: Outcome | None = None
 ) -> AttackFigures:
-    """Return the attack figures of a run of ``job`` on federation ``data``, given the ``clean`` run without attack, if
-    any.
-
-    ``averaged`` is a run without attack and rule, with equal weights of hospitals; None if it was not run.
+    """Return the attack figures of a run of ``job`` on federation ``data``. ``clean`` is the run without attack, or
+    None. ``averaged`` is a run without attack and rule, with equal weights of hospitals; None if it was not run.
     """
     section, task = job.adversary, data.task
     if section is None:
@@ -72,7 +70,8 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """Return the share of other classes' test rows at ``hospitals [N]`` that the trigger turns into the target."""
+    """Return the share of test rows of other classes at ``hospitals [N]`` that the trigger changes to the target
+    class."""
     section = job.adversary
     if section is None or section.feature is None:
         return NAN

@@ -1,4 +1,4 @@
-"""A privacy guarantee with its noise and its parameters. These are plain values; :mod:`.calibration` computes them."""
+"""A privacy guarantee with its noise and its parameters. All are plain values, which :mod:`.calibration` computes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Terms:
     rounds: int
     """The number of rounds."""
     rate: float
-    """The probability of each hospital to take part in a round."""
+    """The probability with which each hospital takes part in a round."""
     hospitals: int
-    """The number of hospitals with training rows; the number of all hospitals if noisy sizes hide which have any."""
+    """The number of hospitals with training rows, or of all hospitals if noisy sizes hide which hospitals have rows."""
     patients: tuple[int, ...] = ()
     """The number of units at each hospital, if units are patients or rows, ``[N]``."""
     batch: int = 0
-    """The number of units in a batch; 0: all."""
+    """The number of units in a batch; 0 means all units."""
     epochs: int = 1
     """The epochs of a local update."""
     secure: bool = False
@@ -30,25 +30,26 @@ class Terms:
     left: int = 0
     """The minimum number of noise shares in an opened sum over all hospitals."""
     fewest: int = 0
-    """The minimum number of noise shares in the smallest sum that a peer can be in."""
+    """The minimum number of noise shares in the smallest opened sum."""
     sampled: bool = True
-    """Whether units are sampled at random for sums in mode ``pooled``; else all are included, as in client programs."""
+    """Whether units are sampled at random for sums in mode ``pooled``. Otherwise all units are included, as in client
+    programs."""
     evaluations: int = 1
     """The largest number of evaluations of the models."""
 
     @property
     def units(self) -> int:
-        """The total number of units."""
+        """Return the total number of units."""
         return sum(self.patients) if self.patients else self.hospitals
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The probability of a unit to be in a step of its hospital, for each hospital ``[N]``."""
+        """Return the probability with which a unit is in a step of its hospital, for each hospital, ``[N]``."""
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The number of steps of each hospital in a local update, ``[N]``."""
+        """Return the number of steps of each hospital in a local update, ``[N]``."""
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 

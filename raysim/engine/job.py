@@ -38,20 +38,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierPlays:
-    """Rounds that were run before a stop and are run again with fresh noise."""
+    """The rounds that were run before a stop and were run again with fresh noise after it."""
 
     starts: int = 0
     """How often the run was started or resumed before."""
     rounds: int = 0
-    """Upper bound on the number of rounds run again, over all starts."""
+    """An upper bound on the number of rounds run again, over all starts."""
 
     def stopped(self, since: int, reached: int) -> EarlierPlays:
-        """Return this with one more start, which began after round ``since`` and ran no round beyond ``reached``."""
+        """Return this record with one more start, which began after round ``since`` and ran no round beyond
+        ``reached``."""
         return EarlierPlays(self.starts + 1, self.rounds + max(0, reached - since))
 
 
 AHEAD = 2
-"""Rounds that may have been run beyond the last reported round: one for certain, a second possibly."""
+"""How many rounds beyond the last reported round may have been run: one certainly, a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,15 @@ class Job:
     strategy: Strategy
     """The federated method."""
     selection: Selection
-    """The client sampling, if the strategy leaves it to a selection."""
+    """The client sampling, if the strategy uses the configured selection."""
     rounds: int
     """How many rounds are run; fewer if ``stop`` ends the run early."""
     evaluation: EvaluationSection
-    """On which rows models are evaluated, and how often."""
+    """The rows on which models are evaluated, and how often."""
     system: SystemSection | None = None
     """How unreliable hospitals are; None: all are reliable, and there is no virtual clock."""
     label: str = ""
-    """The strategy's name in errors; empty: its class name."""
+    """The strategy's name in errors. An empty label means its class name."""
     stop: StopSection | None = None
     """The rule for early stopping; None: the run does not stop early."""
     adversary: AdversarySection | None = None
@@ -89,19 +90,20 @@ class Job:
     canaries: Canaries | None = None
     """The canaries of an audit; None without an audit."""
     tests_groups: bool = False
-    """Whether gaps between groups of patients are tested; of several seeds only the first one's run tests them."""
+    """Whether gaps between groups of patients are tested. Of several seeds, only the run of the first tests them."""
     last: LastSteps = field(default_factory=LastSteps)
-    """Further steps of hospitals after the last round, such as fine-tuning and recalibration."""
+    """Further steps of hospitals after the last round: fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
     """Earlier starts and repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with its ``guarantee``, whose epsilon and noise are filled in; None changes nothing."""
+        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. With None, return it
+        unchanged."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
     def draws_anew(self) -> bool:
-        """Whether a repeated round has fresh noise, so that it costs as much privacy as another round."""
+        """Whether a repeated round has fresh noise. If so, it costs as much privacy as another round."""
         return self.privacy is not None and self.privacy.noise == "system"
 
     @property
@@ -130,10 +132,10 @@ class Round:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     """Federation-level metrics by model used; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
-    """Virtual time from the run's start until the server had this round's models. NaN for pooled rows, which no
-    federation could train on; None without a virtual clock."""
+    """Virtual time from the run's start until the server had this round's models. NaN for pooled rows, on which no
+    federation could train; None without a virtual clock."""
     asked: int = 0
-    """How many hospitals were called, with a virtual clock."""
+    """How many hospitals were called; used with a virtual clock."""
     staleness: float = 0.0
     """The mean staleness of the cohort's updates, in versions of the global model."""
     training_loss: float | None = None
@@ -142,7 +144,7 @@ class Round:
     """Mean loss over the validation rows of all hospitals, if the run may stop early; see :class:`Stopping`."""
 
     def exchange(self, further: Bytes) -> None:
-        """Add ``further`` bytes, which were exchanged after the updates."""
+        """Add ``further`` bytes, which were exchanged after the round's updates."""
         self.bytes_down += further.down
         self.bytes_up += further.up
 
@@ -160,17 +162,18 @@ class Outcome(Gathered):
     serve: dict[str, Ids]
     """For each model used, the model row of each hospital ``[N]`` or group of rows ``[N, G]``, or ``OWN``."""
     models: Floats
-    """The server's models, ``[M, P]``; row 0 is the global one."""
+    """The server's models, ``[M, P]``; row 0 is the global model."""
     cluster: Ids | None
     """The model row of each hospital's cluster model, ``[N]``; None without clusters."""
     newcomers: Newcomers | None = None
     """The rule that gives hospitals without training rows their cluster; None without a rule or such hospitals."""
     kept: dict[int, NDArray[Any]]
-    """The hospitals' own models ``[P]`` by id; with ``private`` parameters, only these are used."""
+    """The hospitals' own models ``[P]`` by id. If the run has ``private`` parameters, only these parameters are
+    used."""
     layout: Layout
     """The position of each tensor in a model's parameters."""
     ledger: Ledger
-    """Everything that ever left a hospital."""
+    """The ledger of everything that left a hospital."""
     seconds: float
     """Duration of the whole run in seconds, including set-up and last evaluation."""
     setup: Bytes = field(default_factory=Bytes)
@@ -178,17 +181,19 @@ class Outcome(Gathered):
     private: Mask | None = None
     """The parameters that never left a hospital, ``[P]``; None without such parameters."""
     mixture: Floats | None = None
-    """The weights of model rows in each hospital's model until it has its own, ``[N, M]``; None without a mixture."""
+    """The weights of model rows in each hospital's model, ``[N, M]``, which are used until the hospital has its own
+    model; None without a mixture."""
     division: Division | None = None
-    """The division of rows into the groups that have models of their own; None without one."""
+    """The division of rows into groups with models of their own; None without a division."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each model used, its outputs for all rows, ``[n]`` or ``[n, C]``; empty if not requested."""
+    """The outputs for all rows of each model used, ``[n]`` or ``[n, C]``; empty if not requested."""
     stopped: Stopped | None = None
-    """How early stopping ended the run; None if the run may not stop early."""
+    """How early stopping ended the run; None without early stopping."""
     facts: dict[str, float] = field(default_factory=dict)
     """Figures that the strategy reports in addition to its models."""
     clusters_of_patients: Ids | None = None
-    """The number of each hospital's training rows in each group of the division, ``[N, G]``; None without one."""
+    """The number of each hospital's training rows in each group of the division, ``[N, G]``; None without a
+    division."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The ids of the hospitals that attacked."""
     attack: AttackFigures | None = None
@@ -197,28 +202,30 @@ class Outcome(Gathered):
     """The privacy guarantee with the epsilon reached; None without a guarantee."""
 
     all_rows: Ids | None = None
-    """The number of rows of each hospital, ``[N]``, if the federation has only some of them; None: it has all."""
+    """The number of rows of each hospital, ``[N]``, if the federation has only some of these rows; None if it has
+    all."""
     one_class: dict[str, Mask] = field(default_factory=dict)
     """For each model used, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
-    only. Empty under a privacy guarantee, which hides this."""
+    only. It is empty under a privacy guarantee, which hides this."""
     noisy_sizes: Ids | None = None
-    """How many units each hospital trains on, as released with noise, ``[N]``; None if the exact numbers are public."""
+    """The number of units on which each hospital trains, as released with noise, ``[N]``; None if exact numbers are
+    public."""
     seen: Floats | None = None
     """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
     recalibrated: Recalibrated | None = None
-    """The recalibration behind the model called ``recalibrated``; None without recalibration."""
+    """The recalibration of the model called ``recalibrated``; None without recalibration."""
     uncertainty: Uncertainty | None = None
     """The uncertainty of the global model's parameters; None if the strategy does not estimate it."""
     ended: bool = False
-    """Whether the strategy has finished by itself, such as an exact fit: further rounds would not change its models."""
+    """Whether the strategy has finished by itself, so that further rounds would not change its models. Exact fits
+    finish so."""
     called: Ids | None = None
     """The number of rounds in which each hospital ran client programs, ``[N]``; None without client programs."""
 
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss has converged; None if no loss was measured or the strategy has finished by itself.
-
-        A fit that reports that it has not converged is not called diverged, whatever its loss: it may have restarted.
+        If a fit reports that it has not converged, it is not called diverged, whatever its loss: it may have restarted.
         """
         losses = list(self.loss_curve.values())
         if not losses or self.ended:
@@ -230,11 +237,11 @@ class Outcome(Gathered):
 
     @property
     def loss_curve(self) -> dict[int, float]:
-        """The training losses by round, 0 being before training; empty if no loss was measured."""
+        """Return the training losses by round, where round 0 is before training; empty if no loss was measured."""
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return how many rows each hospital has, ``[N]``, as far as that is public; see :func:`noisy_stays`."""
+        """Return how many rows each hospital has, ``[N]``, as far as this is public; see :func:`noisy_stays`."""
         if self.all_rows is not None:
             return self.all_rows
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
@@ -248,7 +255,7 @@ class Outcome(Gathered):
         """Return the number of rounds in which each hospital has sent an update, ``[hospitals]``.
 
         None under a privacy guarantee, which assumes that client sampling is secret. Local-only training and training
-        on pooled rows send no updates. An update that came too late to be used counts as sent.
+        on pooled rows send no updates. An update that arrived too late to be used counts as sent.
         """
         if self.privacy is not None:
             return None
@@ -258,7 +265,7 @@ class Outcome(Gathered):
 
     @property
     def traffic(self) -> Bytes:
-        """The bytes exchanged in all rounds together, without the set-up."""
+        """Return the bytes exchanged in all rounds together, without the set-up."""
         rounds = [row for row in self.rounds if row.round > 0]
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
 
@@ -280,7 +287,7 @@ class Result:
     folder: Path
     """The folder with the run's files."""
     title: str = ""
-    """The strategy's full name; empty: its label."""
+    """The strategy's full name; if empty, the label is used."""
     alone: bool = False
     """Whether hospitals train alone, without a federation."""
     learner: str = ""

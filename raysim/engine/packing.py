@@ -1,8 +1,9 @@
-"""Packing of plain values as named arrays and JSON: a strategy's state is stored without executable code.
+"""Packing of plain values as named arrays and JSON, so that a strategy's state is stored without executable code.
 
-A state is a dataclass of arrays, numbers, texts, None, and tuples, lists and dicts of these. A field may itself be a
-dataclass if its annotation names the class. A file alone never decides which class is made: the state's class is
-searched among the ``State`` subclasses of the configured strategy, and a field's class is read from its annotation.
+A state is a dataclass whose fields are arrays, numbers, texts, None, or tuples, lists and dicts of these. A field may
+itself be a dataclass if its annotation names the class. A file alone never decides which class is made: the state's
+class is searched among the ``State`` subclasses of the configured strategy, and a field's class is read from its
+annotation.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ KINDS = "biuf"
 
 
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
-    """Return ``value`` as JSON; its arrays go into ``arrays`` under names that begin with ``name``.
-
-    ``typed``: an annotation gives the dataclass of ``value`` for unpacking. Raises ``TypeError`` naming the part that
-    cannot be stored, such as a dataclass inside a tuple, list or dict, whose class no annotation gives.
+    """Return ``value`` as JSON; its arrays are stored in ``arrays`` under names that begin with ``name``. ``typed``
+    says whether an annotation gives the dataclass of ``value`` for unpacking. Raises ``TypeError`` naming the part that
+    cannot be stored. An example is a dataclass inside a tuple, list or dict: no annotation gives its class.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -69,7 +69,8 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
 
 
 def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
-    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if not storable.
+    """Return the packed state of ``strategy`` with the name of its class. Raises ``ConfigError`` if it cannot be
+    stored.
 
     For a registered strategy the name does not depend on modules: ``{strategy: its registered name, class: class
     name}``. Otherwise it is the import path, ``{class: module.Class}``.
@@ -91,7 +92,7 @@ def pack_memory(memory: Any, arrays: Arrays) -> Any:
 
 @contextmanager
 def _blaming_its_author(what: str) -> Iterator[None]:
-    """Turn a ``TypeError`` of packing ``what`` into a ``ConfigError`` for the author of its class."""
+    """Turn a ``TypeError`` from packing ``what`` into a ``ConfigError`` for the author of its class."""
     try:
         yield
     except TypeError as error:
@@ -138,7 +139,8 @@ def unpack_newcomers(packed: Mapping[str, Any] | None, arrays: Mapping[str, NDAr
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """Return the state classes called ``name`` whose module paths share the most parts with the strategy's module."""
+    """Return the state classes called ``name`` whose module paths have the most parts in common with the strategy's
+    module."""
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
     for (module, qualified), cls in _all_of(State).items():
@@ -149,7 +151,8 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _all_of(root: type[T]) -> dict[tuple[str, str], type[T]]:
-    """Return ``root`` and all its subclasses by module and name; of a class defined twice, the later one."""
+    """Return ``root`` and all its subclasses by module and name. If a class is defined twice, return the later
+    definition."""
 
     def each(cls: type[T]) -> Iterator[type[T]]:
         yield cls

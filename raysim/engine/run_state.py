@@ -1,4 +1,4 @@
-"""The state of a run, from which it is resumed, and its records."""
+"""The state from which a run is resumed, with the records of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class History:
     """The record of a job so far, which a resumed run continues."""
 
     rounds: list[Round]
-    """The rounds so far; the last one is not evaluated yet."""
+    """The rounds so far. The last round is not evaluated yet."""
     ledger: Ledger
     """Everything that has left hospitals."""
     seconds: float
@@ -31,7 +31,7 @@ class History:
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses that are not in the rows of rounds, such as the loss before training."""
     cohorts: list[Ids | None] = field(default_factory=list)
-    """The ids of the hospitals asked for an update in each round; None: the round needed no updates."""
+    """The ids of the hospitals called for an update in each round; None for a round that needed no updates."""
 
     def copy(self) -> History:
         """Return a copy that a run may change."""
@@ -49,26 +49,26 @@ class RunState:
     """The state of a job, from which it can continue with the same hyper-parameters or others."""
 
     round: int
-    """The last round included; 0: before the first."""
+    """The last round that the state includes; 0 before the first round."""
     state: State
     """The strategy's state."""
     kept: HospitalStates | None
-    """The hospitals' memory; None if no strategy has used any."""
+    """The hospitals' memory; None if no strategy has stored any."""
     memory: Any = None
     """The memory of the selection."""
     history: History | None = None
-    """The record so far. With a history this is a checkpoint: the job continues as if it had never stopped."""
+    """The record so far. A state with a history is a checkpoint: the job continues as if it had never stopped."""
     clock: Clock | None = None
-    """The virtual clock, with messages under way between hospitals and server; None without one."""
+    """The virtual clock, including messages in transit between hospitals and server; None without a clock."""
     stopping: Stopping | None = None
-    """The checks on validation rows so far; None if the job may not stop early."""
+    """The checks on validation rows so far; None if the job has no early stopping."""
     reception: Any = None
     """The state of the privacy guarantee, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
     best: RunState | None = None
-    """The state after the best validation check, as far as the job needs it to end with these models."""
+    """The state after the best validation check, if the job may end with these models."""
     attacks: Any = None
-    """The state of attacks and robust rules carried from round to round, in plain values; None without any."""
+    """The state of attacks and robust rules carried from round to round, in plain values; None without such state."""
 
 
 Event = Round | Outcome | RunState
-"""Everything that a run yields."""
+"""The values that a run yields."""

@@ -1,4 +1,4 @@
-"""Virtual time of finished runs: their duration, and when a metric reached its target."""
+"""Virtual time of finished runs: how long they took, and when a metric reached its target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ SMALLER = (
     *("gini", "std", "size_bias_abs", "ad", "sdad", "accuracy_range", "accuracy_cv"),
 )
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
-"""Metrics that are better when larger; that are better when smaller; and that follow the headline metric."""
+"""Metrics in ``LARGER`` are better when larger, metrics in ``SMALLER`` when smaller. Metrics in ``AS_HEADLINE`` have
+the direction of the headline metric."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Reached:
 
 
 def check_target(target: Mapping[str, float], task: TaskKind) -> None:
-    """Raise ``ConfigError`` for a metric that rounds do not report, or that has no better direction."""
+    """Raise ``ConfigError`` for a metric that rounds do not report, or for which neither direction is better."""
     reachable = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
     for name in target:
         if name not in reachable:
@@ -49,7 +50,8 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
-    """Return when the headline model first reached ``value``, in evaluated rounds. ``before``: set-up bytes."""
+    """Return when the headline model first reached ``value`` in an evaluated round. ``before`` are the bytes of the
+    set-up."""
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
         reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
@@ -60,7 +62,8 @@ def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, 
 
 
 def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
-    """Return the bytes exchanged by the end of each round, including ``before`` bytes from before the first round."""
+    """Return the bytes exchanged by the end of each round, plus ``before``, the bytes exchanged before the first
+    round."""
     exchanged = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
     return [before + moved for moved in itertools.accumulate(exchanged)]
 
@@ -104,9 +107,8 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 
 
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
-    """Return one row per strategy, model used, seed and evaluated round.
-
-    Columns are ``virtual_seconds``, ``bytes`` until then, and ``value`` of a metric. Without runs of undefined time.
+    """Return one row per strategy, model used, seed and evaluated round. The columns are ``virtual_seconds``, ``bytes``
+    until then, and the ``value`` of a metric. Runs with undefined time are left out.
     """
     import pandas as pd
 

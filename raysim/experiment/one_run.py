@@ -56,7 +56,7 @@ class Run:
     trial: bool = False
     """Whether the run is a trial of ``tune``. Only its figures matter: neither its model nor a page is written."""
     first: bool = True
-    """Whether the run has the first seed: in a comparison only these have a page and test patient groups."""
+    """Whether the run has the first seed: in a comparison only such runs have a page and test patient groups."""
     checked: Job | None = None
     """The run's job with the noise of its privacy guarantee, if the job has been checked before."""
     held: tuple[str, ...] = ()

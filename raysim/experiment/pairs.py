@@ -1,4 +1,4 @@
-"""Which strategies and models of a comparison can be combined, if the comparison crosses them.
+"""The pairs of strategies and models that a comparison can combine, if it crosses them.
 
 A pair that cannot be combined is left out with a remark, if the strategy can be combined with another of the models. A
 strategy or a model that cannot be combined with any partner is a configuration error.

@@ -1,6 +1,6 @@
 """Runs that execute concurrently: each actor executes whole runs, as ``--in-process`` does.
 
-Placement changes no number, so the files equal the files of consecutive runs; only the seconds in them differ.
+Placement changes no result. The files therefore equal the files of consecutive runs, except for durations.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Experiment:
         """The federations of models that use other columns than the configuration's own model, with the same rows."""
         self.left_out: list[Judged] = []
         """The results at hospitals that runs have left out; empty before these runs."""
-        self._parameters = 0  # of the largest model
+        self._parameters = 0  # the size of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
         if any(entry.way != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)

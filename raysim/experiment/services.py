@@ -74,7 +74,7 @@ class RunServices:
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
             self._ray = standing.enter_context(connected(verbose, resources.dashboard))
-            self.recorder.start()  # not before: its imports would keep those of Ray waiting
+            self.recorder.start()  # not before, because its imports would delay Ray's
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)

@@ -1,4 +1,4 @@
-"""Where a job runs: on Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or in this process."""
+"""The place of a job: Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or this process."""
 
 from __future__ import annotations
 

@@ -52,19 +52,19 @@ class ScoreFigure(Figure):
     """
 
     of_rows: Callable[[BinaryRows], Floats]
-    """Computes it from the rows of two classes."""
+    """Computes the figure from the rows of two classes."""
     of_classes: Callable[[ClassRows], Floats] | None = None
-    """Computes it from the rows of three classes or more."""
+    """Computes the figure from the rows of three classes or more."""
     of_counts: Callable[[BinaryCounts], Floats] | None = None
-    """Computes it from noisy counts of scores."""
+    """Computes the figure from noisy counts of scores."""
     of_class_counts: Callable[[ClassCounts], Floats] | None = None
-    """Computes it from noisy counts of each class's scores."""
+    """Computes the figure from noisy counts of each class's scores."""
     undefined: Literal["without rows", "without events", "with one class"] = "without rows"
-    """When it is undefined. With three classes or more, a class without rows is left out of a mean over classes."""
+    """The case in which the figure is undefined. A mean over three or more classes leaves out classes without rows."""
     most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0
     """Largest possible value from counts; the least is 0. Noisy values are cut to this range."""
     gap: bool = False
-    """Whether its largest difference between groups of patients is also reported."""
+    """Whether the figure's largest difference between groups of patients is also reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +72,9 @@ class ErrorFigure(Figure):
     """A figure for a real label. Each function returns one value per hospital, ``[S]``; undefined without rows."""
 
     of_rows: Callable[[ErrorRows], Floats]
-    """Computes it from predictions."""
+    """Computes the figure from predictions."""
     of_sums: Callable[[ErrorSums], Floats] | None = None
-    """Computes it from noisy sums of errors, cut to its range; None: it is undefined with noise."""
+    """Computes the figure from noisy sums of errors, clipped to its range; None: it is undefined with noise."""
 
 
 _SCORES = (
@@ -185,7 +185,7 @@ _ERRORS = (
         mean="Mean R2, weighted by evaluated rows.",
         larger=True,
         of_rows=lambda rows: np.where(rows.varied, 1.0 - rows.squared / rows.spread, np.nan),
-        # A range is twice as wide as places are.
+        # Errors are in widths of the range, places in half-widths: their squares differ by a factor of 4.
         of_sums=lambda of: np.where(of.spread > 0, 1.0 - 4.0 * np.maximum(of.squared, 0.0) / of.spread, np.nan),
     ),
     ErrorFigure(

@@ -208,15 +208,15 @@ def paired_interval(
     if hospitals < 2:
         return NAN, NAN
     if not larger:
-        left, right = -right, -left  # the difference is the same, and the lowest are now the worst
+        left, right = -right, -left  # the difference is the same, and the lowest values are now the worst
     total = np.zeros(draws)
     step = max(BLOCK // hospitals // ROWS, 1) * ROWS
     for first in range(0, draws, step):
         block = total[first : first + step]
         times = _times(rng, len(block), hospitals)
-        # Drawn hospitals that each seed defines, [S, R].
+        # The number of sampled hospitals that each seed defines, [S, R].
         defines = counted.astype(np.float64) @ times.astype(np.float64)
-        with np.errstate(invalid="ignore"):  # a draw without any hospital that a seed defines is 0 / 0, and left out
+        with np.errstate(invalid="ignore"):  # a sample without any hospital that a seed defines is 0 / 0, and left out
             for p, q, v, there, among in zip(left, right, rows, counted, defines, strict=True):
                 columns = np.flatnonzero(there)
                 if figure == "worst_decile":

@@ -94,7 +94,7 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
     metrics = error_equity(column["mae"], column["n"], stays)
     for figure in ERROR_FIGURES:
         if figure.name not in metrics:
-            # Where an error is infinite the hospital is counted as undefined above, and left out here too.
+            # Hospitals with an infinite error were counted as undefined above, and are left out here.
             finite = np.where(np.isfinite(column[figure.name]), column[figure.name], np.nan)
             metrics[figure.name] = weighted_mean(finite, column["n"])
     return metrics

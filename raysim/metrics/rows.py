@@ -111,7 +111,7 @@ class ClassRows:
         for c in range(self.z.shape[1]):
             positive = self.labels == c
             each[:, :, c] = _ranking(np.ascontiguousarray(scores[:, c]), positive, self.segments)
-            each[1, self.segments.counts(positive) == self.n, c] = np.nan  # nothing to rank the class against
+            each[1, self.segments.counts(positive) == self.n, c] = np.nan  # no rows to rank the class against
         return each
 
     @cached_property

@@ -57,7 +57,7 @@ class Segments:
 
     def _added(self, values: Rows, dtype: np.dtype[Any]) -> Rows:
         out = np.zeros(self.count, dtype)
-        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
+        full = self.lengths > 0  # reduceat does not support empty segments, which have no rows
         if full.any():
             out[full] = np.add.reduceat(values, self.offsets[:-1][full], dtype=dtype)
         return out
@@ -76,7 +76,7 @@ def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Return integers in the order of float32 numbers: negative numbers have all bits flipped, others the sign."""
-    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 and 0 one number
+    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 turns -0 into 0
     flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
     return bits.view(np.uint32) ^ flip
 

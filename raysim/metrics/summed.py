@@ -128,7 +128,7 @@ class Classes:
         with np.errstate(all="ignore"):
             for figure in SCORES:
                 values = nothing if figure.of_class_counts is None else figure.of_class_counts(of)
-                # A mean over classes says itself which of them count.
+                # Means over classes decide separately which classes count.
                 some = of.n >= 0.5 if figure.undefined == "without rows" else np.ones(len(each), np.bool_)
                 columns.append(np.where(some, np.clip(values, 0.0, figure.most(of)), np.nan))
         return np.column_stack(columns)
@@ -164,7 +164,7 @@ class Errors:
         z = np.nan_to_num(np.asarray(outputs, np.float64), nan=middle, posinf=self.high, neginf=self.low)
         labels = np.clip(np.asarray(y, dtype=np.float64), self.low, self.high)
         error, place = (np.clip(z, self.low, self.high) - labels) / self._range, 2.0 * (labels - middle) / self._range
-        # What rounding may put beyond the ends.
+        # Rounding may give values beyond the ends.
         error, place = np.clip(error, -1.0, 1.0), np.clip(place, -1.0, 1.0)
         return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
 

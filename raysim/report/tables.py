@@ -253,7 +253,7 @@ def added_figures(per_seed: pd.DataFrame) -> dict[str, Any]:
 
 
 def references(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows are references, ``[n]``; none if the table has no such column."""
+    """Return a mask ``[n]`` of the rows that are references; all False if the table has no such column."""
     return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
 
 

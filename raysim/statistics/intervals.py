@@ -104,7 +104,7 @@ def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non
     few = np.minimum(m, n) < FEW_ROWS
     by_logit = ~few & (np.minimum(m, n) * np.minimum(a, 1 - a) >= ENOUGH) & (v > 0)
     low, high = np.empty(a.shape), np.empty(a.shape)
-    # Each only where it is printed: sixty halvings of the score interval are most of what this costs.
+    # Each interval is computed only where it is printed: the score interval's sixty halvings take most of the time.
     left = ~by_logit & ~few
     low[by_logit], high[by_logit] = logit_interval(a[by_logit], v[by_logit])
     low[few], high[few] = few_rows_interval(a[few], m[few], n[few])
@@ -119,7 +119,7 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
     p = x / n
     centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
     reach = Z / (1 + Z * Z / n) * np.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
-    # The limits at 0 and at all rows are exact, which rounding must not undo.
+    # The limits for no events and for all rows are exactly 0 and 1, also after rounding.
     return Interval(np.where(x == 0, 0 * n, centre - reach), np.where(x == n, 1 + 0 * n, centre + reach))
 
 

@@ -45,7 +45,7 @@ def over_seeds(
     mean = mean_of(v, defined)
     limited = defined & np.isfinite(lower) & np.isfinite(upper)
     below, above = mean_of(v - lower, limited), mean_of(upper - v, limited)
-    with np.errstate(over="ignore"):  # of a model that has diverged: a limit is then infinite
+    with np.errstate(over="ignore"):  # a model that has diverged has infinite limits
         of_seeds = squared_reach(v, mean, defined)
         low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
     return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)

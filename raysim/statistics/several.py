@@ -1,9 +1,9 @@
 """Tests of several hospitals at once: a lower bound on the number with an effect, and the names of some.
 
 The count is a lower bound by closed testing with Simes' test, by Hommel's shortcut; the names are Holm's. Each is wrong
-in at most 5 % of federations, whatever the effects at other hospitals. For the count this needs independent hospitals,
-for the names it does not. A count of hospitals whose own interval excludes the null has no such property: of 208 equal
-ones about ten do. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
+in at most 5 % of federations, whatever the effects at other hospitals. The count needs independent hospitals, the names
+do not. A count of hospitals whose own interval excludes the null has no such property: with 208 equal hospitals it is
+about ten. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
 """
 
 from __future__ import annotations

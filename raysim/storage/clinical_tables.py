@@ -50,7 +50,7 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
         return {}
     rows: dict[str, list[pd.DataFrame]] = {FIGURES: [], CALIBRATION: [], NET_BENEFIT: [], EQUITY: []}
     for model, counts in outcome.scores.items():
-        # A stream for each model, so that its figures do not depend on which others are served.
+        # A stream for each model, so that its figures do not depend on the other models used.
         rng = stream(0, f"clinical/{model}")
         points = operating_points(counts, outcome.validation_scores.get(model), asked.specificity, asked.sensitivity)
         by_hospital = figures(counts, asked.counted_at, points, asked.bins, rng)

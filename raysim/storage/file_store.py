@@ -58,7 +58,7 @@ class LocalFileStore:
             os.fsync(handle)
         finally:
             os.close(handle)
-        for left in self._folder.glob(".*.tmp"):  # by a process that was killed
+        for left in self._folder.glob(".*.tmp"):  # left by a process that was killed
             left.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
@@ -73,7 +73,7 @@ class RemoteFileStore:
 
         try:
             self._system, self._folder = fs.FileSystem.from_uri(uri)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are both
+        except (OSError, ValueError) as error:  # pyarrow's own errors have both types
             raise ConfigError(
                 f"checkpoint.path: {uri} cannot be used ({reason(error)}); name a folder or another URI"
             ) from None

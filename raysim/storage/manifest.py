@@ -186,7 +186,7 @@ class Manifest:
                 Manifest.read(path.parent).remove()
             path.unlink(missing_ok=True)
             for parent in PurePosixPath(name).parents[:-1]:
-                with contextlib.suppress(OSError):  # something else is in it
+                with contextlib.suppress(OSError):  # it is not empty
                     (self.folder / parent).rmdir()
         (self.folder / NAME).unlink(missing_ok=True)
 
@@ -224,7 +224,7 @@ def spare(path: Path, option: str) -> None:
             continue
         try:
             listed = whole == folder / NAME or whole.relative_to(folder).as_posix() in Manifest.read(folder)
-        except ConfigError:  # another program's
+        except ConfigError:  # a file of another program
             continue
         if listed:
             raise ConfigError(f"{option}: {path} is one of the files that raysim left in {folder}; name another")

@@ -52,7 +52,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
         existing = folder
         while not existing.exists() and existing != existing.parent:
             existing = existing.parent
-        # Try it: permission bits do not show read-only file systems.
+        # Write a file: permission bits do not reveal read-only file systems.
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ConfigError(
@@ -84,7 +84,7 @@ def write_run(
 
     If hospitals ``predicted`` are given, only their predictions are written, and neither traffic nor clinical figures.
     """
-    # Only now: they take a fifth of a second to import.
+    # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
     from raysim.storage.detail_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (

@@ -189,7 +189,7 @@ def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-        with contextlib.suppress(OSError):  # something is in it
+        with contextlib.suppress(OSError):  # it is not empty
             for each in made:
                 each.rmdir()
 
@@ -308,7 +308,7 @@ def opened(
         with writing(folder):
             for name in (FINISHED, UNSENT):
                 (folder / name).unlink(missing_ok=True)
-            # Otherwise a run of an earlier comparison would be resumed in this one, or be taken for one of its runs.
+            # Otherwise a run of an earlier comparison could be resumed in this one, or be counted as one of its runs.
             for other in folder.glob(f"runs/*/seed-*/{FILE}"):
                 other.unlink()
             for other in folder.glob(f"runs/*/seed-*/{manifest.NAME}"):

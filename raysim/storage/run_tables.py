@@ -68,14 +68,14 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)
         trained, stays = federation.sizes("train"), federation.totals
-        if outcome.noisy_sizes is not None:  # the numbers that they have released, with noise
+        if outcome.noisy_sizes is not None:  # the noisy numbers that they have released
             trained, stays = outcome.noisy_sizes, outcome.stays(federation, model)
         head = {
             "hospital": federation.hospitals,
             "n_train": trained,
             f"n_{part}": columns.pop("n").astype(np.int64),
             **{f"{name}_{part}": pd.array(columns.pop(name), dtype="Int64") for name in task.counts},
-            # A hospital that is served the global model (row 0) is in no cluster.
+            # A hospital that uses the global model (row 0) is in no cluster.
             "cluster": None
             if outcome.cluster is None
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
@@ -126,7 +126,7 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
     order, bounds = np.argsort(federation.source_rows, kind="stable"), federation.bounds
     for at in slices(len(order)):
         rows = order[at]
-        home = np.searchsorted(bounds[:, 3], rows, side="right")  # the first that ends after the row
+        home = np.searchsorted(bounds[:, 3], rows, side="right")  # the first hospital that ends after the row
         part = (rows >= bounds[home, 1]).astype(np.int64) + (rows >= bounds[home, 2])
         yield pd.DataFrame({"row": federation.source_rows[rows], "hospital": names[home], "part": parts[part]})
 

@@ -117,7 +117,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
                 owner = names[row] if row >= 0 and outcome.private is None else f"{PERSONAL}{name}"
                 if owner.startswith(PERSONAL):
                     theta = parameters(used, row, hospital, kept)
-                    # The name is taken only where a strategy serves a hospital two personal models.
+                    # The name exists already only if a strategy uses two personal models for a hospital.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
                     vectors[owner] = theta

@@ -31,7 +31,7 @@ def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
     """Write ``table``, without its index, and replace an existing file. Raises ``ConfigError``."""
     try:
         with replacing(path) as temporary:
-            temporary.touch()  # Python says in words why a file cannot be made
+            temporary.touch()  # Python's error explains why a file cannot be made
             if path.name.lower().endswith(PARQUET):
                 table.to_parquet(temporary, index=False)
             else:

@@ -261,7 +261,7 @@ class Recorder:
 
 @dataclass(eq=False)
 class Record:
-    """One MLflow run. An exception that leaves its context marks it failed, with the error; a stop marks it killed.
+    """One MLflow run. An exception in its context marks the run as failed, with the error; a stop marks it as killed.
 
     ``run_id``, ``sent``, ``doubtful`` and ``over`` are set by the recorder: the run's id in MLflow, the number
     of rounds sent, whether a call may have failed half-way, and whether all data have been sent.

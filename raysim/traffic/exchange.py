@@ -47,7 +47,7 @@ class Traffic:
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Count from zero; with ``losses`` the selection receives participants' losses.
+        """Begin with the set-up; with ``losses`` the selection receives participants' losses.
 
         A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are sent
         whole.
@@ -78,7 +78,7 @@ class Traffic:
 
     def uses_losses(self, problem: LocalProblem) -> bool:
         """Return whether hospitals that minimise ``problem`` send their losses before training."""
-        # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
+        # Without sent answers there are no losses: in fine-tuning, also for hospitals without rows.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -196,7 +196,7 @@ class Traffic:
             self.uses_losses(problem),
             self._vector_bytes(bits, len(ids)),
         )
-        # Whoever has been under way since an earlier round has the models that it had when it started.
+        # A hospital whose update began in an earlier round has the models that it had at that time.
         hospitals, held = self._held(ids, problem, state)
         held = np.maximum(held, self.models_held[hospitals])
         self.models_held[hospitals] = 0
@@ -260,12 +260,12 @@ class Traffic:
         held = np.zeros(len(hospitals), dtype=np.int64)
         if not self._shown:
             return hospitals, held
-        # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
+        # A mixture consists of many models and names none; its proximal terms are towards these models.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
         for model, holders in self._shown:
             if model.shape != state.models.shape[1:]:
                 continue
-            # By what they hold: the same model may be in several rows, and old ones are behind the server's models.
+            # Models are compared by content: one model may be in several rows, and received models may be outdated.
             same = np.append((state.models == model).all(axis=1), False)
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
             held += needed & np.isin(hospitals, holders)

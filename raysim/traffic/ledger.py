@@ -133,7 +133,7 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
-    if rows.shape[1] > 1 or problem.groups is not None:  # else each entry is a hospital's only one, and names one row
+    if rows.shape[1] > 1 or problem.groups is not None:  # else each hospital has one entry, which names one row
         owners = problem.entries(np.arange(len(rows)))
         low, high = rows.min(initial=0), rows.max(initial=0)
         _, first = np.unique(owners[:, None] * (high - low + 1) + rows - low, return_index=True)

@@ -1,4 +1,3 @@
-"""Local training: models, losses, fast kernels.
-
-There is a file for each family of models, and a kernel for each kind of model and device.
+"""Local training: models, losses and fast kernels. Each family of models has a file, and each kind of model and device
+has a kernel.
 """

@@ -1,7 +1,7 @@
 """The interface of local training, shared by all models and kernels.
 
 A kernel runs LocalSGD for many hospitals at once or one after another. Its result for a hospital depends only on that
-hospital's task, never on the other tasks of the call, so that placement changes no result.
+hospital's task and never on the other tasks of the call. Placement therefore changes no result.
 """
 
 from __future__ import annotations
@@ -41,35 +41,34 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """The number of scalars of the model, ``P``."""
+        """Return the number of scalars of the model, ``P``."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def slices(self) -> dict[str, slice]:
-        """The slice of the vector for each tensor, by name."""
+        """Return the slice of the vector for each tensor, by name."""
         ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         return {name: slice(a, b) for name, a, b in zip(self.names, [0, *ends], ends, strict=False)}
 
     @property
     def measured(self) -> frozenset[str]:
-        """The names of the buffers."""
+        """Return the names of the buffers."""
         return frozenset(self.names[len(self.names) - self.buffers :])
 
     @property
     def trained(self) -> int:
-        """The number of scalars that gradients change; the buffers' scalars come after them."""
+        """Return the number of scalars that gradients change. The buffers' scalars follow them."""
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Return whether weight decay applies to a tensor: gradients change it, and it has two dimensions or more.
-
-        Biases, intercepts and the scales and shifts of normalisation have one dimension, so none of them decays.
+        """Return whether weight decay applies to a tensor: this is so if gradients change it, and it has two dimensions
+        or more. Biases, intercepts and the scales and shifts of normalisation have one dimension and do not decay.
         """
         return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
 
     @cached_property
     def unpenalised(self) -> NDArray[np.bool_]:
-        """A mask ``[P]`` of the parameters to which weight decay does not apply."""
+        """Return a mask ``[P]`` of the parameters to which weight decay does not apply."""
         mask = np.ones(self.size, np.bool_)
         for name, part in self.slices.items():
             mask[part] = not self.penalised(name)
@@ -105,8 +104,9 @@ class Optimizer:
 class Moments:
     """An optimiser's state between two local updates. A kernel reads it when a task begins, and updates it at the end.
 
-    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first local
-    update. Momentum stores its velocity in ``first``; plain SGD has no state. ``steps``: Adam's steps so far.
+    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares; they are None before the
+    first local update. Momentum stores its velocity in ``first``; plain SGD has no state. ``steps`` is the number of
+    Adam's steps so far.
     """
 
     first: Vector | None = None
@@ -121,18 +121,19 @@ class Task:
     It minimises the mean loss of a batch, plus ``sum_j weight_j/2 * |theta - towards_j|^2`` and the terms below.
 
     - ``X [n, F]``, ``y [n]`` (class indices, or real labels): its training rows. Without rows the result is ``start``.
-    - ``start [P]``: the parameters that training begins from.
+    - ``start [P]``: the parameters from which training begins.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
     - ``epochs``, ``learning_rate``: of the local update.
-    - ``batches(epoch)``: a generator at the beginning of that epoch's stream. Kernels draw the epoch's permutation from
-      it, then the model's random numbers. They call it once an epoch, in order; for a full batch (``batch_size`` 0, or
-      at least ``n``) only if the model draws random numbers. The next call, for any task, may re-seed it.
+    - ``batches(epoch)``: a random generator at the beginning of that epoch's stream. Kernels draw the epoch's
+      permutation from it, and then the model's random numbers. They call it once for each epoch, in order. For a full
+      batch (``batch_size`` 0, or at least ``n``) they call it only if the model draws random numbers. The next call,
+      for any task, may re-seed the generator.
     - ``linear [P]``: added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
     - ``weights [n]``: a batch of ``b`` rows has the mean loss ``1/b * sum weights[row] * loss[row]``; None: all are 1.
     - ``moments``: the optimiser's state to continue from; None: a fresh one.
-    - ``private``: steps of DP-SGD in place of ``epochs`` and ``batches``, which are then unused. Only models that are
+    - ``private``: steps of DP-SGD, which replace ``epochs`` and ``batches``. Only models that are
       :class:`raysim.training.kernels.clipped.Clippable` support them.
     - ``held``: validation rows by which trees stop early; other models have none.
     """
@@ -154,23 +155,23 @@ class Task:
 
     @property
     def works(self) -> bool:
-        """Whether the task has rows and steps; a task without either returns ``start``."""
+        """Whether the task has rows and steps. A task without rows or without steps returns ``start``."""
         return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term (MOON, eq. 3). It attracts the representation of a row towards the received model's
-    representation, and repels it from the representation by the hospital's last local model."""
+    """A task's contrastive term (MOON, eq. 3). It draws the representation of a row towards the representation by the
+    received model, and away from the representation by the hospital's last local model."""
 
     weight: float
     """Weight of the term in the objective (mu)."""
     temperature: float
     """Temperature, which divides similarities (tau)."""
     received: Vector
-    """Parameters ``[P]`` of the model that the hospital received, whose representations attract."""
+    """The parameters ``[P]`` of the model that the hospital received, towards whose representations the term draws."""
     previous: Vector
-    """Parameters ``[P]`` of the hospital's last local model, whose representations repel."""
+    """The parameters ``[P]`` of the hospital's last local model, away from whose representations the term draws."""
 
 
 class DeviceFull(Exception):
@@ -184,9 +185,9 @@ class DeviceFull(Exception):
 class Model(Protocol):
     """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
 
-    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. It
-    guarantees that a row's output, and its loss by ``row_losses``, have the same bits for any other rows in the call
-    and any position of the row. If it is missing or None, each hospital is scored in a separate call.
+    A model may have ``logits_of_many(theta [P], X [n, F]) -> [n]`` for rows of many hospitals in one call. The bits of
+    a row's output, and of its loss by ``row_losses``, must then not depend on the other rows of the call or on the
+    row's position. If the method is missing or None, each hospital is scored in a separate call.
     """
 
     layout: Layout
@@ -208,9 +209,8 @@ class Model(Protocol):
         ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]`` in the run's precision.
-
-        A model on its own device may raise :class:`DeviceFull`.
+        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision. A model on
+        its own device may raise :class:`DeviceFull`.
         """
         ...
 
@@ -220,7 +220,8 @@ class Exportable(Protocol):
     """A model that can be exported as a plain ``torch`` module (optional, in addition to :class:`Model`)."""
 
     def as_module(self, theta: Vector) -> nn.Module:
-        """Return a module with the outputs of ``logits`` at ``theta [P]`` for ``[n, F]``, in the run's precision."""
+        """Return a module that computes the outputs of ``logits`` at ``theta [P]`` from rows ``[n, F]``, in the run's
+        precision."""
         ...
 
 
@@ -234,6 +235,6 @@ class Grows(Protocol):
 
 
 def whole(option: str, value: object, least: int) -> None:
-    """Raise ``ValueError`` naming a model's ``option`` unless it is a whole number of at least ``least``."""
+    """Raise ``ValueError`` naming a model's ``option`` unless the value is a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{option}: {as_yaml(value)} is not a whole number of at least {least}")

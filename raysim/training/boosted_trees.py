@@ -1,8 +1,8 @@
-"""The model ``boosted_trees``: trees grown from sums over rows, on columns as they were recorded.
+"""The model ``boosted_trees``: trees grown from sums over rows, on the recorded columns.
 
-Numbers are not scaled, missing values stay missing, and categories are positions. The model is stored, used and
-evaluated as a vector of parameters like any other (:mod:`raysim.trees.stored`). No gradient changes it: strategies for
-trees grow it.
+Numbers are not scaled, missing values stay missing, and categories are positions. Like all models, it is stored, used
+and evaluated as a vector of parameters (:mod:`raysim.trees.stored`). No gradient changes it: strategies for trees grow
+it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """A model of trees, with vectors as in :class:`raysim.trees.stored.Shape`; zeros ``[P]``: no trees."""
+    """A model of trees, with vectors as in :class:`raysim.trees.stored.Shape`. The vector of zeros ``[P]`` has no
+    trees."""
 
     unclippable = "is grown without steps of gradient descent"
 
@@ -63,7 +64,8 @@ class TreeModel:
         return self.shape.forest(theta)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` log-odds of class 1, predictions or means of counts, else ``[n, C]`` logits."""
+        """Return log-odds of class 1, predictions or means of counts, ``[n]``; for more than two classes return logits
+        ``[n, C]``."""
         margins = self.forest(theta).margins(X)
         if self.trees.loss == "poisson":
             margins = np.exp(np.minimum(margins, LARGEST))
@@ -83,8 +85,8 @@ class TreeModel:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Append a hospital's ``own_trees``, grown on its training rows, to the trees that it starts from.
 
-        See :meth:`raysim.trees.settings.TreeTask.personal`. The validation rows of the task decide how many are kept,
-        if they are :func:`raysim.trees.boosting.enough`; none are kept if no tree lowers their loss.
+        See :meth:`raysim.trees.settings.TreeTask.personal`. The validation rows of the task decide how many trees are
+        kept, if they are :func:`raysim.trees.boosting.enough`. If no tree lowers their loss, none is kept.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 

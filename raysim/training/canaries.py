@@ -1,9 +1,8 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column, which belongs to that canary; these columns come last. Its gradient points
-in a fixed direction of the first layer and has the length of the clip at every model. It never fades, unlike the
-gradient of a real row that has been learned. Sampling, clipping, noise and sums are the run's; only the gradient is
-replaced.
+A canary's rows are 0 except in one column, which belongs to that canary; these columns come last. At every model, its
+gradient has a fixed direction in the first layer and the length of the clip. Unlike the gradient of a real row that has
+been learned, it does not become small. Sampling, clipping, noise and sums are the run's; only the gradient is replaced.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class CanaryModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """The inner model's ``logits_of_many`` with the columns of canaries set to 0, or None."""
+        """Return the inner model's ``logits_of_many``, with the columns of canaries set to 0, or None."""
         many = getattr(self._inner, "logits_of_many", None)
         return None if many is None else lambda theta, X: many(theta, self._without(X))
 
@@ -76,7 +75,7 @@ class CanaryModel(DenseLayers):
         return losses
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train the inner model; its private steps have canaries planted among their rows."""
+        """Train the inner model. Its private steps have canaries planted among their rows."""
         planted = [
             task
             if task.private is None
@@ -89,7 +88,8 @@ class CanaryModel(DenseLayers):
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
-        """Return each layer's trace; ``returned`` of canaries' rows is a unit vector at the first layer, then 0."""
+        """Return each layer's trace. For canaries' rows, ``returned`` is a unit vector at the first layer, and 0 at the
+        others."""
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
         canaries = self._canaries(X)
         if not canaries.any():

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""The class weights: ``none`` (every row counts once), ``balanced`` over the federation, or factors."""
+"""The class weights: ``none`` (every row counts once), ``balanced`` (over the federation), or a factor for each
+class."""
 
 FIELD = "training.class_weights"
 
@@ -37,7 +38,7 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Return ``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
 
     Every class then has the same total weight, and the mean weight of a row is 1 if all classes occur. A class without
-    rows has weight 1, which no row uses.
+    rows has the weight 1.
     """
     weights = np.ones(len(counts))
     filled = counts > 0
@@ -48,7 +49,7 @@ def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
 def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
     """Return the factor of each row's loss ``[n]``, from the labels ``y [n]``; None if every row counts once.
 
-    Raises ``ValueError`` for ``balanced``, which the server first turns into factors.
+    Raises ``ValueError`` for ``balanced``: the server must first replace it by factors.
     """
     if weights == "none":
         return None

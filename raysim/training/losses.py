@@ -3,8 +3,8 @@
 For a row with label ``y`` and the model's output ``z``:
 
 - ``log_loss``: ``-log softmax(z)[y]``; the only loss for classes;
-- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 its gradient by ``z`` is the residual ``z - y``,
-  like that of the log loss, so that learning rates are comparable;
+- ``squared``: ``(z - y)^2 / 2``, for a real label. With the factor 1/2 the gradient by ``z`` is the residual ``z - y``,
+  as for the log loss, so that learning rates are comparable;
 - ``absolute``: ``|z - y|``, for a real label, with the subgradient ``sign(z - y)``, which is 0 if ``z = y``.
 """
 
@@ -21,14 +21,14 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""Default learning rates; the second is for the squared loss. Its gradient is unbounded: steps overshoot if the rate
-times the squared norm of a row's features is above 2."""
+"""Default learning rates; the second is for the squared loss. The gradient of the squared loss is unbounded: steps
+overshoot if the rate times the squared norm of a row's features is above 2."""
 
 
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
     """Return the ``loss`` of each row ``[n]``, in float64.
 
-    ``outputs`` are predictions ``[n]`` of a real label; margins of class 1 ``[n]`` or logits ``[n, C]`` otherwise.
+    ``outputs`` are predictions ``[n]`` of a real label, margins ``[n]`` of class 1, or logits ``[n, C]``.
     """
     z = outputs.astype(np.float64)
     losses: NDArray[np.float64]
@@ -57,15 +57,14 @@ def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
 
 
 def default_rate(loss: str | None, *, real_label: bool) -> float:
-    """Return the learning rate for a configuration without one; ``loss`` is the configured loss, or None."""
+    """Return the learning rate for a configuration that sets none; ``loss`` is the configured loss, or None."""
     return RATE_OF_SQUARES if real_label and loss in (None, "squared") else RATE
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """Return the loss for a label with ``n_classes`` (0: a real number), by its configured name.
-
-    ``loss`` None is the log loss for classes, and the squared loss for a real label. Raises ``ConfigError`` for a loss
-    that does not fit the label.
+    """Return the loss for a label with ``n_classes`` (0: a real number). ``loss`` is the configured name; None means
+    the log loss for classes, and the squared loss for a real label. Raises ``ConfigError`` for a loss that does not fit
+    the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

@@ -1,4 +1,5 @@
-"""Builds a model from the name or class of its family. torch is imported only for families that need it."""
+"""The construction of a model from the name or class of its family. torch is imported only for families that need
+it."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ def build_model(
     - ``family``: a registered name, the import path ``my_module.Net`` of a class, or a class. The class is either a
       family (a dataclass whose fields are its options, and whose ``bind(F, C, init=, device=, precision=)`` returns a
       ``Model``), or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
-    - ``n_classes``: 0 stands for a real label. It is for modules, which are then constructed with 1 in the place of C,
+    - ``n_classes``: 0 stands for a real label. It is valid for modules, which are then constructed with 1 instead of C,
       and for families whose ``labels`` include ``regression``.
     - ``options``: the options of the family, by name.
-    - ``levels()``: how many categories each of the F features has, 0 for a number; None: all are numbers. Only families
-      of raw columns (whose attribute ``raw`` is true) receive it, as the argument ``levels`` of ``bind``.
+    - ``levels()``: the number of categories of each of the F features, 0 for a number; None means that all are numbers.
+      Only families of raw columns (whose attribute ``raw`` is true) receive it, as the argument ``levels`` of ``bind``.
     - ``init``: ``default`` is the family's own initialisation, ``zeros`` sets all parameters to 0.
 
     Raises ``ConfigError`` naming the field, also if the class rejects an option with ``ValueError``, and
@@ -68,7 +69,7 @@ def build_model(
 
 
 def takes_raw(cls: type[Any]) -> bool:
-    """Return whether models of a family use columns as they were recorded."""
+    """Return whether models of a family use the recorded columns, without preprocessing."""
     return bool(getattr(cls, "raw", False))
 
 
@@ -100,7 +101,7 @@ def find_family(name: str, where: str = "model") -> type[Any]:
 
 
 def configured(cls: type[Any], options: dict[str, Any], where: str = "model") -> Any:
-    """Return ``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` if one is unusable."""
+    """Return ``cls(**options)``. Raises ``ConfigError`` naming ``<where>.<option>`` if an option is unusable."""
     takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
         if option not in takes:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPARSE = 0.25
-"""Largest rate at which sampling the gaps between successes is faster than sampling every trial."""
+"""The largest rate at which sampling the gaps between successes is faster than sampling every trial."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +28,14 @@ class PrivateSteps:
     steps: int
     """The number of steps, including steps with empty batches."""
     clip: float
-    """The norm that a patient's gradient is clipped to."""
+    """The norm to which a patient's gradient is clipped."""
     multiplier: float
-    """The standard deviation of the noise, in multiples of ``clip``; 0: no noise."""
+    """The standard deviation of the noise, in multiples of ``clip``; 0 means no noise."""
     batch: Callable[[int], NDArray[np.int64]]
-    """A function of the step that returns the rows of its sampled patients, ascending."""
+    """A function that returns, for a step, the rows of its sampled patients, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function of step and ``P`` that returns standard normal numbers ``[P]``, valid until its next call."""
+    """A function of the step and ``P`` that returns standard normal numbers ``[P]``. They are valid until its next
+    call."""
     planted: NDArray[np.bool_] | None = None
     """A mask ``[n]`` of an auditor's rows. Their gradient by the first layer's outputs is set to a unit vector, and by
     other layers' outputs to 0."""
@@ -95,9 +96,8 @@ def drawn(
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the patients ``who [m]``, one patient after another, and the number of rows of each ``[m]``.
-
-    ``rows [U]``: the number of rows of each patient of the hospital.
+    """Return the rows of the patients ``who [m]``, concatenated by patient, and the number of rows of each, ``[m]``.
+    ``rows [U]`` is the number of rows of each patient of the hospital.
     """
     counts, first = rows[who], np.cumsum(rows) - rows
     begin = np.cumsum(counts) - counts

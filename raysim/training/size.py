@@ -1,4 +1,4 @@
-"""Rejects a model that is too large for this machine, before its parameters are allocated."""
+"""A check that rejects a model that is too large for this machine, before its parameters are allocated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from raysim.core import memory
 
 COPIES = 4
-"""Number of parameter vectors in memory in any run: the server's, the sum of the hospitals', one in training and its
-gradient."""
+"""The number of parameter vectors in memory in any run: the server's model, the sum of the hospitals' updates, a model
+in training, and its gradient."""
 
 
 def check_size(parameters: int, options: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def check_size(parameters: int, options: dict[str, Any]) -> None:
 
 
 def _largest(value: Any) -> float:
-    """Return the largest number in an option's value; -1 if it has none."""
+    """Return the largest number in an option's value; -1 if it has no number."""
     if isinstance(value, list | tuple):
         return max(map(_largest, value), default=-1.0)
     return value if isinstance(value, int | float) else -1.0

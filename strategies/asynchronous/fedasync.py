@@ -12,7 +12,7 @@ to b, then ``1 / (a (tau - b) + 1)``).
 Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper's τ is one larger). In the paper a scheduler decides
 which hospital starts next; here the configured selection samples it among the available, idle hospitals. The virtual
 clock (``system``) decides when it has finished; without a clock all hospitals are equally fast. A hospital trains for
-``training.local_epochs``. A round is one update of the server. Traffic: per update P scalars down, P + 1 up.
+``training.local_epochs``. A round is one update of the server's model. Traffic: per update P scalars down, P + 1 up.
 """
 
 from __future__ import annotations

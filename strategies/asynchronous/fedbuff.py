@@ -7,10 +7,11 @@ Asynchronous Aggregation*, AISTATS 2022, Algorithm 1.
 in the buffer, ``x <- x + eta_g / K sum_i s(tau_i) delta_i`` with ``s(tau) = 1 / sqrt(1 + tau)``. The staleness τ is how
 often the server's model has changed since the hospital received it. Deltas are not weighted by rows.
 
-Choices: a hospital is not called again while its delta is in the buffer. A buffer of all hospitals is therefore
-federated averaging, and fewer hospitals than K fill the buffer. The configured selection samples the hospital that
-starts next among the available, idle hospitals. The virtual clock (``system``) decides when it has finished; without a
-clock all hospitals are equally fast. A round is one full buffer. Traffic: per update P scalars down, P + 1 up.
+Choices: a hospital is not called again while its delta is in the buffer. With K at least the number of hospitals, the
+buffer is full when all hospitals have sent; this is federated averaging. The configured selection samples the hospital
+that starts next among the available, idle hospitals. The virtual clock (``system``) decides when it has finished;
+without a clock all hospitals are equally fast. A round is one full buffer. Traffic: per update P scalars down, P + 1
+up.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from raysim.strategies.base import FederationView, Floats, Ids
 
 
 def staleness_of(view: FederationView, ids: Ids) -> Floats:
-    """Return how often the global model has changed since ``ids [H]`` received it, ``[H]``; 0: the newest."""
+    """Return how often the global model has changed since hospitals ``ids [H]`` received it, ``[H]``; 0 means never."""
     if view.staleness is None:
         return np.zeros(len(ids))
     return view.staleness[ids].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Checks of all that a strategy returns except problems: its state, cohort, models used and other answers.
+"""Checks of a strategy's return values except problems: its state, cohort, models used and further values.
 
 Each check raises :class:`Invalid` naming the field and the remedy.
 """
@@ -61,7 +61,7 @@ def check_cohort(ids: Any, hospitals: int) -> None:
 
 
 def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
-    """Raise :class:`Invalid` for model rows in ``serve`` that do not exist, or not for all hospitals."""
+    """Raise :class:`Invalid` if ``serve`` returns model rows that do not exist, or no row for some hospital."""
     if not isinstance(serve, Mapping) or not serve:
         raise Invalid(
             f"serve: {shown(serve)} names no model; return {{name: a row of state.models, or OWN, for each hospital}}"
@@ -79,24 +79,24 @@ def check_serve(serve: Any, view: FederationView, models: int, groups: int | Non
 
 
 def check_starts(starts: Any, size: int) -> None:
-    """Raise :class:`Invalid` for anything but models ``[K, size]``."""
+    """Raise :class:`Invalid` unless ``starts`` are models, ``[K, size]``."""
     check_array("starts", starts, NUMBERS, len(starts) if isinstance(starts, np.ndarray) else 1, "models", columns=size)
 
 
 def check_mixture(mixture: Any, hospitals: int, models: int) -> None:
-    """Raise :class:`Invalid` for weights that are not one for each hospital and model."""
+    """Raise :class:`Invalid` unless there is one weight for each hospital and model."""
     if mixture is not None:
         check_array("mixture", mixture, NUMBERS, hospitals, "hospitals", columns=models)
 
 
 def check_private(private: Any, size: int) -> None:
-    """Raise :class:`Invalid` for anything but a truth value for each parameter."""
+    """Raise :class:`Invalid` unless there is one truth value for each parameter."""
     if private is not None:
         check_array("private", private, TRUTHS, size, "parameters")
 
 
 def check_asynchrony(asynchrony: Any) -> None:
-    """Raise :class:`Invalid` for numbers of hospitals and updates below one."""
+    """Raise :class:`Invalid` if a number of hospitals or of updates is below one."""
     if asynchrony is not None:
         check_kind("asynchrony", asynchrony, Asynchrony)
         check_count("asynchrony.concurrency", asynchrony.concurrency, least=1)
@@ -104,7 +104,7 @@ def check_asynchrony(asynchrony: Any) -> None:
 
 
 def check_facts(facts: Any) -> None:
-    """Raise :class:`Invalid` for anything but numbers by name, before they are stored at a run's end."""
+    """Raise :class:`Invalid` unless facts are numbers by name. Facts are stored at a run's end."""
     if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
         raise Invalid(f"facts: {shown(facts)} is not a mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():
@@ -113,7 +113,7 @@ def check_facts(facts: Any) -> None:
 
 
 def check_uncertainty(uncertainty: Any, size: int) -> None:
-    """Raise :class:`Invalid` for anything but numbers for each of ``size`` parameters."""
+    """Raise :class:`Invalid` unless there are numbers for each of ``size`` parameters."""
     if uncertainty is None:
         return
     check_kind("uncertainty", uncertainty, Uncertainty)
@@ -128,7 +128,7 @@ def check_uncertainty(uncertainty: Any, size: int) -> None:
 
 
 def check_division(division: Division | None) -> int | None:
-    """Return the number of the division's groups, or None. Raises :class:`Invalid` if it is not at least one."""
+    """Return the division's number of groups, or None. Raises :class:`Invalid` if the number is below one."""
     if division is None:
         return None
     count = getattr(division, "count", None)

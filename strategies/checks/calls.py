@@ -26,17 +26,17 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.programs import Added, Array, Bound, Call, Keep, Program, Reply, Send, TrainLocally
 
 MOST_BYTES = 2**31
-"""The largest number of bytes that a call may send to a hospital, and an array that a hospital sends may have."""
+"""The largest number of bytes of a call to a hospital, and of an array that a hospital sends."""
 
 SUM_BYTES = 8
-"""Bytes of an entry of what a hospital sends."""
+"""The number of bytes of one entry that a hospital sends."""
 
 ROOM = 62
-"""The bits of a sum's integers; one more bit is reserved for rounding, and one is the sign."""
+"""The number of bits of a sum's integers. One more bit is reserved for rounding, and one is the sign."""
 
 
 def check_call(call: Any, sizes: Array) -> None:
-    """Raise :class:`Invalid` for anything but a call that hospitals with ``sizes [N]`` training rows can answer."""
+    """Raise :class:`Invalid` unless ``call`` is a call that hospitals with ``sizes [N]`` training rows can answer."""
     if isinstance(call, TrainLocally):
         return
     if not isinstance(call, Call):
@@ -141,14 +141,14 @@ def _check_shape(field: str, shape: Any) -> None:
 
 
 def largest(send: Send, terms: int) -> float:
-    """Return the limit of the magnitude of each of ``terms`` entries so that their sum fits its integers."""
+    """Return the largest magnitude of each of ``terms`` entries at which their sum still fits its integers."""
     return 2.0 ** (ROOM - send.bits) / max(terms, 1)
 
 
 def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int]) -> None:
     """Raise :class:`Invalid` for a reply of a hospital with ``rows`` rows that differs from the program's declaration.
 
-    ``terms``: the number of terms of each sum, by name.
+    ``terms`` has the number of terms of each sum, by name.
     """
     sends = _checked_sends(reply, program, rows, finite=False)
     check_kept(reply.memory, program, rows)
@@ -185,7 +185,8 @@ def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None
 
 
 def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
-    """Return the declaration that the arrays of ``reply`` fit; a program may compute it at each access."""
+    """Return the declaration that the arrays of ``reply`` fit. It is read once, because a program may compute it at
+    each access."""
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
     sends = program.sends
@@ -209,7 +210,8 @@ def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for sums of ``hospitals`` hospitals that are not the declared ones, or too large."""
+    """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that differ from the declared sums or are too
+    large."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(f"run_added: returns {shown(added)}; return Added sums of {hospitals} hospitals")
     check_mapping("sums", added.sums)
@@ -228,7 +230,8 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` for a stored array, at ``rows`` rows, whose shape ``program`` does not declare."""
+    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has a shape that ``program`` does not
+    declare."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

@@ -41,7 +41,7 @@ from raysim.strategies.programs import Program
 
 @dataclass(frozen=True)
 class Frame:
-    """The sizes that a problem must match, and the other definitions of its strategy."""
+    """The sizes that a problem must match, and which other methods its strategy defines."""
 
     size: int
     """The number of scalars of a model, P."""
@@ -76,7 +76,7 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
 
 
 def check_personal(problem: LocalProblem) -> None:
-    """Raise :class:`Invalid` for a problem of ``personalize`` that uploads."""
+    """Raise :class:`Invalid` if the problem that ``personalize`` returns has an upload."""
     if problem.sent is not None:
         raise Invalid("upload: nothing is aggregated after the last round; leave it out")
 
@@ -84,7 +84,8 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem of a chain, after ``before``; ``path`` is the prefix of its fields, such as ``then.``."""
+    """Check one problem of a chain, which follows the problem ``before``; ``path`` is the prefix of its fields, such as
+    ``then.``."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
@@ -107,7 +108,7 @@ def _check_phase(
 
 
 def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str, frame: Frame) -> None:
-    """Check a problem whose hospitals run a program in place of the configured training."""
+    """Check a problem whose hospitals run a program instead of the configured training."""
     program, sent = phase.program, phase.upload
     if not isinstance(program, Program):
         raise Invalid(f"{field}: {shown(program)} is not a Program; derive its class from raysim.Program")

@@ -72,7 +72,7 @@ def as_array(field: str, value: Any) -> NDArray[Any]:
 
 
 def check_number(field: str, value: Any, *, above: bool = False) -> None:
-    """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0, or ``above`` it."""
+    """Raise :class:`Invalid` unless ``value`` is a finite number of at least 0, or of more than 0 if ``above``."""
     if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
         raise Invalid(f"{field}: {shown(value)} is not a number {'above' if above else 'of at least'} 0")
 
@@ -90,7 +90,7 @@ def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a short form of a value in one line, for a message."""
+    """Return a short form of a value for a message, in one line."""
     if isinstance(value, np.ndarray):
         return f"an array {list(value.shape)} of {value.dtype}"
     text = " ".join(repr(value).split())

@@ -5,23 +5,24 @@ X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalitio
 All steps run once, before any round:
 
 1. Each hospital fits a linear model to its own rows and sends it.
-2. A lead hospital, here the server, sends all models to all hospitals, shuffled.
+2. A lead hospital (here the server) shuffles the models and sends all of them to all hospitals.
 3. Hospital i answers with the robust loss ``L_ij`` of each model j over the distributions within ε_i of its rows.
 4. The lead divides the hospitals into exactly K coalitions with the smallest
    ``sum over S of (1/|S|) sum over i, j in S of L_ij``.
 5. Each hospital uses the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
 
-Choices: models have an intercept, which is not transported. Hospitals train their models plainly (with a ridge of 1e-6,
-because separable rows have no optimum), or with ``robust`` against the same worst case. The paper gives no cost κ of a
-label change; the default is 1. The program is solved for up to ``seconds``; the run's facts state the remaining gap to
-the optimum. Hospitals without training rows join no coalition and use the mean of all models. If ε is at least κ/2, no
-model's logistic worst case is below log 2: models can still be ranked, but not trained.
+Choices: models have an intercept, and the worst case does not change it. Hospitals train their models without
+robustness, or with ``robust`` against the same worst case. Plain training adds a ridge of 1e-6, because separable rows
+have no optimum. The paper gives no cost κ of a label change; the default is 1. The program is solved for up to
+``seconds``; the run's facts state the remaining gap to the optimum. Hospitals without training rows join no coalition
+and use the mean of all models. If ε is at least κ/2, no model's logistic worst case is below log 2: models can still be
+ranked, but not trained.
 
 With ``clusters: each`` every hospital uses its own model: with ``robust`` this is the paper's robust local training,
 otherwise its local training. ``transfer: plain`` is its non-robust clustering.
 
-Traffic per hospital, once: P up (its model); N P down (all models) and N up (their losses); and P down (the model that
-it uses), which is counted for no strategy. With ``clusters: each`` only P up, though models may stay.
+Traffic per hospital, once: P up (its model); N P down (all models); N up (their losses). The model that it uses (P
+down) is not counted, as under all strategies. With ``clusters: each`` the traffic is P up.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from raysim.strategies.shared.clustering import check_enough_hospitals, members
 
 @dataclass(frozen=True, eq=False)
 class CoalitionState(State):
-    """The state of CS-RCFL. Its numbers are None with ``clusters: each``, which needs no search."""
+    """The state of CS-RCFL. With ``clusters: each`` there is no search, and its numbers are None."""
 
     value: float | None = None
     """The cost of the coalitions found."""
@@ -86,11 +87,11 @@ class CsRcfl(Strategy):
     kappa: float = 1.0
     """κ: the cost of a flipped label; ``.inf`` makes labels certain."""
     transfer: Literal["robust", "plain"] = "robust"
-    """The losses by which hospitals compare models: ``robust``, or ``plain`` (radius 0)."""
+    """The losses by which hospitals compare models: ``robust``, or ``plain`` (robust losses with radius 0)."""
     robust: bool = False
     """Whether hospitals also train their own models robustly."""
     seconds: Annotated[float, Limit(at_least, 0, finite=False)] = 60.0
-    """Seconds that the search for coalitions may run."""
+    """The time limit of the search for coalitions, in seconds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

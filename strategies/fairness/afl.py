@@ -1,12 +1,13 @@
 """Agnostic federated learning: the model for the worst mixture of hospitals.
 
 M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019:
-``min over w, max over λ in the simplex of sum λ_i L_i(w)``, by stochastic-AFL's steps with exact gradients.
+``min over w, max over λ in the simplex of sum λ_i L_i(w)``. The steps are those of stochastic AFL, with exact
+gradients.
 
 In a round, all hospitals with training rows send the gradient and the loss of all their rows at w. Then
 ``w <- w - gamma_w sum λ_i grad L_i``, and λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result
-is the mean of w over the rounds. With ``averaging: model`` hospitals train as configured instead of one step, and w is
-then the mean of their models by λ.
+is the mean of w over the rounds. With ``averaging: model`` hospitals train as configured instead of taking one step,
+and w is the mean of their models, weighted by λ.
 
 All hospitals take part in every round, independent of the selection. The λ of a hospital that is not available changes
 only by the projection. Traffic: per hospital P scalars down; P, its loss and the number of its rows up.

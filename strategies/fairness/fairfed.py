@@ -6,8 +6,8 @@ AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
 In a round, each hospital counts its training rows by patient group, under the model that it received. The counts give
 its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and their sums give the global gap and accuracy. With
 ``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` if F_i is undefined (a group without positive rows),
-``omega_i <- omega_i - beta (d_i - mean d)``. ω starts at a hospital's share of rows, and the next model is the mean of
-hospitals' models by ω.
+``omega_i <- omega_i - beta (d_i - mean d)``. ω starts at a hospital's share of rows. The next model is the mean of
+hospitals' models, weighted by ω.
 
 Choices: ω is clipped at 0. The weights cannot all become 0, since their changes sum to 0. If all participants have
 weight 0, they are weighted by rows. Patients whose attribute is unknown count only for accuracy. With more than two
@@ -49,10 +49,9 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class GroupCounts(Statistic):
-    """Six counts of training rows under the received model, ``[6]``.
-
-    The first two are all rows, and the rows predicted correctly. Then, for the other patients and for the privileged
-    ones, they are the rows of the ``positive`` class, and how many of these are predicted positive.
+    """Six counts of training rows under the received model, ``[6]``: all rows; the rows predicted correctly; of the
+    other patients, the rows of the ``positive`` class and how many of them are predicted positive; and the same two of
+    the privileged patients.
     """
 
     name = "group_counts"
@@ -79,7 +78,8 @@ class GroupCounts(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """The state of FairFed; ``omega [N]``: hospitals' weights, whose sum is free; 0 without training rows."""
+    """The state of FairFed. ``omega [N]`` are hospitals' weights: their sum is free, and they are 0 without training
+    rows."""
 
     omega: Floats
 
@@ -167,14 +167,14 @@ def _measures(counts: Floats) -> tuple[Floats, Floats]:
 
 Attribute = Literal["sex", "ethnicity", "age"]
 Privileged = str | tuple[float, float]
-"""The name of a sex or ethnicity, or an age band: from the first age to below the second."""
+"""A privileged group: the name of a sex or ethnicity, or an age band from the first age to below the second."""
 
 OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
 """The groups of patients. The attribute of patients in ``UNKNOWN`` was not recorded."""
 
 
 def check_group(attribute: str, privileged: Privileged) -> None:
-    """Raise ``ValueError`` for an unknown attribute, or a group that is not one of this attribute."""
+    """Raise ``ValueError`` for an unknown attribute, or for a group that the attribute does not have."""
     if attribute != "age":
         if not isinstance(privileged, str):
             raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")
@@ -185,10 +185,8 @@ def check_group(attribute: str, privileged: Privileged) -> None:
 def patient_groups(
     patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
 ) -> NDArray[np.int64]:
-    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS``, or ``UNKNOWN``.
-
-    A patient is ``UNKNOWN`` without a text or a number, or with the text ``unknown``. Raises ``ValueError`` if the data
-    lacks the attribute.
+    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``. A patient is ``UNKNOWN`` if
+    the value is missing or the text ``unknown``. Raises ``ValueError`` if the data lacks the attribute.
     """
     if attribute not in patients:
         attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"

@@ -7,8 +7,8 @@ and ``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``; then ``theta <- theta - sum F_i^q
 is uniform federated averaging. L estimates the gradient's Lipschitz constant if hospitals use plain SGD; with another
 optimiser it is only a scale.
 
-If the server may learn only sums, each hospital computes ``F_i^q delta_i`` and ``h_i / L`` and sends these; their sums
-give the same step. If noise makes the sum of ``h_i`` 0 or negative, no step is taken.
+If the server may learn only sums, each hospital sends ``F_i^q delta_i`` and ``h_i / L``, whose sums give the same step.
+If noise makes the sum of ``h_i`` 0 or negative, no step is taken.
 
 Deviation: the configured selection samples the cohort. The paper samples it by rows, the authors' code uniformly.
 Traffic: per participant P scalars down; P, its loss and the number of its rows up. Actors cannot add up the deltas

@@ -1,12 +1,12 @@
-"""Strategies that cluster hospitals by signatures, once or every few rounds: for CHiP-FL and its baselines.
+"""The common part of CHiP-FL and its baselines, which cluster hospitals by signatures once or every few rounds.
 
 CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature).
 
-Beyond CHiP-FL, whose clusters are formed once before the first round, clusters may change during training. Every r
+CHiP-FL forms clusters once, before the first round. As an extension, clusters may change during training. Every r
 rounds each hospital receives each cluster's model and sends its mean training loss under it. K-means then runs on the
 hospital's stored signature with these losses as a further block, standardised like the other blocks. A new cluster's
-model is the mean of its members' previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not
-change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
+model is the mean of its members' previous cluster models, weighted by training rows, so that ``sum_k N_k/N theta_k``
+does not change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SignatureClustering(Strategy):
     clusters: Clusters = "auto"
     """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
     signature: tuple[Block, ...] = BLOCKS
-    """The parts of the signature that hospitals send and are clustered by."""
+    """The parts of the signature by which hospitals are clustered. Hospitals send these parts."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: NonNegativeInt = 0
@@ -100,7 +100,7 @@ class SignatureClustering(Strategy):
 
 
 def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
-    """Return the state for the next round; hospitals are clustered again after every ``every`` rounds (0: never)."""
+    """Return the state for the next round. Hospitals are clustered again every ``every`` rounds (0: never)."""
     if not every:
         return state
     state = own_state(state, ReclusteringState)

@@ -8,14 +8,14 @@ from raysim.strategies.base import FederationView, Floats
 
 
 def models_from_centres(centres: Floats) -> Floats:
-    """Return the models ``[1 + K, P]`` of ``centres [K, P]``: their mean, which no hospital uses, then the centres."""
+    """Return the models ``[1 + K, P]`` for ``centres [K, P]``: first the mean of the centres, which no hospital uses,
+    then the centres."""
     return np.vstack([centres.mean(axis=0), centres])
 
 
 def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
-    """Return ``theta^0 + spread * N(0, I)`` with its own random stream for each of ``count`` centres, ``[count, P]``.
-
-    Equal centres would stay equal, because every hospital would choose the first. A single centre is ``theta^0``.
+    """Return ``count`` centres ``theta^0 + spread * N(0, I)``, each with its own random stream, ``[count, P]``. Equal
+    centres would stay equal, because every hospital would choose the first. A single centre is ``theta^0``.
     """
     if count == 1:
         return view.initial[None, :].copy()

@@ -4,12 +4,12 @@ F. Sattler, K.-R. Müller, W. Samek: *Clustered Federated Learning: Model-Agnost
 Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Systems 32(8), 2021, Algorithms 1 to 3.
 
 All hospitals begin as one cluster. A cluster of three or more may split if the weighted mean of its hospitals' deltas
-is short, ``u = |mean| < eps1``, while one delta is long, ``g = max |delta_i| > eps2``. It is divided in the two groups
-whose largest cosine across, a, is smallest. If ``sqrt((1 - a) / 2) > gamma``, both groups continue from the cluster's
-model, each with its own average; otherwise the cluster stays.
+is short, ``u = |mean| < eps1``, while one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into two
+groups so that a, the largest cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``,
+both groups continue from the cluster's model, each with its own average; otherwise the cluster stays.
 
-Choices: deltas are averaged by rows (the authors: uniformly). Single linkage finds the best two groups; ``complete``
-linkage, which the authors' code uses, does not always. With client sampling, a hospital is represented by its last
+Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
+``complete`` linkage, which the authors' code uses, may not. With client sampling, a hospital is represented by its last
 delta since the last split. A cluster is tested once all its hospitals have such a delta, and its model moves by the
 deltas of the round. Hospitals without training rows follow the larger part, by rows. A selection that uses losses
 receives losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small:
@@ -50,7 +50,7 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The tree of clusters. When a cluster splits, its model row does not change, and its two parts get new rows."""
+    """The tree of clusters. When a cluster splits, its model row stays as it is, and its two parts get new rows."""
 
     parent: Ids
     """The model row from which each row was split, ``[M]``; -1 for the root and row 0."""
@@ -64,7 +64,8 @@ class CflState(State):
 
 @dataclass(frozen=True)
 class Cfl(Weighted):
-    """Clustered federated learning (CFL); the fields are its settings. Weights are the weights of FedAvg."""
+    """Clustered federated learning (CFL); the fields are its settings. The weights of hospitals are the weights of
+    FedAvg."""
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
@@ -149,14 +150,16 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Return a mask ``[h]`` of hospitals outside the first one's part, by ``deltas [h, P]``; None: no split."""
+        """Return a mask ``[h]`` of the hospitals outside the first hospital's part, by ``deltas [h, P]``, or None for
+        no split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
         return parts if np.sqrt(max(0.0, (1.0 - across) / 2.0)) > self.gamma else None
 
     def _moved(self, view: FederationView, models: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
-        """Return the models after a round: deltas move each cluster's model; row 0 is the mean by rows."""
+        """Return the models after a round. Each cluster's model moves by its deltas; row 0 is the mean of the clusters'
+        models, weighted by rows."""
         weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = models.copy()
         for row in np.unique(cluster[ids]):

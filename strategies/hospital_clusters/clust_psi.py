@@ -11,10 +11,10 @@ Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; do
 Fewer than three hospitals, or hospitals that are all alike, form one cluster (the paper's search cannot return one
 cluster; its authors' code can, see ``allow_one``). The configured selection samples inside each cluster: the paper's
 half of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
-without training rows get a cluster by what needs no label (:class:`NearestSkew`). Compared by labels alone, they join
-the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each number of clusters. Above
-``search_sample`` hospitals it therefore runs on a sample of this size, and all hospitals are clustered with the number
-it finds.
+without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If hospitals are
+compared by labels alone, these join the cluster whose centre is nearest to a hospital without skew. The search costs
+K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and all
+hospitals are clustered with the number it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
@@ -153,7 +153,8 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and those of no skew."""
+        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and the values of a hospital
+        without skew."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]
@@ -161,7 +162,7 @@ class ClustPsi(Strategy):
         return np.round(comparable(blocks, blocks), 10), plain
 
     def _skews(self, view: FederationView, ids: Ids) -> Skews:
-        """Ask hospitals ``ids [h]`` for what they are compared by."""
+        """Call hospitals ``ids [h]`` for the values by which they are compared."""
         nothing = np.zeros((len(ids), 0))
         return Skews(
             label_counts(view, self.privacy_epsilon)[ids] if "labels" in self.by else nothing,

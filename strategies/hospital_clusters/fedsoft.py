@@ -11,13 +11,13 @@ under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalis
 ``v_sk`` in proportion to ``u_ks n_k``. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their
 own model. A centre becomes the plain mean of the models that its sampled hospitals return; without any it stays.
 
-Choices: the number of hospitals that a centre samples. ``selection: configured`` is the variant without sampling by
-centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by ``u_ks n_k``.
-Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its mixture
+Choices: the number of hospitals that a centre samples is our choice. ``selection: configured`` is the variant without
+sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by ``u_ks
+n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its mixture
 ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without training
 rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
 
-There may be more centres than hospitals: each row of a hospital belongs to one.
+There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 
 Traffic: S P scalars down and S up for every hospital that has rows, before round 1 and after every τ rounds; per
 participant S P down and P + 1 up.
@@ -100,7 +100,7 @@ class FedSoft(Strategy):
     floor: ShareOfOne = 1e-4
     """σ: the share of rows that a centre gets at a hospital if it fits none of its rows."""
     spread: NonNegativeFloat = 0.1
-    """Standard deviation of the noise between the initial centres."""
+    """The standard deviation of the noise between the initial centres."""
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: ShareOfOne = 0.5
@@ -165,7 +165,7 @@ class FedSoft(Strategy):
         return u
 
     def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:
-        """Return which hospitals each centre samples in the current round, ``[N, S]``."""
+        """Return which hospitals each centre samples in the round, ``[N, S]``."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])

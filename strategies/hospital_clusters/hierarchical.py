@@ -19,7 +19,7 @@ from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchical(SignatureClustering):
-    """One global model by averaging in clusters of hospitals first, which are clustered by their signatures."""
+    """Hierarchical federated averaging: one global model, averaged first within clusters of hospitals by signature."""
 
     title: ClassVar[str] = "Hierarchical clusters"
 

@@ -7,8 +7,9 @@ In a round, participants receive all K models and choose ``k_i = argmin_k L_i(th
 
 - Option II (``averaging: model``): hospitals train from the chosen model, and each model becomes the mean of the models
   trained from it, uniform as in the paper.
-- Option I (``averaging: gradient``): one epoch, and the deltas of a cluster are divided by the size of the whole
-  cohort. With ``training.batch_size: 0`` and plain SGD this is the paper's step, γ being the learning rate.
+- Option I (``averaging: gradient``): hospitals train for one epoch, and the sum of a cluster's deltas is divided by the
+  size of the whole cohort. With ``training.batch_size: 0`` and plain SGD this is the paper's step with γ the learning
+  rate.
 
 A model that no hospital chose does not change.
 
@@ -62,7 +63,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index, from 0 on, of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
+    """The index (from 0) of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
 
     name = "choice"
     shape = ()
@@ -72,10 +73,10 @@ class Nearest(Statistic):
 
 
 COUNTS = 0.1
-"""The share of a round's privacy budget that hides how many hospitals have chosen a model."""
+"""The share of a round's privacy budget for the numbers of hospitals that have chosen each model."""
 
 LEAST = 3
-"""The smallest number of hospitals by which a noisy sum is divided, because noise can bring their number near 0."""
+"""The smallest number by which a noisy sum is divided, because noise can bring the number of hospitals near 0."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class ChosenTraining(Program):
 
     @property
     def one(self) -> float:
-        """The entry of ``chosen`` that stands for one hospital."""
+        """Return the entry of ``chosen`` that represents one hospital."""
         return math.sqrt(COUNTS) * self.clip if math.isfinite(self.clip) else 1.0
 
     def run(self, at: Context) -> Reply:

@@ -7,7 +7,7 @@ With ``D`` the averaged delta, ``m <- beta_1 m + (1 - beta_1) D`` and
 ``theta <- theta + server_learning_rate m / (sqrt(v) + tau)``, where v accumulates squares:
 
 - FedAdagrad: ``v <- v + D^2``. Steps shrink as the squares of all rounds add up; β_1 is 0 unless set.
-- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. v moves by no more than the newest square.
+- FedYogi: ``v <- v - (1 - beta_2) D^2 sign(v - D^2)``. v changes by at most the newest square.
 - FedAdam: ``v <- beta_2 v + (1 - beta_2) D^2``. v is an exponential average. ``bias_correction: flower`` multiplies the
   rate by ``sqrt(1 - beta_2^(r+1)) / (1 - beta_1^(r+1))`` as Flower 1.13 does, with r the number of the aggregation (1,
   2, ...); the paper has no such factor.
@@ -49,7 +49,7 @@ class AdaptiveState(State):
 
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
-    """The common part of the three servers: all but the update of v and FedAdam's rate."""
+    """The common part of the three servers: everything except the update of v and FedAdam's rate."""
 
     server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""
@@ -101,7 +101,7 @@ class FedAdagrad(AdaptiveServer):
 
 @dataclass(frozen=True)
 class FedYogi(AdaptiveServer):
-    """FedYogi: an adaptive server whose second moment moves by no more than the newest square.
+    """FedYogi: an adaptive server whose second moment changes by at most the newest square.
 
     ``server_learning_rate``: η, ``beta_1``: β_1, ``beta_2``: β_2, ``tau``: τ, ``initial_accumulator``: v_0; weights as
     in FedAvg.

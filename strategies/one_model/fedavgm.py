@@ -30,7 +30,7 @@ class FedAvgM(Weighted):
     """Federated averaging with momentum at the server (FedAvgM); the fields are its settings."""
 
     momentum: BelowOne = 0.7
-    """β: the momentum, by which the previous step enters the next."""
+    """β: the momentum, the weight of the previous step in the next step."""
     server_learning_rate: NonNegativeFloat = 1.0
     """Step size of the server."""
 

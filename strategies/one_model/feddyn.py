@@ -1,4 +1,4 @@
-"""FedDyn: a penalty that changes from round to round makes hospitals' own minima agree with the common one.
+"""FedDyn: a penalty that changes from round to round makes hospitals' own minima agree with the common minimum.
 
 D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama: *Federated Learning Based on Dynamic
 Regularization*, ICLR 2021, Algorithm 1.

@@ -57,7 +57,8 @@ class NormalisedTraining(Program):
         return Reply({"delta": (theta - start) / steps if steps else theta - start, "steps": steps})
 
     def _weight(self, taken: int, shrink: float) -> float:
-        """Return the 1-norm of the weights of ``taken`` steps in the update; proximal steps shrink earlier ones."""
+        """Return the 1-norm of the weights of ``taken`` steps in the update. A proximal term shrinks the weights of
+        earlier steps."""
         if self.momentum:
             rest = 1 - self.momentum
             return (taken - self.momentum * (1 - self.momentum**taken) / rest) / rest

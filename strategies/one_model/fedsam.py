@@ -21,7 +21,7 @@ from raysim.strategies.shared.program_average import DeltaTraining, ProgramAvera
 
 @dataclass(frozen=True)
 class SharpnessAware(DeltaTraining):
-    """Local training by steps with the gradient at a point ``rho`` uphill."""
+    """Local training in which each step uses the gradient at a point ``rho`` uphill."""
 
     rho: float
     name: str = "fedsam"

@@ -1,16 +1,16 @@
-"""RFA: the model moves by the geometric median of hospitals' updates, computed from sums without single updates.
+"""RFA: the model moves by the geometric median of hospitals' updates, computed from sums alone.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 
-Hospitals train and store their update ``delta_i``; the first point ``z`` is their weighted mean. ``passes`` more calls
-of a round send ``z`` to each hospital. It returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i - z|)``, and
-``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``, however far away
-an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but starts at 0
-instead of the mean. Hospitals with less than half of the weight cannot move the model far. A hospital that sends a
-false ``v_i`` is not resisted. Without passes it is federated averaging.
+Hospitals train and store their update ``delta_i``; the first point ``z`` is their weighted mean. In ``passes`` more
+calls of a round, each hospital receives ``z``. It returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i -
+z|)``, and ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``,
+however far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but
+starts at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move the model far.
+The method does not resist a hospital that sends a false ``v_i``. Without passes it is federated averaging.
 
-Traffic per participant: P float64 and its weight down, P + 1 up, and the same again in each pass.
+Traffic per participant: P float64 and its weight down, P + 1 up, and the same amount in each pass.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Pull(Program):
     nu: float
     hospitals: int
     largest: float
-    """The largest of the hospitals' shares."""
+    """The largest of the hospitals' shares of the mean weight."""
     name: str = "rfa_pass"
 
     @property
@@ -97,7 +97,7 @@ class RFA(Weighted):
     needs = Needs.more("makes several calls of a round")
 
     passes: NonNegativeInt = 3
-    """R: the number of passes after the mean, each of which moves the point once."""
+    """R: the number of passes after the mean. Each pass moves the point once."""
     nu: Annotated[float, Limit(above, 0)] = 1e-6
     """ν: the smoothing distance, below which an update's weight does not grow further."""
 

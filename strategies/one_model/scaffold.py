@@ -9,7 +9,7 @@ variate: from its steps, ``c_i+ = c_i - c + (theta - y) / (K eta_l)`` (option II
 ``c <- c + (1/N) sum_S (c_i+ - c_i)`` with N all hospitals, so that c stays the mean of all c_i. Variates start at 0, so
 the first round equals federated averaging.
 
-The local optimiser must be plain SGD: the steps of another optimiser are not gradients, and neither would c_i be one.
+The local optimiser must be plain SGD: the steps of another optimiser are not gradients, so c_i would not be a gradient.
 Traffic: per participant 2 P scalars down, 2 P + 1 up.
 """
 

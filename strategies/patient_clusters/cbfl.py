@@ -10,10 +10,10 @@ and federated averaging trains a model for each cluster. The paper first encodes
 autoencoder. ``encoder`` names a trained autoencoder (see :mod:`raysim.strategies.patient_clusters.encoding`); without
 it features are not encoded.
 
-Traffic per hospital, with d continuous features out of D columns of values, and e encoded ones. Once, up: D scalars
-(which columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns),
-``d + G e`` (columns and centres), and G' (the remaining clusters) if only G' have training rows. In a round P down and
-P up for each participant and each cluster in which it has rows.
+Traffic per hospital, with d continuous features of D value columns, and e encoded features. Once, up: D scalars (which
+columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns), ``d + G e``
+(columns and centres), and G' (the remaining clusters) if only G' have training rows. In a round: P down and P up for
+each participant and each cluster in which it has rows.
 """
 
 from __future__ import annotations

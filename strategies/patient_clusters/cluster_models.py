@@ -1,10 +1,10 @@
 """One model for each cluster of patients: every hospital trains it on its rows in the cluster.
 
-This is the common part of FedGMC, CBFL and k-FED after they have found clusters (FedGMC, Algorithm 2). Row ``1 + g`` of
-the models is the model of cluster ``g``, and row 0 is their mean by training rows. Hospital i has ``n_ig`` rows in
-cluster g and sends these numbers once. A hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and
-models are averaged by ``n_ig``. A cluster without training rows is left out: its patients belong to their next most
-likely cluster, and the server sends hospitals the remaining clusters.
+This is the part that FedGMC, CBFL and k-FED share, after clusters are found (FedGMC, Algorithm 2). Row ``1 + g`` of the
+models is the model of cluster ``g``, and row 0 is their mean by training rows. Hospital i has ``n_ig`` rows in cluster
+g and sends these numbers once. A hospital of the cohort trains the model of each cluster with ``n_ig > 0``, and models
+are averaged by ``n_ig``. A cluster without training rows is left out: its patients belong to their next most likely
+cluster, and the server sends hospitals the remaining clusters.
 
 A hospital starts from as many models as it has clusters. A selection that uses losses receives losses under row 0
 instead, one loss for each hospital. No hospital trains from row 0: participants receive their clusters' models as well.
@@ -67,7 +67,8 @@ class PatientClusters:
     It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
     :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
     ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the nearest mean). Ties go to the
-    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest.
+    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest of
+    these centres.
     """
 
     columns: Ids
@@ -84,9 +85,9 @@ class PatientClusters:
 
     @property
     def scalars(self) -> int | Ids:
-        """The number of scalars in the columns and in each cluster's mean; with factors also in offset and triangle.
-
-        A hospital with ``local`` centres knows them and receives their labels instead: ``[N]``.
+        """Return the number of scalars in the columns and in each cluster's mean, and with factors in its offset and
+        triangle. A hospital with ``local`` centres knows them and receives their labels instead. The result is a number
+        or ``[N]``.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -106,14 +107,14 @@ class PatientClusters:
         return inherited
 
     def best(self, x: Floats) -> Ids:
-        """Return the cluster of each row of ``x [n, d]``, ``[n]``."""
+        """Return the cluster with the largest score for each row of ``x [n, d]``, ``[n]``."""
         best: Ids = self.scores(x).argmax(axis=1)
         return best
 
     def scores(self, x: Floats) -> Floats:
         """Return the scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest score.
 
-        A row's scores do not depend on the other rows, to the last bit.
+        A row's scores do not depend on the other rows, not even in the last bit.
         """
         scores = np.empty((len(x), self.count))
         for g in range(self.count):
@@ -125,7 +126,8 @@ class PatientClusters:
         return scores
 
     def only(self, groups: Ids) -> PatientClusters:
-        """Return only the clusters ``groups``; patients of other clusters belong to the most likely of these."""
+        """Return the division with only the clusters ``groups``. Patients of other clusters belong to the most likely
+        of these."""
         factors = None if self.factors is None else self.factors[groups]
         left = replace(self, means=self.means[groups], offsets=self.offsets[groups], factors=factors, local=None)
         if self.local is None:
@@ -138,7 +140,7 @@ class PatientClusters:
 
 @dataclass(frozen=True)
 class ClustersLeft(Statistic):
-    """A message with the remaining ``clusters [G]`` to hospitals, which send nothing back."""
+    """A message to hospitals with the remaining ``clusters [G]``. Hospitals send nothing back."""
 
     name = "clusters_left"
     shape = (0,)
@@ -180,7 +182,7 @@ def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
 
 
 def patient_state(view: FederationView, clusters: PatientClusters) -> PatientState:
-    """Return the state before the first round, for which hospitals send their rows in each cluster."""
+    """Return the state before the first round. Hospitals are called for their numbers of rows in each cluster."""
     rows = group_sizes(view, clusters)
     trained = np.flatnonzero(rows.any(axis=0))
     if len(trained) < clusters.count:
@@ -217,7 +219,7 @@ def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientSta
 
 
 class PatientClustering(Strategy):
-    """A strategy whose ``setup`` ends with :func:`patient_state`; how clusters were found does not matter."""
+    """A strategy whose ``setup`` ends with :func:`patient_state`, for any way to find the clusters."""
 
     def division(self, view: FederationView, state: State) -> PatientClusters:
         return own_state(state, PatientState).clusters

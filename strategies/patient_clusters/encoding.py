@@ -1,4 +1,4 @@
-"""The encoding of patients before they are clustered, by a function named in the configuration, or no encoding.
+"""The optional encoding of patients before they are clustered, by a function named in the configuration.
 
 An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into
 ``[n, e]``. The code of a row must not depend on other rows, and every machine with hospitals must be able to import the

@@ -13,7 +13,7 @@ Choices where the paper is silent or contradicts itself:
 
 - A hospital tries 2 to 4 components.
 - ``virtual: per_component``: 10 virtual patients for each component (the paper's Algorithm 1 uploads no weights);
-  ``per_hospital``: 10 for each hospital, by its mixture's weights; ``proportional``: as many in total as
+  ``per_hospital``: 10 for each hospital, in proportion to its mixture's weights; ``proportional``: as many in total as
   ``per_component``, in proportion to rows.
 - Clustering is done once (Algorithm 1), although Table 2 of the paper iterates.
 - A hospital with fewer than 4 rows, or whose rows are all alike, has one component.
@@ -22,14 +22,15 @@ Choices where the paper is silent or contradicts itself:
 A mixture of few rows nearly reveals them: the mean of a single row is that row.
 
 In the paper, cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` couple them as in CHiP-FL:
-proximal terms of 2 ``lam`` towards the cluster's model and 2 ``mu`` towards the mean of all models by rows, and every
-round a step of ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the paper's method.
+proximal terms with the weight 2 ``lam`` towards the cluster's model and 2 ``mu`` towards the mean of all models by
+rows. In every round cluster models also move by ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the
+paper's method.
 
-Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are
-continuous), ``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in each cluster). Once, down: d (the columns),
-``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters) if only G' have training rows.
-In a round P down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each participant
-receives P more.
+Traffic per hospital, with d continuous features of D value columns. Once, up: D scalars (which columns are continuous),
+``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in each cluster). Once, down: d (the columns), ``d + G (1 +
+d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters) if only G' have training rows. In a round: P
+down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each participant receives P
+more.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class FedGmc(PatientClustering):
         return patient_step(state, update, self.alpha)
 
     def _patients(self, view: FederationView, mixtures: list[Mixture]) -> Floats:
-        """Sample virtual patients ``[n, d]`` from the mixtures of the hospitals with training rows, in their order."""
+        """Sample virtual patients ``[n, d]`` from the mixtures of the hospitals with training rows, in the order of
+        hospitals."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]
             drawn = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))

@@ -1,8 +1,8 @@
-"""Gaussian mixtures with the number of components that has the largest silhouette, and samples from them.
+"""Gaussian mixtures, whose number of components is chosen by the largest silhouette, and samples from them.
 
 Mixtures are fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 on the diagonal, k-means
 initialisation, the best of 5 starts, 100 iterations. Covariances are diagonal if components have fewer than ``d + 1``
-rows on average, or if a full covariance is singular all the same.
+rows on average, or if a full covariance is singular.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Mixture:
     """The covariances of the components, ``[k, d, d]``."""
 
     def packed(self) -> Floats:
-        """Return a row a component, ``[k, 1 + d + d (d + 1) / 2]``, with its covariance's lower triangle."""
+        """Return a table with a row for each component, ``[k, 1 + d + d (d + 1) / 2]``, with the lower triangle of its
+        covariance."""
         lower = np.tril_indices(self.means.shape[1])
         return np.column_stack([self.weights, self.means, self.covariances[:, *lower]])
 
@@ -61,8 +62,8 @@ class Mixture:
 
 @dataclass(frozen=True)
 class LocalMixture(Statistic):
-    """The hospital's own mixture over the received ``columns [d]``, a row for each component,
-    ``[max(LOCAL), 1 + d + d (d + 1) / 2]``; missing ones are NaN."""
+    """The hospital's own mixture over the received ``columns [d]``. It has a row for each component, ``[max(LOCAL), 1 +
+    d + d (d + 1) / 2]``; rows of missing components are NaN."""
 
     features: int
     name = "local_mixture"
@@ -79,7 +80,7 @@ class LocalMixture(Statistic):
 
 
 def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
-    """Fit mixtures of ``rows [n, d]`` with each number of components; return the one with the largest silhouette.
+    """Fit mixtures of ``rows [n, d]`` with each number of components; return the mixture with the largest silhouette.
 
     The silhouette is computed from hard labels; ties go to the fewest components. The number of components is at most
     the number of distinct rows. If no mixture can be fitted, or all rows are alike, the result has one component with a
@@ -123,7 +124,8 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return one component with a diagonal covariance, from means and population variances of ``rows [n, d]``."""
+    """Return a mixture of one component with a diagonal covariance, from means and population variances of ``rows [n,
+    d]``."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])
 

@@ -1,23 +1,23 @@
-"""k-FED: patients are clustered from one message of every hospital, and each cluster has a model.
+"""k-FED: patients are clustered with one message from each hospital, and each cluster has a model.
 
 D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
-1. Each hospital clusters its patients by k' centres (:func:`local_centres`) and sends these.
+1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends their centres.
 2. The server starts from the centres of the first hospital that sent k'. It adds the centre farthest from the chosen
    ones until there are K, and runs Lloyd's iterations over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
-   ``inherit`` a patient belongs to the cluster of the nearest centre that their hospital sent; if it sent none, to the
-   nearest of the K.
+   ``inherit`` a patient belongs to the cluster of the nearest centre that the patient's hospital sent. If the hospital
+   sent none, the patient belongs to the nearest of the K centres.
 
 Choices: K is 3 to 8 by silhouette of the server's clustering. If K < k', the server starts from that hospital's first
-centre and adds those of its centres that are farthest. If no hospital sent k' centres, the server starts with the
-hospital that sent the most.
+centre and adds the farthest of its other centres. If no hospital sent k' centres, the server starts with the hospital
+that sent the most.
 
-Traffic per hospital, with d continuous features out of D columns of values. Once, up: D scalars (which columns are
-continuous), ``k' d`` (its centres) and G (its rows in each cluster). Once, down: d (the columns), ``d + G d`` (columns
-and centres) or with ``inherit`` k' (the clusters of its centres), and G' (the remaining clusters) if only G' have
-training rows. In a round P down and P up for each participant and each cluster in which it has rows.
+Traffic per hospital, with d continuous features of D value columns. Once, up: D scalars (which columns are continuous),
+``k' d`` (its centres) and G (its rows in each cluster). Once, down: d (the columns), ``d + G d`` (columns and centres)
+or with ``inherit`` k' (the clusters of its centres), and G' (the remaining clusters) if only G' have training rows. In
+a round: P down and P up for each participant and each cluster in which it has rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most ``k'`` centres of the hospital's patients over received ``columns [d]``, ``[k', d]``, with NaN."""
+    """At most ``k'`` centres of the hospital's patients over the received ``columns [d]``, ``[k', d]``; missing rows
+    are NaN."""
 
     shape: tuple[int, int]
     name = "local_centres"
@@ -80,7 +81,8 @@ class KFed(PatientClustering):
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     inherit: bool = False
-    """Whether a patient belongs to the cluster of the hospital's nearest centre, not the nearest of the K."""
+    """Whether a patient belongs to the cluster of the hospital's nearest centre instead of the nearest of the K
+    centres."""
 
     def setup(self, view: FederationView) -> State:
         columns = clustered_columns(view, self.features)
@@ -102,7 +104,8 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
 
     K-means++ chooses seeds in the projection on the first k' right singular vectors. ``S_r`` are the rows that are
     three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
-    ``S_r``, or from the seed itself if ``S_r`` is empty. At most k' rows, or different rowsare centres themselves.
+    ``S_r``, or from the seed itself if ``S_r`` is empty. If there are at most k' rows, or at most k' different rows,
+    these are the centres.
     """
     if len(rows) <= clusters:
         return rows
@@ -133,7 +136,8 @@ def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Float
 
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
-    """Extend ``start [s, d]`` to ``[count, d]`` by repeatedly adding the point farthest from the chosen ones."""
+    """Extend ``start [s, d]`` to ``[count, d]`` by adding one after the other the point farthest from the chosen
+    points."""
     centres = list(start)
     while len(centres) < count:
         distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)

@@ -1,4 +1,4 @@
-"""APFL: each hospital mixes its own model with the global one, and learns the weight of the mixture.
+"""APFL: each hospital mixes its own model with the global model, and learns the weight of the mixture.
 
 Y. Deng, M. M. Kamani, M. Mahdavi: *Adaptive Personalized Federated Learning*, arXiv:2003.13461, 2020, Algorithm 1.
 

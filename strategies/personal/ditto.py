@@ -37,13 +37,13 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class Ditto(Weighted):
-    """Own models with a proximal term towards the global one (Ditto); weights as in FedAvg.
+    """Own models with a proximal term towards the global model (Ditto); weights as in FedAvg.
 
     Row 1 of the models is the common initial model.
     """
 
     lam: NonNegativeFloat = 1.0
-    """λ: the weight of the proximal term between a hospital's own model and the global one."""
+    """λ: the weight of the proximal term between a hospital's own model and the global model."""
     epochs: NonNegativeInt | None = 1
     """Epochs of the own model in a round; null means ``training.local_epochs``."""
     learning_rate: NonNegativeFloat | None = None
@@ -66,7 +66,7 @@ class Ditto(Weighted):
         return replace(state, models=np.stack([state.models[0] + update.sums[0], state.models[1]]))
 
     def mixture(self, view: FederationView, state: State) -> Floats:
-        """Return weights of the common initial model, from which each hospital's own model starts."""
+        """Return the weights of the common initial model, from which each hospital's own model starts."""
         return np.tile([0.0, 1.0], (len(view.sizes), 1))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:

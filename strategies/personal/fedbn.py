@@ -4,7 +4,7 @@ X. Li, M. Jiang, X. Zhang, M. Kamp, Q. Dou: *FedBN: Federated Learning on Non-II
 Normalization*, ICLR 2021, Algorithm 1.
 
 Each hospital has its own scale, shift and running statistics of every batch norm. A hospital that never took part has
-the initial ones. A model without batch norm is refused.
+the initial values. A model without batch norm is refused.
 
 Traffic per participant: the P_b scalars outside batch norm down, P_b + 1 up.
 """

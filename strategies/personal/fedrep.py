@@ -3,11 +3,11 @@
 L. Collins, H. Hassani, A. Mokhtari, S. Shakkottai: *Exploiting Shared Representations for Personalized Federated
 Learning*, ICML 2021, Algorithm 1.
 
-A participant receives the body, trains its own head for ``head_epochs`` with the body frozen, then the body with that
-head frozen. The bodies are averaged, by rows or uniformly as in the paper. A head never leaves its hospital. A head
-that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit its head to the last
-body. An empty head is federated averaging, an empty body local training. Without head epochs all heads keep their
-initial values.
+A participant receives the body, trains its own head for ``head_epochs`` with the body frozen, and then trains the body
+with that head frozen. The bodies are averaged, by rows or uniformly as in the paper. A head never leaves its hospital.
+A head that was never trained has its initial values, unless ``final_head_epochs`` lets every hospital fit its head to
+the last body. An empty head makes it federated averaging, an empty body local training. Without head epochs all heads
+keep their initial values.
 
 Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
 """
@@ -27,7 +27,7 @@ from raysim.strategies.shared.weights import Weighted
 class FedRep(SharedBody, Weighted):
     """A shared representation with a head for each hospital (FedRep); weights as in FedAvg.
 
-    ``training.local_epochs`` are the epochs of the body, and by default of the head.
+    ``training.local_epochs`` is the number of epochs of the body, and by default also of the head.
     """
 
     head: tuple[str, ...] | None = None

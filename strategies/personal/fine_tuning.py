@@ -1,10 +1,10 @@
-"""A global model by federated averaging, then a fine-tuned one for every hospital.
+"""A global model by federated averaging, and then a fine-tuned model for every hospital.
 
-The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the paper does not define, is either
-FedProx followed by one local epoch at .03 (``mu: 0.01``), or federated averaging followed by fine-tuning with the
-proximal term (``prox: 0.01``).
+CHiP-FL (Zhou), Table 2, has the baseline "Personalization (mu = 0.01)" but does not define it. It is either FedProx
+followed by one local epoch at .03 (``mu: 0.01``), or federated averaging followed by fine-tuning with the proximal term
+(``prox: 0.01``).
 
-Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which no figure counts.
+Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital, which are not counted.
 
 For trees from sums, each hospital adds a few trees on its own rows.
 """
@@ -35,10 +35,8 @@ from raysim.strategies.trees.federated import FederatedTrees
 
 @dataclass(frozen=True)
 class PersonalTrees(FederatedTrees):
-    """Trees from sums. After the last round each hospital adds ``model.own_trees`` to the federated trees.
-
-    With ``training.stop`` the hospital's own validation rows decide how many it adds, if they are
-    :func:`raysim.trees.boosting.enough`.
+    """Trees from sums, to which each hospital adds ``model.own_trees`` after the last round. With ``training.stop`` the
+    hospital's own validation rows decide how many it adds, if they are :func:`raysim.trees.boosting.enough`.
     """
 
     title: ClassVar[str] = "Fine-tuning"

@@ -31,7 +31,7 @@ HeadRate = Annotated[float, Limit(above, 0)]
 
 
 class SharedBody(Strategy):
-    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`) and the rest is shared.
+    """A strategy in which each hospital has its own ``head`` (see :func:`head_mask`), and hospitals share the body.
 
     After the last round every hospital trains its head for ``final_head_epochs`` with the last body frozen. Training of
     the head alone uses ``head_optimizer`` and ``head_learning_rate``, or the settings of ``training`` if they are None.

@@ -3,10 +3,10 @@
 A. Fallah, A. Mokhtari, A. Ozdaglar: *Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
 Meta-Learning Approach*, NeurIPS 2020, Algorithm 1, first-order approximation.
 
-On each batch a participant takes ``w -= rate * grad(w - alpha grad(w; k); k')``, where ``k`` is a batch of another
-random stream. After the last round every hospital takes one step of ``alpha`` by the gradient of all its rows, and uses
-the result. With ``alpha: 0`` it is federated averaging. Well-known code (PFLlib) continues from the adapted parameters
-instead of from ``w``.
+On each batch a participant takes ``w -= rate * grad(w - alpha grad(w; k); k')``, where the batch ``k`` comes from
+another random stream than ``k'``. After the last round every hospital takes one step of ``alpha`` by the gradient of
+all its rows, and uses the result. With ``alpha: 0`` the method is federated averaging. Well-known code (PFLlib)
+continues from the adapted parameters instead of from ``w``.
 
 Traffic per participant: P scalars down, P + 1 up. A step takes two gradients.
 """

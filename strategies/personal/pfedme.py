@@ -42,7 +42,7 @@ from raysim.strategies.shared.program_average import OF_HOSPITALS, DeltaTraining
 
 @dataclass(frozen=True)
 class EnvelopeTraining(DeltaTraining):
-    """Local training of an own model near ``w``, and of ``w`` towards it."""
+    """Local training of an own model that stays near ``w``, and of ``w`` that moves towards the own model."""
 
     lam: float
     steps: int
@@ -68,16 +68,16 @@ class EnvelopeTraining(DeltaTraining):
 
 @dataclass(frozen=True)
 class PFedMe(Strategy):
-    """Own models near the global one by Moreau envelopes (pFedMe). All participants have equal weights."""
+    """Own models near the global model by Moreau envelopes (pFedMe). All participants have equal weights."""
 
     needs = OF_HOSPITALS
 
     lam: NonNegativeFloat = 0.5
-    """λ: the weight of the proximal term between a hospital's own model and the global one."""
+    """λ: the weight of the proximal term between a hospital's own model and the global model."""
     steps: PositiveInt = 5
     """K: the number of steps of the own model on each batch."""
     approach: ShareOfOne = 0.3
-    """η λ: the share of the distance to the own model by which each batch moves the global one."""
+    """η λ: the share of the distance to the own model by which each batch moves the global model."""
     beta: NonNegativeFloat = 1.0
     """β: the factor of the mean change in the server's step."""
 

@@ -1,5 +1,5 @@
-"""Training on all rows in one place: a reference without the privacy of federating. Other methods can be better: it is
-not an upper bound.
+"""Training on all rows in one place: a reference without the privacy of federating. It is not an upper bound: other
+methods can be better.
 
 The model trains on the pooled training rows of all hospitals, for the same number of epochs, in the usual way: rows are
 shuffled in every epoch, and the optimiser's state continues from round to round. With ``solve: true`` a regression is
@@ -52,7 +52,7 @@ class Centralized(Strategy):
     is_reference: ClassVar[bool] = True
 
     solve: bool = False
-    """Whether a regression is solved to convergence, instead of trained by steps."""
+    """Whether a regression is solved to convergence, instead of trained by gradient steps."""
 
     def check_training(self, training: Training) -> None:
         if self.solve:

@@ -3,8 +3,8 @@
 Each hospital trains on its own rows and uses its own model. It trains for as many epochs as a participant of every
 federated round, with the same random streams. The optimiser's state continues from round to round, because nothing
 interrupts training. With ``solve: true`` each hospital instead fits a regression to convergence, in one round. Its
-ridge is 1, 10 or 100, the one with the smallest leave-one-out loss on its own rows. A hospital whose rows have one
-class predicts their class shares, with half a row of each class added. No traffic.
+ridge is 1, 10 or 100, the one with the smallest leave-one-out loss on its own rows. If a hospital's rows have one
+class, it predicts the class shares of its rows with half a row of each class added. No traffic.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from raysim.strategies.regressions.sums_program import check_linear, design, fam
 from raysim.strategies.trees.whole import LocalTrees
 
 RIDGES = (1.0, 10.0, 100.0)
-"""The ridges among which a hospital chooses; features are standardised."""
+"""The ridges from which a hospital chooses, for standardised features."""
 
 
 @dataclass(frozen=True, eq=False)
 class LocalState(State):
-    """The state of local training; ``solved`` is whether hospitals have solved their regressions."""
+    """The state of local training. ``solved`` says whether hospitals have solved their regressions."""
 
     solved: bool = False
 
@@ -87,7 +87,7 @@ class Local(Strategy):
     serves = ("personal",)
 
     solve: bool = False
-    """Whether each hospital solves a regression to convergence, instead of training by steps."""
+    """Whether each hospital solves a regression to convergence, instead of training by gradient steps."""
 
     def check_training(self, training: Training) -> None:
         if self.solve:

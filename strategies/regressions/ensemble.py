@@ -3,11 +3,11 @@
 P. Patil, G. Parmigiani: *Training replicable predictors in multiple studies*, PNAS 2018 (stacked weights).
 
 The method takes one round. The mean log-odds of logistic models are the log-odds of one model with the mean
-coefficients. The ensemble is therefore used as one model, which a mean of probabilities would not allow. Hospitals have
-weights by rows, equal weights, or ``stacked`` weights: each hospital predicts its rows with all models, and its own
-model's predictions are set to 0. Non-negative least squares on the outcome finds weights of these probabilities, which
-are then scaled to sum to 1. Hospitals without a fit are left out. The server receives each hospital's products of
-predictions, so for H models only hospitals with at least ``max(5 H, 30)`` rows send them.
+coefficients. The ensemble can therefore be used as one model; a mean of probabilities could not. Hospitals have weights
+by rows, equal weights, or ``stacked`` weights. For ``stacked``, each hospital predicts its rows with all models, and
+its own model's predictions are set to 0. Non-negative least squares regresses the outcome on these probabilities; the
+coefficients, scaled to sum to 1, are the weights. Hospitals without a fit are left out. The server receives each
+hospital's products of predictions, so for H models only hospitals with at least ``max(5 H, 30)`` rows send them.
 
 Traffic, once: p + 1 float64 up per hospital; ``stacked`` sends the H models down and ``H (H + 3) / 2`` float64 up.
 """
@@ -52,7 +52,8 @@ class EnsembleState(State):
 
 @dataclass(frozen=True)
 class Predictions(Program):
-    """Sums of products of all models' probabilities for a hospital's rows, with its own model's set to 0."""
+    """Sums of products of all models' probabilities for a hospital's rows. The probabilities of its own model are set
+    to 0."""
 
     models: int
     name: str = "predictions"
@@ -71,7 +72,7 @@ class Predictions(Program):
 
 
 def _readable(view: FederationView, models: int) -> Ids:
-    """Return the hospitals with enough rows to send products of this many models' predictions."""
+    """Return the hospitals that have enough rows to send the products of this many models' predictions."""
     return view.trainable[view.sizes[view.trainable] >= rows_needed(models)]
 
 

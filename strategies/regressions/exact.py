@@ -23,17 +23,18 @@ from raysim.strategies.base import (
 )
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
-"""The smallest number of rows per column, and in total, for which the server may receive one hospital's sums. Fewer
-rows could be reconstructed from a few Hessians and gradients."""
+"""The smallest number of rows per column, and in total, for which the server may receive one hospital's sums. A few
+Hessians and gradients of fewer rows would allow reconstructing the rows."""
 
 
 def rows_needed(columns: int) -> int:
-    """Return the smallest number of rows of a hospital whose sums of products of ``columns`` the server may receive."""
+    """Return how many rows a hospital needs so that the server may receive its sums of products of ``columns``
+    columns."""
     return max(ROWS_A_COLUMN * columns, LEAST_ROWS)
 
 
 class Lost(Exception):
-    """Raised when a hospital did not answer; the round ends with ``state``, and the next one asks again."""
+    """Raised when a hospital did not answer. The round ends with ``state``, and the next round repeats the call."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -73,17 +74,17 @@ class Exact(Strategy):
             return lost.state
 
     def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
-        """Run a round with hospitals ``ids``; a call that all must answer is made by :func:`asked`."""
+        """Run a round with hospitals ``ids``. Calls that all hospitals must answer are made by :func:`asked`."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HiddenSums(Exact):
-    """A regression from sums over hospitals, for which the server does not need a single hospital's sums."""
+    """A regression from sums over hospitals. The server does not need a single hospital's sums."""
 
     sums: Literal["secure", "clear"] = "secure"
-    """``secure``: by secure aggregation, with its defaults if ``secure`` is not configured. ``clear``: the server
-    receives each hospital's sums, and every hospital must have ``max(5 p, 30)`` rows for p columns."""
+    """How the server receives the sums. ``secure``: by secure aggregation, with its defaults if ``secure`` is not
+    configured. ``clear``: each hospital's sums; every hospital must then have ``max(5 p, 30)`` rows for p columns."""
 
     def hides_sums(self) -> bool:
         return self.sums == "secure"

@@ -47,16 +47,17 @@ class Family:
     mean: Callable[[Floats], Floats]
     """The mean ``mu`` at ``eta``."""
     loss: Callable[[Floats, Floats], Floats]
-    """The negative log-likelihood of each row, as a function of ``eta`` and ``y``."""
+    """The negative log-likelihood of each row, from ``eta`` and ``y``."""
     weight: Callable[[Floats], Floats]
     """The weight: the derivative of ``mu`` by ``eta``, at ``mu``."""
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
     own: Callable[[Floats], Floats]
-    """Minus each row's loss in a saturated fit, from ``y``. Its sum plus the loss is half the deviance."""
+    """Minus the loss of each row in a saturated fit, from ``y``. The sum of this and of the loss is half the
+    deviance."""
     alone: Callable[[float], float]
-    """The mean loss if ``mu`` is the mean of all rows, from this mean: the baseline without columns. NaN for linear
-    models, whose loss needs more than the mean."""
+    """The mean loss if ``mu`` is the mean of all rows, from this mean. It is the baseline without columns, and NaN for
+    linear models, whose loss needs more than the mean."""
 
     def sums(
         self,

@@ -1,4 +1,4 @@
-"""Firth's logistic regression of one hospital's rows, the maximum of the likelihood penalised by its information.
+"""Firth's logistic regression of one hospital's rows: it maximises the likelihood penalised by its information.
 
 D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. Heinze, M. Schemper: *A Solution to the
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
@@ -28,13 +28,14 @@ PRODUCTS = 2500**2
 Pairs are pairs of rows, or of columns in each row.
 """
 SLOW = 0.1
-"""Steps are slow if the expected fall of the loss is more than this share of the fall before."""
+"""Steps are slow if the expected fall of the loss is more than this share of the previous expected fall."""
 REMEMBERED = 20
 """The number of steps that L-BFGS remembers."""
 
 
 class Point(NamedTuple):
-    """Firth's loss at some coefficients of the rows ``[n, k]``, and what its derivatives are made of."""
+    """Firth's loss at some coefficients, for rows ``[n, k]``, with the values from which its derivatives are
+    computed."""
 
     beta: Floats
     loss: float
@@ -51,7 +52,7 @@ class Point(NamedTuple):
 
     @classmethod
     def at(cls, X: Floats, y: Floats, beta: Floats) -> Point | None:
-        """Return None if the information has no Cholesky factor at ``beta``."""
+        """Return the point at ``beta``, or None if the information has no Cholesky factor there."""
         eta = X @ beta
         mu = LOGISTIC.mean(eta)
         weight = LOGISTIC.weight(mu)
@@ -67,10 +68,9 @@ class Point(NamedTuple):
     def curvature(self, X: Floats) -> Floats | None:
         """Return the second derivatives ``[k, k]`` of the loss, or None if they need too many products.
 
-        With ``a = 1 - 2 mu`` and the hat matrix ``M`` they are
-        ``X' diag(w (1 + hat) - a^2 hat / 2) X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares
-        ``M * M`` are ``K K'``, where a row of ``K`` has the products of all pairs of columns of ``Z``. These pairs are
-        often fewer than the rows.
+        With ``a = 1 - 2 mu`` and the hat matrix ``M``, the second derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2)
+        X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares ``M * M`` are ``K K'``, where a row of
+        ``K`` has the products of all pairs of columns of ``Z``. These pairs are often fewer than the rows.
         """
         first, second = np.triu_indices(X.shape[1])
         if len(X) * min(len(X), len(first)) > PRODUCTS:
@@ -91,7 +91,7 @@ class Point(NamedTuple):
 def firth_fit(X: Floats, y: Floats) -> Fit:
     """Fit rows ``X [n, p]`` and ``y [n]`` with Firth's penalty, starting from coefficients of 0.
 
-    Columns that are constant at 0 or linear combinations of earlier ones are left out.
+    Columns that are constant at 0, or linear combinations of earlier columns, are left out.
     """
     keep = independent(X.T @ X)
     kept = X if keep.all() else X[:, keep]
@@ -129,10 +129,9 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 
 
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
-    """Return the step ``[k]`` by the curvature with factor ``bent [k, k]``, corrected by earlier steps.
-
-    Without it the information is the curvature. The slope of the hat values, whose mean is ``k / n``, is then left out
-    of the curvature: with as many coefficients as rows, whole steps would be twice too long.
+    """Return the step ``[k]`` by the curvature with factor ``bent [k, k]``, corrected by earlier steps. Without
+    ``bent`` the information is the curvature. This leaves out the slope of the hat values, whose mean is ``k / n``:
+    with as many coefficients as rows, whole steps would be twice too long.
     """
     n, k = point.scaled.shape
 

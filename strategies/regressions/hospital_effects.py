@@ -1,7 +1,6 @@
-"""Regressions with an intercept for each hospital and common slopes, from sums that eliminate the intercepts.
-
-A hospital's own intercept never leaves it: it is eliminated from the sums before they are sent. Sources: Schur
-complements of Newton's system; Laplace's approximation of random intercepts (Breslow and Clayton 1993).
+"""Regressions with an intercept for each hospital and common slopes. A hospital's own intercept never leaves it: it is
+eliminated from the sums before they are sent. Sources: Schur complements of Newton's system; Laplace's approximation of
+random intercepts (Breslow and Clayton 1993).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Eliminated(NamedTuple):
 
 
 class Own(NamedTuple):
-    """The values that a hospital stores to update its intercept after the step of the slopes."""
+    """The values that a hospital stores, to update its intercept after the slopes have moved."""
 
     intercept: float
     gradient: float
@@ -74,7 +73,8 @@ class Laplace(NamedTuple):
 
 
 def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, start: float = 0.0) -> Laplace:
-    """Return a hospital's part at ``beta [p]``, ``log_sd``, from ``X [n, p]`` with the common intercept."""
+    """Return a hospital's part at ``beta [p]`` and ``log_sd``, from ``X [n, p]`` with the column of the common
+    intercept."""
     precision = np.exp(-2.0 * log_sd)
     eta = X @ beta
     mode = _mode(family, eta, y, precision, start)
@@ -90,7 +90,7 @@ def laplace(family: Family, X: Floats, y: Floats, beta: Floats, log_sd: float, s
 
 
 def _mode(family: Family, eta: Floats, y: Floats, precision: float, start: float) -> float:
-    """Return the mode of one intercept, by Newton's steps that are halved if the penalised loss would rise."""
+    """Return the mode of one intercept by Newton's method. A step is halved if the penalised loss would rise."""
     u, loss = start, np.inf
     step = 0.0
     for _ in range(200):

@@ -1,7 +1,7 @@
 """The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Sums are sent as whole multiples of a grid step, with an upper limit. Labels divided by a power of two have the same
-digits, and the same fit except for that factor.
+Sums are sent as whole multiples of a grid step, with an upper limit. Dividing labels by a power of two changes no
+digit, and changes the fit by that factor alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EXPONENTS = 256
 
 @dataclass(frozen=True)
 class LabelSize(Program):
-    """A count of 1 at the exponent of the hospital's largest label."""
+    """A one-hot vector of the exponent of the hospital's largest label."""
 
     name: str = "label_size"
 
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state with its scale, for which hospitals ``ids`` are asked once if the label is a number."""
+    """Return the state with its scale. If the label is a number, hospitals ``ids`` are called for it once."""
     if own.scale is not None or view.classes:
         return own
     answers = yield from asked(Call(LabelSize(), {}, ids), own)
@@ -56,6 +56,6 @@ def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answer
 
 
 def scale_of(answers: Answers) -> float:
-    """Return the power of two that scales labels below 1 at every hospital that answered."""
+    """Return the power of two that scales the labels of every hospital that answered to below 1."""
     exponents = np.flatnonzero(answers.sums["exponents"])
     return float(2.0 ** (EXPONENTS // 2 - exponents[-1])) if len(exponents) else 1.0

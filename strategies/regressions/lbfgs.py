@@ -10,10 +10,10 @@ from collections.abc import Callable
 from raysim.strategies.base import Floats
 
 ARMIJO = 1e-4
-"""The share of the predicted change that an accepted step must reach."""
+"""The share of the predicted change of the loss that an accepted step must reach."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
-"""Earlier steps ``[p]``, each with the decrease of the uphill gradient along it."""
+"""Earlier steps ``[p]``, each with the decrease of the uphill gradient along the step."""
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:

@@ -1,4 +1,4 @@
-"""Ridges of a regression, compared by leave-one-out losses.
+"""The comparison of ridges of a regression by leave-one-out losses.
 
 The effect of leaving a row out is approximated by one Newton step, which is exact in a linear regression (Rad and
 Maleki 2020: *A scalable estimate of the out-of-sample prediction error via approximate leave-one-out*).
@@ -30,7 +30,7 @@ class Shrunk(NamedTuple):
 
 
 def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:
-    """Fit local rows ``X [n, p]`` and ``y [n]`` under each of the ``ridges``, all above 0."""
+    """Fit local rows ``X [n, p]`` and ``y [n]`` under each of the ``ridges``, which are all above 0."""
     beta = _together(family, X, y, ridges)
     if beta is None:
         beta = np.stack([fitted(family, X, y, ridge=ridge).beta for ridge in ridges])
@@ -43,7 +43,7 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """Return all fits ``[R, p]`` by common Newton steps for all ridges, or None if a step would have to be halved."""
+    """Return all fits ``[R, p]`` by Newton steps for all ridges together, or None if a step would have to be halved."""
     keep = independent(family.sums(X, y, np.zeros(X.shape[1])).hessian)
     kept, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
     beta, before = np.zeros(penalties.shape), np.full(len(ridges), np.inf)
@@ -64,14 +64,15 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the factors of half the squared coefficients, ``[R, p]``: 0 for the intercept, the first column."""
+    """Return the factors of half the squared coefficients, ``[R, p]``. They are 0 for the intercept, the first
+    column."""
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties
 
 
 def _curvature(X: Floats, weight: Floats, penalties: Floats) -> Floats:
-    """Return the penalised second derivatives ``[R, p, p]`` for weights of rows ``[R, n]``."""
+    """Return the penalised second derivatives ``[R, p, p]``, for rows with weights ``[R, n]``."""
     curvature: Floats = (X.T * weight[:, None, :]) @ X
     places = np.arange(X.shape[1])
     curvature[:, places, places] += penalties

@@ -1,12 +1,12 @@
-"""Linear regression with random intercepts, exactly: restricted maximum likelihood from sums over hospitals.
+"""Exact linear regression with random intercepts: restricted maximum likelihood from sums over hospitals.
 
 N. M. Laird, J. H. Ware: *Random-Effects Models for Longitudinal Data*, Biometrics 1982; D. A. Harville: *Maximum
 Likelihood Approaches to Variance Component Estimation*, JASA 1977.
 
-Hospital i's intercept is the common one plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a given
-``ratio = tau^2 / s^2`` the likelihood depends only on sums. With ``Z = [X, y]`` and ``k = ratio / (1 + n ratio)`` a
-hospital adds ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and the derivatives of both by the ratio. The server finds
-the ratio at which the likelihood's derivative is 0. The ratio is 0 if the likelihood falls from there.
+Hospital i's intercept is the common intercept plus ``u_i ~ N(0, tau^2)``; residuals have the variance ``s^2``. For a
+given ``ratio = tau^2 / s^2`` the likelihood depends only on sums. With ``Z = [X, y]`` and ``k = ratio / (1 + n ratio)``
+a hospital adds ``Z'Z - k Z'1 1'Z`` and ``ln(1 + n ratio)``, and the derivatives of both by the ratio. The server finds
+the ratio at which the likelihood's derivative is 0. The ratio is 0 if the likelihood falls from 0 on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio: a larger one is replaced by it, because residuals then have almost no variance."""
+"""The largest ratio. A larger ratio is replaced by it, because residuals then have almost no variance."""
 
 
 class Mixed(NamedTuple):
@@ -62,7 +62,7 @@ class Restricted(NamedTuple):
     """The restricted likelihood at one ratio.
 
     - ``value``: its logarithm; ``by_ratio``: the derivative of the logarithm by the ratio.
-    - ``beta``, ``se`` ``[p]``: coefficients and their standard errors, 0 and NaN for columns that were left out.
+    - ``beta``, ``se`` ``[p]``: coefficients and their standard errors; 0 and NaN for columns that were left out.
     - ``variance``: the variance of residuals.
     """
 
@@ -75,7 +75,8 @@ class Restricted(NamedTuple):
 
 
 def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
-    """Return a hospital's sums of ``X [n, p]``, ``y [n]``; intercepts vary by ``ratio`` times the residuals."""
+    """Return a hospital's sums of ``X [n, p]`` and ``y [n]``. ``ratio`` is the variance of intercepts divided by the
+    variance of residuals."""
     n, Z = len(y), np.column_stack([X, y])
     total, share = Z.sum(axis=0), 1.0 + n * ratio
     outer = np.outer(total, total)
@@ -93,7 +94,7 @@ class _Wanted(Exception):
 def next_ratio(tried: Sequence[tuple[float, float]]) -> tuple[float, bool]:
     """Return the next ratio to try, and whether it is the solution, from ``tried`` ratios with their derivatives.
 
-    Each call repeats the search from its beginning, which is identical up to the first ratio that was not tried.
+    Each call repeats the search from its beginning. Repetitions are identical up to the first ratio that was not tried.
     """
     known = dict(tried)
 
@@ -165,7 +166,7 @@ class MixedState(ScaledState):
 
     @property
     def facts(self) -> dict[str, float]:
-        """The fit's figures, in the unit of the label."""
+        """Return the fit's figures, in the unit of the label."""
         if self.fit is None or self.scale is None:
             return {}
         within = self.fit.variance / self.scale**2
@@ -177,7 +178,8 @@ class MixedState(ScaledState):
 
 
 def mixed_round(view: FederationView, own: MixedState, ids: Ids) -> Calls:
-    """Run a round: the sums at the next ratio, and at the last ratio another call for hospitals' intercepts."""
+    """Run a round: a call for the sums at the next ratio, and at the last ratio another call in which hospitals set
+    their intercepts."""
     if own.ended:
         return own
     own = yield from with_scale(view, own, ids)

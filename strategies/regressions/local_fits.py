@@ -19,7 +19,8 @@ LocalFit = Literal["firth", "likelihood"]
 
 
 def own_fit(at: Context, how: LocalFit) -> Fit | None:
-    """Fit one hospital's rows; return None if they are too few for the columns, or the likelihood has no maximum."""
+    """Fit one hospital's rows. Return None if there are too few rows for the columns, or the likelihood has no
+    maximum."""
     X, y = design(at.rows.X), at.rows.y.astype(np.float64)
     if len(y) <= X.shape[1]:
         return None
@@ -64,7 +65,7 @@ class InformationSums(Program):
 
 @dataclass(frozen=True)
 class Coefficients(Program):
-    """Each hospital's own coefficients, sent individually, with whether the fit succeeded."""
+    """Each hospital's own coefficients and whether its fit succeeded, sent individually."""
 
     p: int
     how: LocalFit
@@ -83,10 +84,9 @@ class Coefficients(Program):
 
 
 def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute each coefficient's mean over hospitals from ``sums [5, p]``.
-
-    Returns the fixed-effect means, their variances, Q, and DerSimonian and Laird's variance between hospitals, each
-    ``[p]``. If no hospital can estimate a coefficient, they are 0, NaN, 0 and 0.
+    """Compute each coefficient's mean over hospitals from ``sums [5, p]``. Return four arrays ``[p]``: the fixed-effect
+    means, their variances, Q, and DerSimonian and Laird's variance between hospitals. If no hospital can estimate a
+    coefficient, these are 0, NaN, 0 and 0.
     """
     weight, first, second, squares, count = sums
     known = weight > 0

@@ -3,11 +3,12 @@
 B. J. Becker, M.-J. Wu: *The Synthesis of Regression Slopes in Meta-Analysis*, Statistical Science 2007; R. DerSimonian,
 N. Laird: *Meta-Analysis in Clinical Trials*, Controlled Clinical Trials 1986.
 
-The method takes one round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, with hospital i's
-information matrix ``I_i``: a hospital adds nothing to a coefficient that it cannot estimate. ``fixed`` and ``random``
-average each coefficient separately; ``random`` has a variance between hospitals, which needs a second call. Own fits
-use Firth's penalty unless ``local_fit: likelihood``, because the estimates of small hospitals are biased away from 0. A
-hospital with no more rows than columns, or whose likelihood has no maximum, is left out and counted.
+The method takes one round. With ``combine: information`` the mean is ``(sum I_i)^-1 sum I_i b_i``, where ``I_i`` is
+hospital i's information matrix. A hospital adds nothing to a coefficient that it cannot estimate. ``fixed`` and
+``random`` average each coefficient separately; ``random`` has a variance between hospitals, which needs a second call.
+Own fits use Firth's penalty unless ``local_fit: likelihood``, because the estimates of small hospitals are biased away
+from 0. Hospitals that have no more rows than columns, or whose likelihood has no maximum, are left out. Their number is
+reported.
 
 Traffic, once: p float64 down and ``1 + 6 p + p (p + 1) / 2`` float64 up per hospital, twice with ``random``.
 """
@@ -39,7 +40,7 @@ from raysim.strategies.regressions.sums_program import as_theta, check_linear, n
 
 @dataclass(frozen=True, eq=False)
 class MetaState(State):
-    """The result of the round of a meta-analysis."""
+    """The state of a meta-analysis: the result of its round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""

@@ -1,28 +1,28 @@
-"""Newton: the exact regression of all hospitals' rows, from sums of gradients and second derivatives.
+"""Newton: the exact regression on all hospitals' rows, from sums of gradients and second derivatives.
 
 Y. Wu, X. Jiang, J. Kim, L. Ohno-Machado: *Grid Binary LOgistic REgression (GLORE)*, JAMIA 2012; D. Firth: *Bias
 Reduction of Maximum Likelihood Estimates*, Biometrika 1993; K.-Y. Liang, S. Zeger: *Longitudinal Data Analysis Using
 Generalized Linear Models*, Biometrika 1986 (robust standard errors, which are valid if hospitals differ).
 
 In each round all hospitals add up, at the same coefficients, the loss of their rows, its gradient and its Hessian; the
-server takes Newton's step. A step is halved if the loss rises. After five to eight rounds this is the
-maximum-likelihood fit of the pooled rows; the strategy is then done, and one more call at the final coefficients gives
-standard errors.
+server takes Newton's step. A step is halved if the loss rises. After five to eight rounds the coefficients are the
+maximum-likelihood fit of the pooled rows, and the strategy ends. One more call at the final coefficients gives standard
+errors.
 
 - Columns that are constant, or linear combinations of earlier columns, are left out with a coefficient of 0. Under a
-  ridge linear combinations are included, as with ``solver: lbfgs``.
+  ridge, linear combinations are included, and also with ``solver: lbfgs``.
 - Separated classes, whose coefficients would grow without limit, are detected; with ``firth: auto`` Firth's penalty
   fits them.
 - ``solver: lbfgs`` is for wide tables, see :mod:`raysim.strategies.regressions.wide`.
 - ``ridge`` adds ``ridge / 2 |beta|^2`` without the intercept, with features as the model receives them.
 
-Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}``) each round is one noisy sum of every
-row's contribution to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows are
-clipped to ``privacy.clip``. All configured rounds are run, and standard errors are undefined.
+Under a privacy guarantee for patients (``privacy: {unit: patient, mode: pooled}``), each round uses one noisy sum of
+every row's contribution to the gradient and the Hessian (see :mod:`raysim.strategies.regressions.noisy_newton`). Rows
+are clipped to ``privacy.clip``. All configured rounds are run, and standard errors are undefined.
 
 The method needs the sums of all hospitals with training rows, so no selection is used. A round is repeated if a
-hospital's answer is lost. Traffic of a round, with p columns and the intercept among them: p float64 down, and
-``1 + p + p (p + 1) / 2`` float64 up per hospital, twice under Firth's penalty.
+hospital's answer is lost. Traffic of a round, with p columns, the intercept included: p float64 down, and ``1 + p + p
+(p + 1) / 2`` float64 up per hospital, twice under Firth's penalty.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from raysim.strategies.regressions.sums_program import (
 from raysim.strategies.regressions.wide import WideState, wide_round
 
 WIDEST = 2000
-"""The largest number of columns for which the second derivatives for standard errors are requested."""
+"""The largest number of columns with which second derivatives are requested for standard errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +86,21 @@ class NewtonState(ScaledState):
 
 @dataclass(frozen=True)
 class Newton(HiddenSums):
-    """``family`` ``auto`` is logistic for two classes and linear for a number; ``poisson`` is for counts."""
+    """Newton's method for regressions. With ``family: auto`` the regression is logistic for two classes and linear for
+    a number; ``poisson`` is for counts."""
 
     title: ClassVar[str] = "Newton (exact regression)"
     needs: ClassVar[Needs] = Needs("programs", by="row")
 
     family: Literal["auto", "logistic", "linear", "poisson"] = "auto"
-    """What the outcome is."""
+    """The kind of outcome."""
     ridge: NonNegativeFloat = 0.0
     """The weight of the penalty on squared coefficients, without the intercept."""
     firth: Literal["auto", "always", "never"] = "auto"
     """When Firth's penalty is used: ``auto`` uses it if the classes are separated."""
     solver: Literal["newton", "lbfgs"] = "newton"
-    """The solver. ``lbfgs`` is for wide tables: it uses gradients alone, with a ridge, and second derivatives once, for
-    standard errors."""
+    """The solver. ``lbfgs`` is for wide tables: it uses only gradients, needs a ridge, and requests second derivatives
+    once, for standard errors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,7 +175,7 @@ class Newton(HiddenSums):
         return replace(own, ending=_ending(rows, len(ids), answers, scale))
 
     def _noisy(self, view: FederationView, own: NewtonState, noise: Noise, ids: Ids) -> Calls:
-        """Run a round with noise: one step by the sums of the hospitals that answered."""
+        """Run a round with noise: one step from the sums of the hospitals that answered."""
         beta = as_beta(view, own.models[0])
         answers: Answers = yield Call(BoundedSums(len(beta), noise.clip), {"beta": beta}, ids)
         if not len(answers.ids):
@@ -223,7 +224,7 @@ class Newton(HiddenSums):
 
 
 def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
-    """Return the final sums for labels in their original unit, before they were multiplied by ``scale``."""
+    """Return the final sums in the original unit of the labels. Labels were multiplied by ``scale``."""
     sums = sums_of(rows, answers.sums)
     return Ending(
         rows,

@@ -1,8 +1,8 @@
 """Newton's method on sums: the server's computation after each answer.
 
 The method is pure: :meth:`Fit.heard` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A federated
-fit gets the sums from hospitals, :func:`fitted` from local rows. The penalty is ``ridge / 2 |beta|^2`` without the
-intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and Schemper 2002.
+fit gets the sums from hospitals; :func:`fitted` computes them from local rows. The penalty is ``ridge / 2 |beta|^2``
+without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and Schemper 2002.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ ROSE = 1e-12
 CALLS = 25
 """The largest number of calls for sums in a fit."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty, where convergence is linear: the curvature is not that of its loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. Convergence is linear there, because the curvature is not the curvature
+of Firth's loss."""
 COLLINEAR = 1e-9
-"""A column is left out if earlier columns explain all of its squared length except less than this share."""
+"""A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
-"""The range of the ratio of successive expected falls of the loss if coefficients diverge: about 1/e."""
+"""If coefficients diverge, the ratio of successive expected falls of the loss, about 1/e, is in this range."""
 RUNS = 3
 """The number of consecutive steps with such a ratio after which classes count as separated."""
 FLAT = 1e-8
@@ -38,9 +39,9 @@ Status = Literal["going", "converged", "separated", "stopped"]
 
 
 def independent(hessian: Floats) -> Mask:
-    """Return a mask ``[p]`` without the columns that are constant at 0 or linear combinations of earlier columns.
-
-    ``hessian [p, p]`` is ``X' W X`` with any positive weights. Columns are taken in their order, the intercept first.
+    """Return a mask ``[p]`` that leaves out columns that are constant at 0 or linear combinations of earlier columns.
+    ``hessian [p, p]`` is ``X' W X`` with any positive weights. Columns are examined in their order, the intercept
+    first.
     """
     scale = np.diag(hessian).copy()
     try:
@@ -61,22 +62,22 @@ def independent(hessian: Floats) -> Mask:
 
 
 def within(matrix: Floats, keep: Mask) -> Floats:
-    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if that is all of them."""
+    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; return the matrix itself if ``keep`` has all of
+    them."""
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The state of a fit by Newton's method.
-
-    After the last step the sums at the final ``beta`` are still unknown; standard errors need them.
+    """The state of a fit by Newton's method. When the last step has been made, the sums at the final ``beta`` are still
+    unknown; standard errors need them.
     """
 
     beta: Floats
     """The coefficients ``[p]`` at which the next sums are needed, with 0 for columns that were left out."""
     ridge: float = 0.0
     shares: bool = False
-    """Whether linearly dependent columns are included and share an effect, which is unique under a ridge."""
+    """Whether linearly dependent columns are included and share an effect. This effect is unique under a ridge."""
     firth: bool = False
     """Whether the likelihood is penalised by half the logarithm of the information's determinant."""
     status: Status = "going"
@@ -98,7 +99,7 @@ class Fit:
         return self.status == "going"
 
     def heard(self, sums: Sums) -> Fit:
-        """Return the fit after the ``sums`` at :attr:`beta`; under :attr:`firth` their gradient is Firth's."""
+        """Return the fit after the ``sums`` at :attr:`beta`. Under :attr:`firth`, ``sums`` have Firth's gradient."""
         keep = self.keep
         if keep is None:
             keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
@@ -137,17 +138,18 @@ class Fit:
         return after._capped()
 
     def _capped(self) -> Fit:
-        """Return the fit, stopped if it has used its number of calls."""
+        """Return the fit; stop it if it has used its number of calls."""
         most = FIRTH_CALLS if self.firth else CALLS
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """Return the final status of a fit whose ``hessian`` has no Cholesky factor."""
+        """Return the fit with its final status, for a ``hessian`` without a Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 
 def separated(decrements: Sequence[float], hessian: Floats) -> bool:
-    """Return whether the coefficients diverge: the expected fall of the loss shrinks to 1/e with each step.
+    """Return whether the coefficients diverge. If they do, the expected fall of the loss shrinks to about 1/e with each
+    step.
 
     ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` belongs to the last point and the
     columns that were not left out.
@@ -185,7 +187,7 @@ def firth_gradient(
     """Return Firth's gradient ``X'(y - mu + hat (1/2 - mu))`` of a logistic regression, ``[p]``.
 
     ``hat = w x' information^-1 x`` over the columns in ``keep``. ``information [p, p]`` may belong to an earlier point
-    on the way to the same optimum. A row counts ``counts [n]`` times.
+    of the same fit. A row counts ``counts [n]`` times.
     """
     mu = family.mean(X @ beta)
     kept = X[:, keep]

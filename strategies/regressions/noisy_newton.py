@@ -1,13 +1,13 @@
 """Newton's steps from noisy sums: each row's contribution is bounded, so that noise can hide every patient.
 
-A row ``x`` (the intercept among its entries) is clipped to the norm ``R``. The norm of its gradient ``(y - mu) x`` is
-then at most ``R a``, with ``a = |y - mu|``. The norm of its Hessian ``mu (1 - mu) x x'`` is at most ``R^2 a (1 - a)``,
-as an upper triangle whose off-diagonals are multiplied by the root of 2. With the Hessian multiplied by ``c`` the norm
-of both together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden ratio
-``phi``, this is at most ``R``, its value at ``a = 1``: the Hessian adds no privacy cost to the gradient.
+A row ``x``, its intercept entry included, is clipped to the norm ``R``. The norm of its gradient ``(y - mu) x`` is then
+at most ``R a``, with ``a = |y - mu|``. The norm of its Hessian ``mu (1 - mu) x x'`` is at most ``R^2 a (1 - a)``, as an
+upper triangle whose off-diagonal entries are multiplied by the square root of 2. If the Hessian is multiplied by ``c``,
+the norm of both together is at most ``R a sqrt(1 + c^2 R^2 (1 - a)^2)``. For ``c <= phi^2.5 / R``, with the golden
+ratio ``phi``, this is at most ``R``, its value at ``a = 1``: the Hessian adds nothing to the gradient's privacy cost.
 
-The noise is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` deviations. The same amount is added
-to the diagonal of the Hessian before the step is solved. The norm of a step is at most 2.
+The noise is a symmetric random matrix, whose spectral norm is about ``sqrt(2 p)`` standard deviations. The same amount
+is added to the diagonal of the Hessian before the step is solved. The norm of a step is at most 2.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ FREE = ((1.0 + 5.0**0.5) / 2.0) ** 2.5
 LONGEST = 2.0
 """The largest norm of a step of the coefficients."""
 MOST_NOISY = 1000
-"""The largest number of columns: each row has its own gradient and Hessian, 4 MB."""
+"""The largest number of columns. Each row has its own gradient and Hessian, which at this limit need 4 MB."""
 BITS = 24
 """The grid step of noisy sums is ``2^-BITS``."""
 
 
 def scaled(p: int, length: float) -> Floats:
-    """Return the factors ``[p (p + 1) / 2]`` of a Hessian's upper triangle, for row norms up to ``length``."""
+    """Return the factors ``[p (p + 1) / 2]`` by which a Hessian's upper triangle is multiplied, for rows of norms up to
+    ``length``."""
     row, column = np.triu_indices(p)
     factors: Floats = np.where(row == column, 1.0, 2.0**0.5) * (FREE / length)
     return factors
@@ -50,7 +51,7 @@ def shortened(X: Floats, length: float) -> Floats:
 
 @dataclass(frozen=True)
 class BoundedSums(Program):
-    """Every row's contribution to a logistic regression at ``beta [p]``: its gradient and its Hessian."""
+    """The sum over rows of bounded contributions to a logistic regression at ``beta [p]``: gradient and Hessian."""
 
     p: int
     length: float
@@ -79,12 +80,13 @@ class BoundedSums(Program):
 
 
 def floor(noise: Noise, p: int) -> float:
-    """Return the addend to a noisy Hessian's diagonal, about the largest eigenvalue of the noise in it."""
+    """Return the number that is added to a noisy Hessian's diagonal: about the largest eigenvalue of its noise."""
     return math.sqrt(2.0 * p) * noise.multiplier * noise.clip**2 / FREE
 
 
 def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float) -> Floats:
-    """Return the coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums``, without intercept ridge."""
+    """Return the coefficients ``[p]`` after a step from ``beta [p]`` by noisy ``sums``. The ridge does not apply to the
+    intercept."""
     p = len(beta)
     penalty = np.full(p, ridge)
     penalty[0] = 0.0

@@ -9,14 +9,14 @@ The method takes one round of three calls:
 - the gradients, and for ``order: 2`` the Hessians, of all hospitals at this point;
 - the lead's fit of its surrogate likelihood.
 
-With ``robust: true`` the common gradient is the median of hospitals' mean gradients, coefficient by coefficient, so
-that an unusual hospital cannot move it far. The surrogate may have no maximum, for example if the lead has too few
-rows. Then only its first step is taken (with ``order: 2`` Newton's for all rows), or with ``order: 1`` no step. If the
-lead has all rows, this is the pooled fit.
+With ``robust: true`` the common gradient is the median of hospitals' mean gradients, for each coefficient separately,
+so that an unusual hospital cannot move it far. The surrogate may have no maximum, for example if the lead has too few
+rows. With ``order: 2`` only its first step is then taken, which is Newton's step for all rows; with ``order: 1`` no
+step is taken. If the lead has all rows, this is the pooled fit.
 
 Choice: the lead is the hospital with the most training rows. Standard errors come from the information of all rows at
-the common point. All calls send sums: the lead's fit, which is the result, is a sum to which other hospitals add 0.
-Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an answer is lost, the round is
+the common point. In all calls hospitals send sums. The lead's fit, the result, is also a sum: the other hospitals add
+0. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an answer is lost, the round is
 repeated. Traffic, once: per hospital ``3 p`` float64 down, with ``order: 2`` also ``p (p + 1) / 2``, and up the traffic
 of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
 """
@@ -68,7 +68,7 @@ from raysim.strategies.regressions.sums_program import (
 
 @dataclass(frozen=True, eq=False)
 class OdalState(State):
-    """The result of the round of ODAL."""
+    """The state of ODAL: the result of its round."""
 
     se: Floats | None = None
     """Standard errors of the coefficients, the intercept first, ``[p]``; None before the round."""
@@ -94,7 +94,7 @@ class OwnGradient(Program):
 
 @dataclass(frozen=True)
 class LeadFit(Program):
-    """The fit of the surrogate likelihood to the rows of the received ``lead``; other hospitals add 0."""
+    """The fit of the surrogate likelihood to the rows of the ``lead``, whose id is received. Other hospitals add 0."""
 
     p: int
     second: bool

@@ -17,17 +17,19 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 
 
 class Information(NamedTuple):
-    """The information of a hospital's own fit about the common coefficients. Several hospitals' information adds up.
+    """The information of a hospital's own fit about the common coefficients. Information adds up over hospitals.
 
     - ``weighted [p]``: ``I b``.
-    - ``total [p, p]``: the information ``I`` at ``b``. A coefficient that the hospital cannot estimate has rows of 0.
+    - ``total [p, p]``: the information ``I`` at ``b``. The rows of coefficients that the hospital cannot estimate are
+      0.
     """
 
     weighted: Floats
     total: Floats
 
     def combined(self) -> tuple[Floats, Floats]:
-        """Return the inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN without estimates."""
+        """Return the inverse-variance mean ``[p]`` and its covariance ``[p, p]``; 0 and NaN for a coefficient without
+        estimates."""
         keep = independent(self.total)
         within = np.ix_(keep, keep)
         covariance = np.full_like(self.total, np.nan)
@@ -38,7 +40,8 @@ class Information(NamedTuple):
 
 
 def information(family: Family, X: Floats, y: Floats, fit: Fit) -> Information:
-    """Return the information of a hospital's ``fit`` to its rows ``X [n, p]``, ``y [n]``, at the fit's coefficients."""
+    """Return the information of a hospital's ``fit`` to its rows ``X [n, p]`` and ``y [n]``, at the fit's
+    coefficients."""
     keep = np.zeros(X.shape[1], dtype=np.bool_) if fit.keep is None else fit.keep
     hessian = family.sums(X, y, fit.beta).hessian * np.outer(keep, keep)
     return Information(hessian @ fit.beta, hessian)
@@ -60,12 +63,13 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate from the sums at ``at`` over all hospitals' rows and over the lead's rows."""
+        """Return the surrogate, from the sums at ``at`` over the rows of all hospitals and over the lead's rows."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
     def sums(self, own: Sums, beta: Floats) -> Sums:
-        """Return the corrected sums at ``beta`` for the lead's Newton steps, from its ``own`` sums there."""
+        """Return the corrected sums at ``beta`` for the lead's Newton steps, from the lead's ``own`` sums at
+        ``beta``."""
         n, beyond = own.rows, beta - self.at
         bent = np.zeros_like(own.hessian) if self.curvature is None else self.curvature
         return Sums(
@@ -76,7 +80,7 @@ class Surrogate(NamedTuple):
         )
 
     def fitted(self, family: Family, X: Floats, y: Floats) -> Fit:
-        """Return the lead's fit to its rows ``X [n, p]``, ``y [n]``, starting from the point of the gradients."""
+        """Return the lead's fit to its rows ``X [n, p]`` and ``y [n]``, starting from the point :attr:`at`."""
         fit = Fit(self.at)
         while fit.going:
             fit = fit.heard(self.sums(family.sums(X, y, fit.beta), fit.beta))
@@ -84,7 +88,7 @@ class Surrogate(NamedTuple):
 
 
 def stacked(products: Floats, with_outcome: Floats) -> Floats:
-    """Return the weights of hospitals' models in an ensemble, by non-negative least squares, ``[H]``.
+    """Return the weights ``[H]`` of hospitals' models in an ensemble, by non-negative least squares.
 
     ``products [H, H]`` is the sum over all rows of ``z z'``, with ``z [H]`` the models' predictions for a row.
     ``with_outcome [H]`` is the sum of ``z y``. A hospital's own model predicts 0 for its own rows.

@@ -9,10 +9,10 @@ The server takes Newton's step of the slopes; the hospital then moves its own in
 halved if the loss rises. The result equals the pooled regression with a dummy for each hospital, and the strategy is
 done when it has converged.
 
-A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept: it adds nothing and
-uses the mean of the other intercepts, as do hospitals without training rows. With many small hospitals, slopes are
-biased away from 0 (incidental parameters); ``random_intercepts`` is better there. If a linear predictor separates the
-classes, the fit stops and reports it; with a ``ridge`` there is one optimum.
+A hospital whose outcomes are all of one class, or whose counts are all 0, has no finite intercept and adds nothing.
+Such hospitals, and hospitals without training rows, use the mean of the other intercepts. With many small hospitals,
+slopes are biased away from 0 (incidental parameters); ``random_intercepts`` is better there. If a linear predictor
+separates the classes, the fit stops and reports this. With a ``ridge`` there is always one optimum.
 
 Traffic of a round, with q features: 2 q + 2 float64 down and ``5 + q + q (q + 1) / 2`` float64 up per hospital.
 """
@@ -72,7 +72,7 @@ class OwnInterceptsState(ScaledState):
     loss: float = np.inf
     """The loss at ``slopes``."""
     taken: bool = True
-    """Whether the last slopes that were tried were accepted."""
+    """Whether the last slopes tried were accepted."""
     calls: int = 0
     """The number of calls for sums."""
     halvings: int = 0

@@ -3,23 +3,24 @@
 N. E. Breslow, D. G. Clayton: *Approximate Inference in Generalized Linear Mixed Models*, JASA 1993; Laplace's
 approximation of the likelihood.
 
-Hospital i's intercept is the common one plus ``u_i``, normal with standard deviation ``tau``; ``u_i`` is set to its
-mode, which the hospital computes. In each round hospitals send their part of the approximate likelihood, its gradient
-by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated. The server maximises by
-steps with that curvature, improved by earlier gradients (L-BFGS) and halved if the likelihood falls. The intercepts of
-small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``. ``u_i`` never leaves a
-hospital; hospitals without training rows use the common intercept.
+Hospital i's intercept is the common intercept plus ``u_i``, which is normal with standard deviation ``tau``. The
+hospital computes the mode of ``u_i`` and uses it as ``u_i``. In each round hospitals send their part of the approximate
+likelihood, its gradient by the coefficients and ``ln tau``, and the curvature of the slopes with ``u_i`` eliminated.
+The server maximises by steps with that curvature, improved by earlier gradients (L-BFGS) and halved if the likelihood
+falls. The intercepts of small hospitals shrink to the mean, so that slopes are not biased as with ``own_intercepts``.
+``u_i`` never leaves a hospital; hospitals without training rows use the common intercept.
 
-Without a ``ridge`` the fit stops as ``separated`` in two cases. If a line separates the classes of all hospitals, three
-successive steps of the coefficients do not get shorter although the expected rise of the likelihood falls. If parallel
-lines separate the classes within hospitals, coefficients and ``tau`` grow together without limit.
+Without a ``ridge`` the fit stops as ``separated`` in two cases. In the first, one hyperplane separates the classes of
+all hospitals: three successive steps do not get shorter although the expected rise of the likelihood falls. In the
+second, parallel hyperplanes separate the classes within each hospital: coefficients and ``tau`` grow together without
+limit.
 
-Counts have the same approximation. Other numeric labels have the exact likelihood instead, see
-:mod:`raysim.strategies.regressions.linear_mixed`; it has no ``ridge``.
+Counts are fitted with the same approximation. Other numeric labels are fitted with the exact likelihood, without a
+``ridge`` (:mod:`raysim.strategies.regressions.linear_mixed`).
 
-Traffic of a round, with p columns and the intercept among them: p + 1 float64 down and ``3 + p + p (p + 1) / 2``
-float64 up per hospital; one more call at the end returns the second derivatives for standard errors. For a numeric
-label: p + 1 down and ``2 + (p + 1) (p + 2)`` up.
+Traffic of a round, with p columns, the intercept included: p + 1 float64 down and ``3 + p + p (p + 1) / 2`` float64 up
+per hospital; one more call at the end returns the second derivatives for standard errors. For a numeric label: p + 1
+down and ``2 + (p + 1) (p + 2)`` up.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ likelihood."""
 PAIRS = 10
 """The number of earlier steps that improve the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""Coefficients diverge where the expected rise falls below the first share with each step, and no step is shorter than
-the second share of the one before."""
+"""Coefficients diverge if the expected rise falls below the first share with each step, and no step is shorter than the
+second share of the previous step."""
 WIDEST = math.log(30.0)
 """The logarithm of the largest standard deviation of intercepts on the scale of the linear predictor, where 30 means
 certainty. Beyond it the likelihood has no maximum."""
 MOVES = 1e-3
-"""Steps below this share of the largest coefficient are not a divergence."""
+"""The smallest step that can be part of a divergence, as a share of the largest coefficient."""
 DIFFERENCE = 1e-5
 """The step size of the finite differences of gradients that give second derivatives."""
 
@@ -99,9 +100,9 @@ class RandomInterceptsState(ScaledState):
     share: float = 1.0
     """The share of ``step`` that is tried next."""
     pairs: Pairs = ()
-    """Earlier steps, each with the decrease of the gradient along it."""
+    """Earlier steps, each with the decrease of the gradient along the step."""
     rises: tuple[tuple[float, float], ...] = ()
-    """At the last accepted points the expected rise of the likelihood, and the coefficients' longest step."""
+    """The expected rise of the likelihood, and the longest step of a coefficient, at the last accepted points."""
     separated: bool = False
     """Whether the coefficients diverge, because the classes are separated."""
     covariance: Floats | None = None
@@ -269,9 +270,8 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether the last steps stay as long as before, while the likelihood's expected ``rises`` get small.
-
-    ``largest`` is the largest coefficient.
+    """Return whether steps stay as long as before although the likelihood's expected ``rises`` get small. ``largest``
+    is the largest coefficient.
     """
     if len(rises) <= RUNS or rises[-1][1] < MOVES * largest:
         return False
@@ -282,7 +282,7 @@ def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
 def _step(gradient: Floats, hessian: Floats, spread: float, pairs: Pairs) -> Floats:
     """Return the step uphill from a ``gradient [p + 1]``.
 
-    It uses the curvature of the coefficients ``[p, p]`` and of ``ln tau``, improved by earlier steps.
+    The step uses the curvature of the coefficients ``[p, p]`` and of ``ln tau``, improved by earlier steps.
     """
     keep = independent(hessian)
     within = np.flatnonzero(keep)

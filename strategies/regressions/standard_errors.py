@@ -1,4 +1,5 @@
-"""Standard errors of coefficients from sums at the final point: model-based, and robust to differences of hospitals."""
+"""Standard errors of coefficients from sums at the final point: model-based, and robust to differences between
+hospitals."""
 
 from __future__ import annotations
 
@@ -43,9 +44,8 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Return standard errors from the likelihood.
-
-    ``information [p, p]`` is unpenalised, at the final coefficients. With a ``ridge``, the variance is
+    """Return standard errors from the likelihood. ``information [p, p]`` is the unpenalised information at the final
+    coefficients. With a ``ridge``, the variance is
     ``V = H^-1 information H^-1`` with the penalised ``H``; the first column is the intercept. ``variance`` multiplies
     ``V``. In a linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of
     freedom.
@@ -78,7 +78,7 @@ def by_hospital(
 
 
 def _spread(covariance: Floats, keep: Mask) -> Floats:
-    """Return the roots of the diagonal, ``[p]``, with NaN for columns that were left out."""
+    """Return the square roots of the diagonal, ``[p]``; NaN for columns that were left out."""
     se = np.full(len(keep), np.nan)
     se[keep] = np.sqrt(np.diag(covariance))
     return se

@@ -18,13 +18,13 @@ from raysim.strategies.regressions.standard_errors import Errors
 from raysim.strategies.uncertainty import Effect
 
 MOST_BITS = 44
-"""The finest grid of sums."""
+"""The largest ``bits`` of a grid of sums: its step is ``2^-MOST_BITS``."""
 
 EFFECTS: Final[Mapping[str, Effect]] = {"logistic": "odds ratio", "poisson": "rate ratio", "linear": "difference"}
 """The meaning of a coefficient by family: the logarithm of a ratio, or a difference."""
 
 ROOM = 2**10
-"""The largest ratio of a hospital's sum, for example of a scaled column's squares, to its number of rows."""
+"""The largest ratio between a hospital's sum (for example of a scaled column's squares) and its number of rows."""
 
 
 MOST_COLUMNS = 5000
@@ -41,8 +41,8 @@ def check_linear(
 ) -> None:
     """Raise ``ValueError`` unless the model is linear, with one output; ``name`` is the strategy's name.
 
-    ``weighs``: whether the strategy can weight rows by class. ``most``: its largest number of columns; None: any
-    number.
+    ``weighs`` says whether the strategy can weight rows by class. ``most`` is its largest number of columns; None means
+    any number.
     """
     if training.classes > 2 or (training.classes == 0 and families == ("logistic",)):
         label = f"has {training.classes} classes" if training.classes else "is a number"
@@ -82,7 +82,7 @@ def family_of(known: FederationView | Training) -> Family:
 def units(known: FederationView, scale: float | None, sizes: Ids) -> tuple[Grid, float]:
     """Return the grid for hospitals with ``sizes [H]`` training rows, and the factor of labels.
 
-    ``scale`` is the result of :func:`scale_of`. Counts are not scaled; the grid then allows for their size.
+    ``scale`` is the result of :func:`scale_of`. Counts are not scaled; the grid instead allows for their size.
     """
     if scale is None or family_of(known).name == "linear":
         return Grid.of(sizes), scale or 1.0
@@ -107,13 +107,14 @@ def as_beta(view: FederationView, theta: Floats) -> Floats:
 
 
 def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncertainty:
-    """Return intervals of ``theta [P]`` from standard errors of its coefficients ``se [P]``, the intercept first."""
+    """Return intervals of ``theta [P]`` from the standard errors ``se [P]`` of its coefficients, the intercept
+    first."""
     undefined = Errors(np.full_like(se, np.nan), np.nan)
     return uncertainty_of(view, theta, Errors(se, float(ndtri(0.975))), undefined)
 
 
 def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: Errors) -> Uncertainty:
-    """Return intervals of ``theta [P]`` by two kinds of standard errors of its coefficients, the intercept first."""
+    """Return intervals of ``theta [P]`` from two kinds of standard errors of its coefficients, the intercept first."""
     likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
     beside, away = model.quantile * likely, robust.quantile * differing
     return Uncertainty(
@@ -149,7 +150,7 @@ def symmetric(triangle: Floats) -> Floats:
 
 
 def triangle(p: int) -> tuple[int]:
-    """Return the shape of an upper triangle."""
+    """Return the shape of an upper triangle as an array that is sent."""
     return (p * (p + 1) // 2,)
 
 
@@ -176,20 +177,20 @@ class Grid:
         return Grid(self.bits - moved, self.largest * 2.0**moved)
 
     def send(self, kind: str, shape: tuple[int, ...] = ()) -> Send:
-        """Declare a sum on this grid."""
+        """Return the declaration of a sum on this grid."""
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip ``sums`` to below the largest value, which far too long steps reach before they are halved."""
+        """Clip each of ``sums`` to just below the grid's largest value. Only steps that are far too long reach it,
+        before they are halved."""
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Clip the named ``sums`` to below the largest value.
-
-        Raises ``ValueError`` if a sum of the first call is too large, because no step is the cause.
+        """Return the named ``sums``, clipped to just below the largest value. Raises ``ValueError`` if a sum of the
+        first call is too large, because then no step is the cause.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
@@ -201,12 +202,10 @@ class Grid:
 
 @dataclass(frozen=True)
 class RegressionSums(Program):
-    """The sums of a regression at the received coefficients ``beta [p]``.
-
-    ``second``: whether second derivatives are included. ``last``: also each hospital's part of the spread of scores,
-    Pearson's statistic, and ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If
-    ``information [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's. Labels are multiplied by
-    ``scale``.
+    """The sums of a regression at the received coefficients ``beta [p]``. With ``second`` they include second
+    derivatives. With ``last`` they include each hospital's part of the spread of scores, Pearson's statistic, and
+    ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If ``information [p, p]`` (of the columns ``keep
+    [p]``) is received, the gradient is Firth's. Labels are multiplied by ``scale``.
     """
 
     family: str
@@ -254,5 +253,5 @@ class RegressionSums(Program):
 
 
 def sums_of(rows: int, answered: Mapping[str, Floats]) -> Sums:
-    """Return the sums over ``rows`` rows that hospitals have ``answered``."""
+    """Return the sums over the ``rows`` rows of the hospitals that have ``answered``."""
     return Sums(rows, float(answered["loss"]), answered["gradient"], symmetric(answered["hessian"]))

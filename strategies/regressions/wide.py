@@ -1,11 +1,8 @@
-"""Limited-memory BFGS on sums: the regression of wide tables, with gradients but no second derivatives from hospitals.
-
-See :mod:`.lbfgs`.
-
-With p columns a round of Newton's steps needs ``p (p + 1) / 2`` numbers from each hospital, and a round of this method
-``p + 1``, but some thirty to a hundred rounds. Without second derivatives it cannot detect collinear columns or
-separated classes. It therefore needs a penalty, under which there is one optimum. Second derivatives are requested
-once, at the end, for standard errors.
+"""Limited-memory BFGS on sums, for regressions of wide tables: hospitals send gradients but no second derivatives. See
+:mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A round of
+this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives it cannot
+detect collinear columns or separated classes. It therefore needs a penalty, under which there is one optimum. Second
+derivatives are requested once, at the end, for standard errors.
 """
 
 from __future__ import annotations
@@ -50,12 +47,13 @@ class WideState(ScaledState):
 
     @property
     def facts(self) -> dict[str, float]:
-        """Whether the fit has converged, and how often a step was halved."""
+        """Return whether the fit has converged, and how often a step was halved."""
         return {"converged": float(self.ended), "halvings": float(self.halvings)}
 
 
 def wide_round(view: FederationView, own: WideState, ids: Ids, rows: Ids, ridge: float) -> Calls:
-    """Run a round: the gradient at the next point. ``rows``: each hospital's, or the total if pooled."""
+    """Run a round: a call for the gradient at the next point. ``rows`` are each hospital's rows, or their total if
+    pooled."""
     if own.ended:
         return own
     family, p = family_of(view), len(view.initial)

@@ -3,11 +3,11 @@
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
 VTC2022-Fall. We could not read the paper; the following choices fill the gaps in its description.
 
-Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, a hospital without a
-cluster opens one. All later hospitals without a cluster join it if they differ from the first in at most τ C classes.
-Each round goes through the clusters repeatedly, each time in a new random order, until the cohort is full. A visit adds
-the cluster's next member in the round's uniform permutation. A cluster may have one hospital. With τ >= 1 there is a
-single cluster, and the cohort is the uniform sample, bit for bit.
+Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, each hospital
+without a cluster opens a cluster. All later hospitals without a cluster join it if they differ from its first hospital
+in at most τ C classes. A round goes through the clusters repeatedly, each time in a new random order, until the cohort
+is full. Each time, a cluster adds its next member in the round's uniform permutation. A cluster may have a single
+hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
 
 Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
 random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
@@ -40,7 +40,8 @@ from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 
 @dataclass(frozen=True)
 class LabelPresence(LabelCounts):
-    """For each class, whether the hospital has training rows of it, ``[1, C]`` of 0 and 1; with noise, their number."""
+    """For each class, whether the hospital has training rows of it, ``[1, C]`` of 0 and 1. With noise, the number of
+    rows of each class."""
 
     name = "label_presence"
 
@@ -83,7 +84,8 @@ class FedCls(Selection):
 
 
 def presence_clusters(presence: Floats, tau: float) -> Ids:
-    """Return labels ``[N]`` of hospitals with ``presence [N, C]``, clusters around their first hospitals."""
+    """Return the cluster of each hospital ``[N]``, from ``presence [N, C]``. Each cluster forms around its first
+    hospital."""
     labels = np.full(len(presence), -1, dtype=np.int64)
     # The small addend undoes rounding of tau C if it should be whole.
     allowed = tau * presence.shape[1] + 1e-9
@@ -95,7 +97,7 @@ def presence_clusters(presence: Floats, tau: float) -> Ids:
 
 
 def place_in_group(group: NDArray[Any]) -> Ids:
-    """Count the earlier entries of the same group before each entry of ``group [H]``, ``[H]``."""
+    """Return, for each entry of ``group [H]``, the number of earlier entries of the same group, ``[H]``."""
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)

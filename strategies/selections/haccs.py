@@ -14,9 +14,9 @@ cohort is full, a cluster with unused hospitals is sampled in proportion to its 
 Its fastest unused hospital joins, ties to the smaller id.
 
 Choices: noisy counts are clipped at 0; losses are averaged as they are (the authors square them: ``loss_power: 2``).
-``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and DBSCAN's cut at .25 of
-OPTICS' order. Latencies are the simulated hospitals' (``system``). Without a virtual clock, each hospital has a random
-latency as in the authors' code; it then only affects the sampling, and makes no round longer.
+``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and clusters from the OPTICS
+order by DBSCAN's cut at .25. Latencies are the simulated hospitals' (``system``). Without a virtual clock, each
+hospital has a random latency as in the authors' code, which affects the sampling alone.
 
 Traffic in addition to the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per
 participant, or one for each group of its rows that it trains on.
@@ -137,7 +137,8 @@ class Haccs(Selection):
 
 
 def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
-    """Return labels ``[H]`` of hospitals with ``counts [H, C]`` rows, numbered by their smallest member."""
+    """Return the cluster of each hospital ``[H]`` from ``counts [H, C]`` of rows. Clusters are numbered by their
+    smallest member."""
     from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
 
     if len(counts) < 2:
@@ -154,14 +155,15 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
 
 
 def latency(rng: np.random.Generator) -> float:
-    """Sample the seconds of a hospital's round, for computation and transfer over its network; once per run."""
+    """Sample how many seconds a hospital's round takes, computation and network transfer included; once per run."""
     compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
     bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
     return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` by cluster ``[K]``, from hospitals' ``cluster [H]``."""
+    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster, ``[K]``, from the ``cluster [H]`` of each
+    hospital."""
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes
     slowness = np.bincount(cluster, weights=latencies) / sizes

@@ -1,4 +1,4 @@
-"""Power-of-Choice: out of a random sample of hospitals, those with the largest losses take part.
+"""Power-of-Choice: of a random sample of hospitals, the hospitals with the largest losses take part.
 
 Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022,
 section 4, strategy pow-d.

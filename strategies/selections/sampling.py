@@ -1,4 +1,4 @@
-"""Which hospitals take part in a round: all, by chance, a sample, or large or small ones more often."""
+"""Samplings of hospitals: all, at random, a fixed number, or large or small hospitals more often."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
 
 MANY = 2**17
-"""Above this number of hospitals a uniform sample avoids permuting all, which would take as long as the training."""
+"""Above this number of hospitals, a uniform sample does not permute all of them, which would take as long as the
+training."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ class Uniform(Selection):
 
 @dataclass(frozen=True)
 class ByRows(Selection):
-    """A sample without replacement, each step with probability proportional to training rows (FedProx, Algorithm 2).
+    """A sample without replacement: each hospital is sampled with probability proportional to its training rows
+    (FedProx, Algorithm 2).
 
-    With ``weights: uniform`` the average of such a cohort represents all rows; weights would count them twice.
+    With ``weights: uniform`` the average of such a cohort represents all rows. Weights by rows would count them twice.
     """
 
     fraction: ShareOfOne = 0.1
@@ -92,7 +94,8 @@ class InverseSqrt(Selection):
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:
-    """Return ``min(M, max(minimum, floor(fraction * M)))``; a small addend undoes rounding such as .1 * 30 = 2.9999."""
+    """Return ``min(M, max(minimum, floor(fraction * M)))``. A small addend corrects rounding errors such as .1 * 30 =
+    2.9999."""
     return min(available, max(minimum, int(fraction * available + 1e-9)))
 
 

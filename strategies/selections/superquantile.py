@@ -1,11 +1,11 @@
-"""Superquantile: out of a uniform sample, the hospitals whose loss is in the upper tail take part.
+"""Superquantile: of a uniform sample, the hospitals with losses in the upper tail take part.
 
 Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Federated Learning with Heterogeneous
 Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
 
-In each round, a uniform sample of hospitals sends its mean training losses. Each loss counts as often as its hospital
-has rows. The quantile of order θ of these losses is the smallest loss that a participant may have. θ = 0 is uniform
-sampling, and no losses are sent.
+In each round, the hospitals of a uniform sample send their mean training losses. Each loss is weighted by its
+hospital's number of rows. A hospital takes part if its loss is at least the quantile of order θ of these losses. θ = 0
+is uniform sampling, and no losses are sent.
 
 Traffic in addition to the strategy's: P down and one scalar up for each hospital of the sample; participants then
 already have the model, and train from it.
@@ -25,7 +25,7 @@ from raysim.strategies.selections.sampling import Uniform
 class Superquantile(Selection):
     """Client sampling of the hospitals with losses in the upper tail (Superquantile).
 
-    The sample is a sample of :class:`raysim.strategies.selections.sampling.Uniform`.
+    The sample is taken as by :class:`raysim.strategies.selections.sampling.Uniform`.
     """
 
     level: BelowOne = 0.5
@@ -45,7 +45,8 @@ class Superquantile(Selection):
 
 
 def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
-    """Return entry ``ceil(level * n) - 1`` (at least 0) of sorted ``losses [H]``, repeated ``sizes`` times."""
+    """Return entry ``ceil(level * n) - 1`` (at least 0) of the n sorted losses, where each of ``losses [H]`` is
+    repeated ``sizes`` times."""
     order = np.argsort(losses, kind="stable")
     ends = np.cumsum(sizes[order])
     # The small subtrahend undoes rounding such as .1 * 30 = 3.0000000000000004.

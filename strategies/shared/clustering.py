@@ -1,7 +1,8 @@
 """Clusters of hospitals by their signatures, and the clusters' models.
 
 CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``, and
-``N`` the number of all hospitals' rows. Row 0 is the global model, row ``1 + k`` the model of cluster ``k``.
+``N`` the number of all hospitals' rows. Row 0 of the models is the global model, and row ``1 + k`` the model of cluster
+``k``.
 """
 
 from __future__ import annotations
@@ -37,10 +38,8 @@ if it is smaller."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReclusteringState(State):
-    """The state of clusters that change.
-
-    ``columns [h, D']`` are the signature rows by which the hospitals with training rows were first clustered.
-    ``rounds`` is the number of finished rounds.
+    """The state for clusters that change during training. ``columns [h, D']`` are the signature rows by which the
+    hospitals with training rows were first clustered. ``rounds`` is the number of finished rounds.
     """
 
     columns: Floats
@@ -55,12 +54,14 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:
-    """Return the number of clusters that ``clusters`` means for hospitals with ``sizes [N]`` training rows."""
+    """Return the number of clusters that the setting ``clusters`` means for hospitals with ``sizes [N]`` training
+    rows."""
     return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark on the number that ``auto`` means if there are too few hospitals, else an empty text."""
+    """Return a remark on the number that ``auto`` means if there are fewer hospitals than :data:`CLUSTERS`, else an
+    empty text."""
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
         return ""
@@ -70,9 +71,8 @@ def capped(clusters: Clusters, sizes: Ids) -> str:
 def clustered_state(
     view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool, recluster_every: int
 ) -> State:
-    """Ask for signatures, cluster hospitals, and start every cluster model at the initial model.
-
-    If ``recluster_every`` is not 0, the state also has the values that
+    """Call hospitals for their signatures, cluster hospitals, and start every cluster model at the initial model. If
+    ``recluster_every`` is not 0, the state also has the values that
     :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs.
     """
     trainable = view.trainable
@@ -142,10 +142,9 @@ def members(state: State) -> Ids:
 
 
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
-    """Return the problem with a proximal term to both models: ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2``.
-
-    It is equation 1, without halves, and hospitals start from the cluster model. A hospital's delta goes into its
-    cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
+    """Return the problem with a proximal term towards both models: ``lam |theta - theta_k|^2 + mu |theta -
+    theta_g|^2``. This is equation 1, without factors 1/2. Hospitals start from the cluster model. A hospital's delta is
+    added to its cluster's sum with the weight ``n_i / sum n_j`` over the cluster's participants.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
@@ -172,7 +171,7 @@ def cluster_steps(view: FederationView, state: State, update: Update, alpha: flo
 def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
     """Return the models ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``.
 
-    They are the clusters' mean by rows, and each cluster model moved towards it by ``1 - alpha``.
+    Row 0 is the clusters' mean by rows; each cluster model has moved towards it by ``1 - alpha``.
     """
     top = (rows / rows.sum()) @ clusters
     return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

@@ -1,6 +1,5 @@
-"""The mark of functions that encode patients and may therefore be called with rows.
-
-See :mod:`raysim.strategies.patient_clusters.encoding`.
+"""The mark of functions that encode patients. Only marked functions may be called with rows. See
+:mod:`raysim.strategies.patient_clusters.encoding`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from raysim.strategies.base import Floats
 
 MARK = "encodes_patients"
-"""The attribute of a function that may be called with rows."""
+"""The attribute that marks a function that may be called with rows."""
 
 Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
 

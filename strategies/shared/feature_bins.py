@@ -1,4 +1,4 @@
-"""Histograms of hospitals' features over common bins, without any row leaving a hospital.
+"""Histograms of hospitals' features over common bins. No row leaves a hospital.
 
 First every hospital sends a few quantiles of each feature. Each quantile represents an equal share of the recorded
 values, so together they estimate the distribution over all hospitals. The quantiles of this distribution become the
@@ -15,14 +15,14 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 from raysim.strategies.shared.psi import bin_indices
 
 FINE, CLIP = 64, 5.0
-"""The number of bins for quantiles that are released with noise, and the outermost edge in standard deviations from the
-mean."""
+"""The number of bins for quantiles that are released with noise, and the outermost edge of these bins, in standard
+deviations from the mean."""
 
 
 @dataclass(frozen=True)
 class FeatureQuantiles(Statistic):
-    """The quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, of each of ``columns`` features, and the number of its
-    values, ``[bins + 1, D]``; NaN for the quantiles of a feature that was never recorded."""
+    """For each of ``columns`` features, the quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, and the number of
+    recorded values, ``[bins + 1, D]``. The quantiles of a feature that was never recorded are NaN."""
 
     columns: int
     bins: int
@@ -87,7 +87,7 @@ def quantiles_of(counts: Floats, bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class FeatureCounts(Counts):
-    """The counts of each feature's values between ``edges [D, bins - 2]``, and missing, ``[D, bins]``."""
+    """The counts of each feature's values between ``edges [D, bins - 2]`` and of its missing values, ``[D, bins]``."""
 
     columns: int
     bins: int
@@ -103,13 +103,14 @@ class FeatureCounts(Counts):
 
 
 def feature_counts(view: FederationView, bins: int) -> Floats:
-    """Return hospitals' histograms of features over common quantile bins and "missing", ``[N, D, bins + 1]``."""
+    """Return hospitals' histograms of features over common quantile bins and a bin for missing values, ``[N, D, bins +
+    1]``."""
     counts = FeatureCounts(view.columns, bins + 1, view.noisy(FeatureCounts.name))
     return np.maximum(statistics_of(view, counts, edges=feature_edges(view, bins)), 0.0)
 
 
 def feature_edges(view: FederationView, bins: int) -> Floats:
-    """Ask all hospitals for quantiles, and return the common edges, ``[D, bins - 1]``."""
+    """Call all hospitals for quantiles, and return the common edges, ``[D, bins - 1]``."""
     if view.noisy(FeatureQuantiles.name):
         quantiles = np.stack([quantiles_of(counts, bins) for counts in statistics_of(view, FineCounts(view.columns))])
     else:

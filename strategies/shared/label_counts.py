@@ -13,7 +13,7 @@ from raysim.strategies.base import Context, Counts, FederationView, Floats, Ids,
 class LabelCounts(Counts):
     """The number of rows of each of ``classes``, ``[1, C]``, each with Laplace noise of scale ``1 / privacy_epsilon``.
 
-    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; None: no such noise.
+    ``privacy_epsilon`` is the ε of differential privacy for adding or removing one row; None means no such noise.
     """
 
     classes: int
@@ -36,7 +36,7 @@ class LabelCounts(Counts):
 
 
 LEAST_EPSILON = 1e-6
-"""The smallest ε: its noise is as wide as a million rows. Much smaller values would overflow."""
+"""The smallest ε. The scale of its noise is a million rows; for much smaller values the noise would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:

@@ -4,7 +4,7 @@ Fine-tuning gives every hospital its own model, without traffic. Recalibration l
 the headline model, ``logit p' = a + b logit p``, by its validation rows; the ranking of its patients does not change.
 
 Traffic of recalibration: none, except for ``eb``. With ``eb`` each hospital sends the histogram of its validation rows'
-scores by class and receives two numbers. The cost is labels: each hospital needs labelled rows that trained nothing.
+scores by class and receives two numbers. Each hospital needs labelled rows that were not used for training.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class LastSteps:
     """Steps after the last round, in addition to the strategy's own steps."""
 
     fine_tuning: Personalization | None = None
-    """How hospitals fine-tune the headline model of a strategy without its own fine-tuning; None: not at all."""
+    """How hospitals fine-tune the headline model of a strategy without its own fine-tuning; None means no
+    fine-tuning."""
     recalibration: Recalibration | None = None
-    """How hospitals recalibrate the headline model; None: not at all."""
+    """How hospitals recalibrate the headline model; None means no recalibration."""
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Return the problem in which every hospital trains on from model row ``start [N]`` and stores the result.
-
-    Nothing is sent.
+    """Return the problem in which every hospital trains from model row ``start [N]`` and stores the result. Nothing is
+    sent.
     """
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

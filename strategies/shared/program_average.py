@@ -11,7 +11,7 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Pro
 from raysim.strategies.shared.weights import Weighted
 
 OF_HOSPITALS = Needs.of_hospitals("trains by a client program of its own")
-"""The privacy needs of these strategies."""
+"""The privacy needs of strategies that use this module."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ def alike(ids: Ids, program: Program) -> LocalProblem:
 
 
 def check_plain(training: Training, name: str) -> None:
-    """Raise ``ValueError`` unless hospitals take plain steps of gradient descent; ``name`` is the strategy's."""
+    """Raise ``ValueError`` unless hospitals take plain gradient steps; ``name`` is the strategy's name."""
     if training.optimizer != "sgd":
         raise ValueError(f"training.optimizer: {name} is defined for sgd, not for {training.optimizer}; use sgd")

@@ -1,4 +1,5 @@
-"""The population stability index (PSI): the distance of each hospital's distribution from the distribution of all.
+"""The population stability index (PSI): the distance of each hospital's distribution from the distribution over all
+hospitals.
 
 D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
 Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025. The
@@ -52,7 +53,7 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0, without bins that are empty in ``pool [..., C]``."""
+    """Return the shares of ``counts [..., C]``, all above 0, with bins left out that are empty in ``pool [..., C]``."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
@@ -63,7 +64,7 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
 
 
 def psi_rows(terms: Floats) -> Floats:
-    """Return ``[PSI_i, PSI_i1, ..., PSI_iC]`` from ``terms [H, C]``, the values for clustering, ``[H, 1 + C]``."""
+    """Return the values for clustering, ``[PSI_i, PSI_i1, ..., PSI_iC]``, from ``terms [H, C]``, ``[H, 1 + C]``."""
     return np.column_stack([terms.sum(axis=1), terms])
 
 
@@ -77,7 +78,7 @@ def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference:
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     """Return ``|x_i - 1| ln x_i`` with ``x_i = n_i / mean n``, ``[H]``, for hospitals that have rows.
 
-    ``mean`` is the mean of the sizes of other hospitals; None: of ``sizes``.
+    ``mean`` is the mean size of other hospitals; None means the mean of ``sizes``.
 
     The mean of the absolute values is the PSI between hospitals' shares of rows and equal shares. The values are
     signed, because unsigned values of the smallest and the largest hospitals could be equal.

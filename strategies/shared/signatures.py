@@ -1,8 +1,8 @@
 """Hospitals' signatures: summaries of their data by which the server clusters hospitals.
 
-CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. It is sent
-once, ``1 + (C - 1) + 3 D`` scalars, and reveals the number of a hospital's training rows and its prevalence. For a
-numeric label, the mean and the deviation replace prevalence: ``1 + 2 + 3 D`` scalars.
+CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. A signature
+of ``1 + (C - 1) + 3 D`` scalars is sent once. It reveals the number of a hospital's training rows and its prevalence.
+For a numeric label, the mean and the deviation replace prevalence: ``1 + 2 + 3 D`` scalars.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 @dataclass(frozen=True)
 class Signature(Statistic):
-    """``log n``, the share of each class but the first, and per value column the missing rate, mean and population std.
+    """The signature of a hospital: ``log n``, the share of each class but the first, and for each value column the
+    missing rate, mean and population standard deviation.
 
     For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
-    observed values; NaN for a column without any. The answer of a hospital without rows is NaN throughout.
-
-    With noise it is the sums over rows that the ``blocks`` need. They are of a one, a one for the class, and per column
-    whether there is a value, the value and its square in units of ``CLIP``.
+    observed values, and NaN for a column without them. All values are NaN for a hospital without rows. With noise, the
+    program sends sums over rows, as far as the ``blocks`` need them. A row adds 1, 1 for its class, and for each column
+    whether there is a value, the value and its square, in units of ``CLIP``.
     """
 
     classes: int
@@ -62,7 +62,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return the number of powers of the values, from 0, whose sums the blocks need."""
+        """Return how many powers of the values (from power 0 on) have sums that the blocks need."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -79,7 +79,7 @@ class Signature(Statistic):
         return np.concatenate([*parts, *[rows.observed, values, values * values][: self.powers]], axis=1)
 
     def from_sums(self, sums: Floats) -> Floats:
-        """Return a signature from noisy sums ``[K]``; blocks that were not needed are NaN."""
+        """Return a signature from noisy sums ``[K]``; unused blocks are NaN."""
         columns, label = self.columns, label_scalars(self.classes)
         n = max(float(sums[0]), 1.0)
         parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]
@@ -96,7 +96,8 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the exact :class:`Signature` of a hospital's rows; without labels, what describes the label is NaN."""
+    """Return the exact :class:`Signature` of a hospital's rows. Without labels, the values that describe the label are
+    NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)
@@ -131,10 +132,10 @@ def signature_matrix(
 ) -> NDArray[np.float64]:
     """Return the hospitals' signatures ``rows [N, D]`` as comparable rows ``[N, D']``.
 
-    Values that a hospital never observed are replaced by the average of the other hospitals. Each column is
-    standardised over the hospitals (population standard deviation; a constant column becomes 0). ``block_scale``
-    divides each block by the square root of its length, so that many features do not outweigh prevalence and size.
-    ``among [M, D]`` are the signatures of the hospitals whose averages and deviations count; None: ``rows``.
+    If a hospital never observed a column, its value is the average of the other hospitals. Each column is standardised
+    over the hospitals (population standard deviation; a constant column becomes 0). ``block_scale`` divides each block
+    by the square root of its length, so that many features do not outweigh prevalence and size. ``among [M, D]`` are
+    the signatures of the hospitals whose averages and deviations count; None: ``rows``.
     """
     among = rows if among is None else among
     label = label_scalars(classes)
@@ -152,7 +153,8 @@ def signature_matrix(
 
 
 def fill_with_column_means(rows: Floats, among: Floats | None = None) -> Floats:
-    """Replace NaN by the mean of the column's entries in ``among``, or in ``rows`` (0 for a column of NaN only)."""
+    """Replace NaN by the mean of the column's entries in ``among`` (None: in ``rows``), or by 0 if these are all
+    NaN."""
     among = rows if among is None else among
     observed = ~np.isnan(among)
     sums = np.where(observed, among, 0.0).sum(axis=0)
@@ -171,16 +173,15 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSignature(Newcomers):
-    """The rule by which a hospital that did not take part gets the cluster whose mean signature is nearest to its own,
-    in the standardised space of the participants.
-
-    Values and missing rates are of all its rows. What describes the label is of its labelled rows, if any.
+    """The rule for a hospital that did not take part: it gets the cluster whose mean signature is nearest to its own,
+    in the standardised space of the participants. Values and missing rates are computed on all its rows, the
+    description of the label on its labelled rows.
     """
 
     participants: Floats
     """The signatures of the hospitals that were clustered, ``[h, D]``."""
     cluster: Ids
-    """The model row of each one's cluster, ``[h]``."""
+    """The model row of the cluster of each of these hospitals, ``[h]``."""
     classes: int
     blocks: tuple[Block, ...]
     block_scale: bool
@@ -199,7 +200,8 @@ class NearestSignature(Newcomers):
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the one of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; first of ties."""
+    """Return the entry of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
+    first."""
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
     return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

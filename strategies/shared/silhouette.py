@@ -1,4 +1,4 @@
-"""The choice of the number of clusters: k-means for every number, and the largest mean silhouette.
+"""The choice of the number of clusters: k-means runs for every number, and the largest mean silhouette decides.
 
 P. J. Rousseeuw: *Silhouettes: a graphical aid to the interpretation and validation of cluster analysis*, Journal of
 Computational and Applied Mathematics 20, 1987. The search is step 3 of Clust-PSI-PFL (Jimenez-Gutierrez et al., 2025).
@@ -14,7 +14,8 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member, kmeans
 
 TIE = 1e-12
-"""The largest difference between silhouettes that count as equal; the smaller number of clusters is then chosen."""
+"""The largest difference between silhouettes that count as equal. Of equal ones the smaller number of clusters is
+chosen."""
 
 SAMPLE = 2000
 """The largest number of rows for the silhouettes of given labels: 32 MB of distances."""
@@ -23,8 +24,8 @@ SAMPLE = 2000
 def mean_silhouette(distances: Floats, labels: Ids) -> float:
     """Return the mean over points of ``(b - a) / max(a, b)``, from ``distances [N, N]`` and ``labels [N]`` 0, 1, ...
 
-    ``a`` is a point's mean distance to the rest of its cluster, ``b`` the smallest mean distance to another cluster. A
-    point alone in its cluster counts 0, and so does ``a = b = 0``. A single cluster, or N clusters, give -1.
+    ``a`` is a point's mean distance to the rest of its cluster, ``b`` the smallest mean distance to another cluster.
+    The value is 0 for a point alone in its cluster, and for ``a = b = 0``. A single cluster, or N clusters, give -1.
     """
     sizes = np.bincount(labels)
     if len(sizes) in (1, len(labels)):
@@ -65,8 +66,8 @@ def best_clusters(
     Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
     are all alike, form one cluster. With ``allow_one`` the result is one cluster if no other has a silhouette above 0.
 
-    A number costs N^2, and there are N of them. Above ``search_sample`` rows the number is therefore searched on a
-    sample of this size from ``rng(0)``, and all rows are then clustered with it.
+    Trying one number costs time proportional to N^2, and about N numbers are tried. Above ``search_sample`` rows, the
+    number is therefore searched on a sample of this size from ``rng(0)``. All rows are then clustered with it.
     """
     n = len(rows)
     if n <= search_sample:

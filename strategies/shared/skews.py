@@ -1,4 +1,4 @@
-"""What hospitals are compared by under Clust-PSI-PFL: their distributions of labels and features, and their sizes."""
+"""The properties by which Clust-PSI-PFL compares hospitals: distributions of labels and features, and sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 
 @dataclass(frozen=True, eq=False)
 class Skews:
-    """The counts of ``h`` hospitals. Counts that no aspect needs have no columns."""
+    """The counts of ``h`` hospitals. Counts that are not needed have no columns."""
 
     labels: Floats
     """The number of rows of each class, ``[h, C]``."""
@@ -47,7 +47,7 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks``, each ``[m, D_b]``, side by side, ``[m, D']``, standardised by the blocks ``among``.
+    """Return ``blocks``, each ``[m, D_b]``, concatenated to ``[m, D']`` and standardised by the blocks ``among``.
 
     Several blocks have the same weight, however many columns each has.
     """
@@ -59,20 +59,19 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSkew(Newcomers):
-    """The rule by which a hospital that did not take part gets the cluster with the nearest mean of these values.
-
-    Labels are compared by its labelled rows, and left out without any; features and size by all its rows.
+    """The rule for a hospital that did not take part: it gets the cluster with the nearest mean of these values. Its
+    labels are compared on its labelled rows, and left out if it has none; features and size on all its rows.
     """
 
     participants: Skews
     """The counts of the hospitals that were clustered."""
     cluster: Ids
-    """The model row of each one's cluster, ``[h]``."""
+    """The model row of the cluster of each of these hospitals, ``[h]``."""
     by: tuple[Aspect, ...]
     epsilon: Smoothing
     classes: int
     edges: Floats | None
-    """The common edges of the features' bins, ``[D, B - 2]``; None unless features are compared."""
+    """The common edges of the features' bins, ``[D, B - 2]``; None if features are not compared."""
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """See :class:`raysim.strategies.base.Newcomers`."""

@@ -32,9 +32,9 @@ class Weighted(Strategy):
     """
 
     weights: Weighting = "samples"
-    """The weight of a hospital: by its training rows (``samples``), equal (``uniform``), or with a ``floor``."""
+    """The weights of hospitals: by training rows (``samples``), equal (``uniform``), or by rows with a ``floor``."""
     minimum_weight: NonNegativeFloat = 0.01
-    """The smallest share of a hospital with ``weights: floor``."""
+    """The smallest share of weight of a hospital with ``weights: floor``."""
 
     def unused_settings(self) -> Mapping[str, str]:
         return {} if self.weights == "floor" else {"minimum_weight": "weights: floor"}
@@ -67,7 +67,7 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> 
 
 
 def group_weights(sizes: Ids, group: Ids, weighting: Weighting = "samples", minimum: float = 0.0) -> Floats:
-    """Compute :func:`hospital_weights` inside each group: ``[H]``, from ``sizes [H]`` and ``group [H]``."""
+    """Return :func:`hospital_weights` within each group, ``[H]``, from ``sizes [H]`` and ``group [H]``."""
     weights = np.empty(len(sizes))
     for label in np.unique(group):
         weights[group == label] = hospital_weights(sizes[group == label], weighting, minimum)

@@ -1,1 +1,1 @@
-"""Boosted trees over hospitals: grown from sums over hospitals, or sent whole by single hospitals."""
+"""Boosted trees over hospitals: grown from sums over hospitals, or grown by single hospitals and sent whole."""

@@ -24,7 +24,7 @@ class TreesState(State):
     """The state of boosted trees. Row 0 of the models contains the trees."""
 
     edges: tuple[Floats, ...] = ()
-    """The edges of each column's bins, ``[F]``; empty before the first round."""
+    """The edges of each column's bins, as ``F`` arrays; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
     """The trees of the last round as they are sent, which hospitals have not yet added to their margins."""
 
@@ -86,7 +86,7 @@ def task_of(view: FederationView) -> TreeTask:
 
 
 def forest_of(view: FederationView, state: State) -> Forest:
-    """Return the trees grown so far."""
+    """Return the trees so far."""
     return Shape(task_of(view)).forest(own_state(state, TreesState).models[0])
 
 
@@ -114,7 +114,8 @@ def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], N
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return a mask ``[F]`` of the columns that may split the trees of boosting step ``tree``; None: all."""
+    """Return a mask ``[F]`` of the columns that may split the trees of boosting step ``tree``; None means all
+    columns."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:
@@ -125,12 +126,12 @@ def columns_of(view: FederationView, tree: int) -> Mask | None:
 
 
 def rows_key(view: FederationView) -> int:
-    """Return the key that decides which rows each tree is grown on."""
+    """Return the key of the random choice of the rows on which each tree is grown."""
     return int(view.rng("rows of trees").integers(2**62))
 
 
 def taken(task: TreeTask, key: int, tree: int, numbers: Callable[[], NDArray[np.uint64]]) -> Mask | None:
-    """Return a mask ``[n]`` of the rows that the trees of boosting step ``tree`` are grown on; None: all.
+    """Return a mask ``[n]`` of the rows on which the trees of boosting step ``tree`` are grown; None means all rows.
 
     ``numbers()`` returns the rows' numbers, ``[n]``.
     """
@@ -142,7 +143,7 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a number for each of the rows ``X [n, F]`` with labels ``y [n]``, ``[n]``, that depends only on their
     content.
 
-    It is the same at any hospital and at any position among the rows. Equal rows have the same number.
+    The number does not depend on the hospital or on the row's position. Equal rows have the same number.
     """
     columns = X.astype(np.float32) + np.float32(0)  # -0 is 0
     columns[np.isnan(columns)] = np.nan  # one bit pattern for all
@@ -153,7 +154,7 @@ def row_numbers(X: NDArray[Any], y: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def hashed(key: int, tree: int, numbers: NDArray[Any]) -> Floats:
-    """Hash each row's entry of ``numbers [n]`` to a number between 0 and 1; it depends only on the key and the tree."""
+    """Hash each entry of ``numbers [n]``, with the key and the tree, to a number between 0 and 1."""
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) + np.uint64((key + tree * _STEP) % 2**64)
     return _finished(z).astype(np.float64) / 2.0**64

@@ -17,7 +17,8 @@ from raysim.strategies.trees.federated import FederatedTrees, Lost, prepared
 
 @dataclass(frozen=True, eq=False)
 class ClusterTreesState(TreesState):
-    """The state of trees by cluster. Row k of the models contains the trees of cluster k, from 1 on; row 0 has none."""
+    """The state of trees by cluster. Row k of the models contains the trees of cluster k (1, 2, ...); row 0 has
+    none."""
 
     lasts: tuple[dict[str, Any], ...] = ()
     """Each cluster's :attr:`TreesState.last`; empty before the first round."""
@@ -27,7 +28,7 @@ class ClusterTreesState(TreesState):
 class ClusterTrees(FederatedTrees):
     """Boosted trees for each cluster of the strategy ``clustering``.
 
-    All clusters share the edges of bins and the margins before the first tree, which come from all hospitals.
+    All clusters share the edges of bins and the margins before the first tree. These are computed from all hospitals.
     """
 
     title: ClassVar[str] = "Boosted trees by cluster"

@@ -2,9 +2,10 @@
 
 The method follows NVFlare (tree-based XGBoost) and Flower (``xgboost-comprehensive``). The order of the hospitals is
 sampled once. In each round the next hospital receives the trees since its last turn and appends K trees. The server
-receives whole trees of single hospitals, whose leaves may contain few patients; use ``federated_trees`` if it must not.
+receives whole trees of single hospitals, whose leaves may contain few patients. Use ``federated_trees`` if this is not
+acceptable.
 
-Traffic of a round: for one hospital, up to K trees of every hospital down and K trees up, 8 bytes for each of their
+Traffic of a round, for one hospital: down, up to K trees of every hospital; up, K trees; 8 bytes for each of their
 entries. With early stopping, hospitals receive the K new trees for their validation rows, and not again in their turn.
 """
 

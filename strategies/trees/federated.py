@@ -1,10 +1,11 @@
-"""Boosted trees of all hospitals' rows, from sums of histograms: the same trees as on pooled rows, bit for bit.
+"""Boosted trees on all hospitals' rows, from sums of histograms: the same trees as on pooled rows, bit for bit.
 
 T. Chen, C. Guestrin: *XGBoost: A Scalable Tree Boosting System*, KDD 2016 (gain and values); G. Ke et al.: *LightGBM*,
-NeurIPS 2017 (histograms; the larger child's is the parent's minus the smaller child's); K. Cheng et al.: *SecureBoost*,
-2019, for histograms summed over parties. A split of a node with sums ``G`` of gradients and ``H`` of second derivatives
-gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a leaf has the value ``-rate G / (H + l2)``. Rules for ties,
-missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in :mod:`raysim.trees.edges`.
+NeurIPS 2017 (histograms; the histogram of the larger child is the parent's minus the smaller child's); K. Cheng et al.:
+*SecureBoost*, 2019, for histograms summed over parties. A split of a node with sums ``G`` of gradients and ``H`` of
+second derivatives gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``; a leaf has the value ``-rate G / (H +
+l2)``. Rules for ties, missing values and categories are in :mod:`raysim.trees.splits`, edges of bins in
+:mod:`raysim.trees.edges`.
 
 The first round also finds the edges (four sums of counts, or eight for exact ones) and how many rows each class has.
 Each round grows one tree, or one for each of more than two classes, level by level. For each node, column and bin,
@@ -12,10 +13,11 @@ hospitals add up the number of rows and the sums of their gradients and second d
 margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round is repeated if the
 answer of one is lost.
 
-Traffic of a round, per tree and hospital, with W bins of all columns together, missing ones included: up, 24 W bytes
-for each of up to ``2^(depth - 1)`` histograms (one of the root and one of each pair of children that can be split
-further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the previous tree.
-With early stopping, hospitals receive the finished tree for their validation rows, and not again in the next round.
+Traffic of a round, per tree and hospital, with W bins of all columns together, bins of missing values included: up, 24
+W bytes for each of up to ``2^(depth - 1)`` histograms (one of the root and one of each pair of children that can be
+split further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the previous
+tree. With early stopping, hospitals receive the finished tree for their validation rows, and not again in the next
+round.
 """
 
 from __future__ import annotations
@@ -129,7 +131,7 @@ def common_bins(view: FederationView, ids: Ids) -> Generator[Call, Answers, Bins
 
 
 def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of growing trees that hospitals need: the splits, because no leaf has a value yet."""
+    """Return the splits of growing trees. Hospitals need nothing else, because no leaf has a value yet."""
     return {name: trees[name] for name in ("column", "left")}
 
 

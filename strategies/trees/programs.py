@@ -26,7 +26,7 @@ SCALES = 64
 
 @dataclass(frozen=True)
 class ValueCounts(Program):
-    """How many rows have values that begin with each received prefix; see :mod:`raysim.trees.edges`."""
+    """The number of rows with values that begin with each received prefix; see :mod:`raysim.trees.edges`."""
 
     entries: int
     name: str = "counts of values"
@@ -50,7 +50,7 @@ class ValueCounts(Program):
 
 @dataclass(frozen=True)
 class LabelScales(Program):
-    """How many hospitals have each power of two as their labels' largest; the largest of all scales the labels."""
+    """The number of hospitals for each power of two of their largest label. The largest power scales the labels."""
 
     name: str = "scales of labels"
 
@@ -103,7 +103,7 @@ class Histograms(Program):
     which: Ints
     nodes: Ints
     before: bytes
-    """A digest of the trees before this one, of which the gradients of rows depend."""
+    """A digest of the trees before this one, on which the gradients of rows depend."""
     key: int = 0
     """The key of the random choice of rows, if a tree is grown on a share of them."""
     name: str = "histograms"
@@ -175,12 +175,12 @@ class Histograms(Program):
 
 
 def _names(contexts: Sequence[Context]) -> str:
-    """Return a digest of the hospitals' ids."""
+    """Return a digest of the ids of the hospitals."""
     return hashlib.blake2b(np.array([at.hospital for at in contexts]).tobytes(), digest_size=12).hexdigest()
 
 
 class _Together:
-    """The concatenated rows of several hospitals, in the form that histograms need."""
+    """The concatenated rows of several hospitals, prepared for histograms."""
 
     def __init__(self, contexts: Sequence[Context], bins: Bins) -> None:
         self._contexts, self._bins = contexts, bins
@@ -188,22 +188,22 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Return ``of`` of each hospital, concatenated and computed once per process."""
+        """Return the result of ``of`` for each hospital, concatenated and computed once per process."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 
     def _in_bins(self, name: str, make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return a result of ``make`` that depends on the bins, computed once per process."""
+        """Return a result of ``make`` that depends on the bins. It is computed once per process."""
         return self._contexts[0].cache(f"{name} {self._names[1]}", make, of)
 
     @cached_property
     def codes(self) -> NDArray[np.uint8]:
-        """The bin of each value, ``[n, F]``."""
+        """Return the bin of each value, ``[n, F]``."""
         return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
 
     @cached_property
     def binned(self) -> Binned:
-        """The rows with their values replaced by bins."""
+        """Return the rows with their values replaced by bins."""
         codes = self.codes
         made = Binned(self._bins, codes)
         # The cells of few rows are never needed.
@@ -235,11 +235,11 @@ class _Together:
 
     @cached_property
     def y(self) -> NDArray[Any]:
-        """Labels, ``[n]``."""
+        """The labels, ``[n]``."""
         return self._made("labels", lambda at: at.rows.y)
 
     def numbers(self) -> NDArray[np.uint64]:
-        """Return a number for each row, ``[n]``, by its content."""
+        """Return a number for each row, ``[n]``, which depends on the row's content."""
         return self._made("numbers of rows", lambda at: row_numbers(at.rows.X, at.rows.y))
 
 

@@ -2,22 +2,23 @@
 
 S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision Trees with Differential Privacy*, CCS
 2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from the
-limits in ``data.ranges``, without any row. Each node has a random column and a side for missing values. It splits
-numbers at one of ``model.bins - 1`` thresholds at equal distances in the column's range, and categories in random
-halves. The tree has full ``model.depth``. Its leaves need one sum over hospitals: the gradients and second derivatives
-of the rows in each leaf. The first tree has no split: it is the initial margin of all rows, at rate 1.
+limits in ``data.ranges``, without any row. Each node has a random column and a side for missing values. A numeric
+column is split at one of ``model.bins - 1`` thresholds at equal distances in its range, a categorical column into
+random halves of its categories. All nodes above ``model.depth`` are split. Its leaves need one sum over hospitals: the
+gradients and second derivatives of the rows in each leaf. The first tree has no split: its one leaf, at rate 1, is the
+initial margin of all rows.
 
 **Norm of a row's contribution.** A row with the residual ``a = |y - p|`` adds ``a`` and ``c a (1 - a)`` to its leaf.
 The norm of both together is at most 1 for ``c <= phi^2.5 = 3.33``, with the golden ratio ``phi``: the second derivative
-adds no privacy cost to the gradient. With more than two classes a row adds both for each class; with ``c <= sqrt 3``
-the norm is at most ``sqrt 2``. If ``privacy.clip`` is smaller, rows are clipped to it. One tree, or one for each of
+adds nothing to the gradient's privacy cost. With more than two classes a row adds both for each class; with ``c <= sqrt
+3`` the norm is at most ``sqrt 2``. If ``privacy.clip`` is smaller, rows are clipped to it. One tree, or one for each of
 more than two classes, is one release.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
 standard deviation of the noise on ``G`` (0 without a guarantee).
-The factor 3 had the best AUROC of 0, 1 and 3 on one synthetic population, and on new rows of it; larger factors were
-not tried. The value is 0 if ``H`` is below ``min_rows / 4``, the maximum for ``min_rows`` rows: such a leaf is mostly
-noise or has few patients.
+Of the factors 0, 1 and 3, 3 had the best AUROC on one synthetic population, and on new rows of it. Larger factors were
+not tried. The value is 0 if ``H`` is below ``min_rows / 4``, the largest ``H`` of ``min_rows`` rows: such a leaf is
+mostly noise or has few patients.
 
 Traffic of a round and hospital: the model down; up, ``2^(depth + 1)`` numbers for each of the K trees, 8 bytes each.
 """
@@ -159,7 +160,8 @@ class RandomTrees(Trees):
 
 
 def values(task: TreeTask, G: Floats, H: Floats, noise: float, rate: float) -> Floats:
-    """Return the values of leaves with sums ``G`` and ``H``, in margin units; ``noise``: G's deviation."""
+    """Return the values of leaves with sums ``G`` and ``H``, in margin units; ``noise`` is the standard deviation of
+    the noise on ``G``."""
     settings = task.settings
     raised = np.maximum(H, 0.0) + settings.l2 + SHRINKING * noise
     found = np.divide(-rate * G, raised, out=np.zeros_like(G), where=(raised > 0) & (settings.min_rows / 4 <= H))

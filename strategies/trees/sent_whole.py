@@ -1,6 +1,6 @@
 """Rounds in which hospitals send whole trees: the common part of bagging and cyclic training.
 
-Edges and first margins come from sums, as in :mod:`raysim.strategies.trees.federated`.
+Edges and first margins are computed from sums, as in :mod:`raysim.strategies.trees.federated`.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 
 @dataclass(frozen=True, eq=False)
 class NextTrees(Program):
-    """K more trees, which a hospital grows on its own rows from the margins of the trees so far, and then sends.
-
-    The hospital receives the trees that its stored margins lack: the last ``lacking`` of the ``tree`` boosting steps.
-    Before the first tree a row's margin is ``base [K]``.
+    """K more trees, which a hospital grows on its own rows and then sends. It starts from the margins of the trees so
+    far. The hospital receives the trees that its stored margins lack: the last ``lacking`` of the ``tree`` boosting
+    steps. Before the first tree a row's margin is ``base [K]``.
     """
 
     task: TreeTask
@@ -67,7 +66,8 @@ class NextTrees(Program):
     lacking: int
     key: int
     known: Floats | None = None
-    """The trees that the hospital lacks, if checks on validation rows have brought them; else the call brings them."""
+    """The trees that the hospital lacks, if it received them for checks on its validation rows; otherwise the call
+    sends them."""
     name: str = "next trees"
 
     @property
@@ -113,7 +113,7 @@ class SentWhole(Trees):
     def next_of(
         self, view: FederationView, state: TreesState, ids: Ids, lacking: int
     ) -> Generator[Call, Answers, list[Forest]]:
-        """Return the next K trees of each hospital, none of which has the trees of the last ``lacking`` steps.
+        """Return the next K trees of each hospital. No hospital has yet the trees of the last ``lacking`` steps.
 
         Raises ``Lost`` if a hospital did not answer.
         """
@@ -142,7 +142,7 @@ class SentWhole(Trees):
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:
-        """Return the state with ``forest``, the trees so far and those of this round."""
+        """Return the state with ``forest``, which has the trees so far and the trees of this round."""
         task = task_of(view)
         new = len(forest) // task.outputs - steps_of(view, state)
         return replace(state, models=Shape(task).vector(forest)[None], last={"trees": self.vector(task, forest, new)})

@@ -1,4 +1,4 @@
-"""Whole trees that a hospital grows alone, on its own rows."""
+"""Trees that a hospital grows alone, on its own rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def grown_alone(task: TreeTask, at: Context, key: int, stop: Stop | None) -> For
     With ``stop`` the hospital's validation rows decide how many trees are grown and kept, if they are
     :func:`raysim.trees.boosting.enough`.
 
-    If a class has no rows, no tree is grown. Each row then has the log-odds of the class shares, with half a row added
+    If a class has no rows, no tree is grown: each prediction is the log-odds of the class shares, with half a row added
     to each class.
     """
     X, y = at.rows.X, at.rows.y

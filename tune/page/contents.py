@@ -24,7 +24,7 @@ from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
 MOST_ROWS = 60
-"""The largest number of trials in the table; ``trials.csv`` has all."""
+"""The largest number of trials in the table. ``trials.csv`` has all trials."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of the packages that affect the numbers."""
+        """Return the versions of the packages that affect the numbers."""
         return versions("ray", "optuna", "numpy")
 
 
@@ -106,7 +106,8 @@ def sweep_page(
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """Say how far the recommended trial is from the best in each objective; empty if there was no choice."""
+    """Return a text on how far the recommended trial is from the best in each objective; empty if there was no
+    choice."""
     if choice.knee is None or choice.recommended is None:
         return []
     sentences = []
@@ -128,7 +129,7 @@ def gives_up(choice: Choice) -> list[str]:
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
-    """Say how many trials there were, and how they ended."""
+    """Return a text on how many trials there were, and how they ended."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
     text = f"{words.counted(counts['completed'], 'trial')} ran all rounds"
     text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
@@ -159,7 +160,7 @@ def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
 
 
 def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
-    """Return the recommended trial, then the Pareto set, then others by their first objective; at most
+    """Return the rows of the recommended trial, the Pareto set, and the other trials by their first objective; at most
     :data:`MOST_ROWS`."""
     best = -1 if choice.knee is None else choice.knee.index
     first = np.nan_to_num(signed(choice.values, choice.sweep.larger)[:, 0], nan=-np.inf)

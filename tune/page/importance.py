@@ -1,8 +1,8 @@
-"""Importances of searched keys: the share of the variance between trials that each explains (functional ANOVA).
+"""Importances of searched keys: the share of the variance between trials that each key explains (functional ANOVA).
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a forest of
-regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes. So its mean
-over all other coordinates, and the variance of that mean, are sums over leaves.
+regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes. Its mean
+over all other coordinates, and the variance of that mean, are therefore sums over leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from raysim.tune.spaces import Dimension, Params, Space
 Floats = NDArray[np.float64]
 
 ENOUGH = 20
-"""With fewer completed trials than this, importances are mostly noise and are not computed."""
+"""The smallest number of completed trials for which importances are computed. With fewer trials they are mostly
+noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
@@ -84,14 +85,16 @@ def varied(choice: Choice, space: Space) -> Sequence[str]:
 
 
 TREES, DEPTH, SEED = 64, 64, 0
-"""The settings of the forest: the number and largest depth of trees are those of Optuna."""
+"""The settings of the forest. The number and largest depth of trees are Optuna's."""
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the shares ``[K]`` of ``coordinates``, each one or several columns of ``points [n, D]``; they sum to 1.
+    """Compute the shares ``[K]`` of ``coordinates``, which sum to 1. Each coordinate is one or several columns of
+    ``points [n, D]``.
 
     ``response [n]`` is the response at each point, and ``box [D, 2]`` has the ends of the columns. Shares are means
-    over the trees that are not constant. They are equal if nothing explains anything, or all trees are constant.
+    over the trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares
+    are equal.
     """
     from sklearn.ensemble import RandomForestRegressor
 
@@ -122,7 +125,7 @@ def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
 
 
 def _marginal(values: Floats, leaves: Floats, box: Floats, columns: Sequence[int]) -> float:
-    """Compute the variance over ``columns`` of a tree's mean over all other columns, from its leaves."""
+    """Compute the variance over ``columns`` of a tree's mean over all other columns, from the tree's leaves."""
     others = np.delete(leaves, columns, axis=1)
     room = np.prod(np.diff(np.delete(box, columns, axis=0), axis=1))
     share = np.prod(others[:, :, 1] - others[:, :, 0], axis=1) / room

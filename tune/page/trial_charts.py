@@ -1,4 +1,5 @@
-"""Figures of a sweep. Every mark of a trial has its number, so that a page can highlight the trial in all of them."""
+"""Figures of a sweep. Every mark of a trial has the trial's number, so that a page can highlight the trial in all
+figures."""
 
 from __future__ import annotations
 
@@ -28,16 +29,17 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates: the Pareto set, and an even selection of the others."""
+"""The largest number of trials in parallel coordinates: all of the Pareto set, and a regular selection of the
+others."""
 
 STEPS = 300
-"""The number of points of the hypervolume's curve."""
+"""The number of points of the hypervolume curve."""
 
 Floats = NDArray[np.float64]
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return all figures of the page, in its order, for which there are enough objectives, keys and trials."""
+    """Return all figures of the page, in order, for which there are enough objectives, keys and trials."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)
@@ -206,9 +208,8 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 
 
 def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:
-    """Return the axis of an objective, which also says whether more or less is better.
-
-    The axis includes ``beside`` as far as it extends the range of values by at most half.
+    """Return the axis of an objective, whose title says whether more or less is better. The axis includes ``beside`` if
+    this extends the range of values by at most half.
     """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -219,9 +220,8 @@ def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.n
 
 
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
-    """Return the axis of a searched key, and each trial's position on it.
-
-    Numbers are logarithmic if ``space`` or their spacing is; other values are names.
+    """Return the axis of a searched key, and each trial's position on it. The axis of numbers is logarithmic if
+    ``space`` or the spacing of the numbers is. Other values are names.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]
@@ -264,7 +264,7 @@ def _look(choice: Choice, i: int) -> tuple[Style, str]:
 
 
 def _shown(choice: Choice) -> list[int]:
-    """Return the trials of the parallel coordinates; the recommended one is last."""
+    """Return the trials of the parallel coordinates. The recommended trial is last."""
     others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
     room = max(MOST_LINES - int(choice.front.sum()), 0)
     if len(others) > room:

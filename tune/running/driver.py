@@ -24,10 +24,10 @@ from raysim.tune.search import ProposalSource, make_source
 from raysim.tune.settings import Pbt
 
 SCRATCH = ".tune"
-"""The folder of Ray Tune's temporary files; removed afterwards."""
+"""The folder of Ray Tune's temporary files. It is removed afterwards."""
 
 ALIVE = "alive"
-"""The folder within it for the heartbeats of trials."""
+"""The folder for the heartbeats of trials, within :data:`SCRATCH`."""
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -37,7 +37,7 @@ QUIET = {
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "3600",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
-"""Settings that turn off Ray Tune's logging, saving and warnings, which cost more than a trial."""
+"""Settings that turn off Ray Tune's logging, saving and warnings, which take longer than a trial."""
 
 
 CAUGHT = (signal.SIGINT, signal.SIGUSR1)
@@ -59,9 +59,8 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that are missing in the journalin ``places``; return when all are done, or after one Ctrl-C.
-
-    A trial that ends no round for ``silence`` seconds is considered lost. Raises ``OSError`` if the journal cannot be
+    """Run the trials that are missing in the journal in ``places``. Return when all are done, or after one Ctrl-C. A
+    trial that ends no round for ``silence`` seconds is considered lost. Raises ``OSError`` if the journal cannot be
     written.
     """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
@@ -130,7 +129,7 @@ def _here() -> str:
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """A searcher that gives the trials of ``numbers`` to Ray Tune in order, as ``{trial: {number, params}}``."""
+    """A searcher that passes the trials of ``numbers`` to Ray Tune in order, as ``{trial: {number, params}}``."""
 
     def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
         super().__init__()
@@ -153,11 +152,11 @@ class Proposals(Searcher):  # type: ignore[misc]
         self._source.learn(self._running.pop(trial_id), values)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state; Ray Tune writes its searcher to disk, but a resumed sweep reads the journal."""
+        """Return no state. Ray Tune writes its searcher to disk, but a resumed sweep uses the journal instead."""
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing; a resumed sweep reads the journal."""
+        """Save nothing, because a resumed sweep uses the journal."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing; a resumed sweep reads the journal."""
+        """Restore nothing, because a resumed sweep uses the journal."""

@@ -1,4 +1,4 @@
-"""Heartbeats of trials. A trial without a heartbeat for too long is ended, because Ray Tune would wait forever.
+"""Heartbeats of trials. A trial that sends no heartbeat for too long is ended, because Ray Tune would wait forever.
 
 A trial touches its file after every round. It runs on the driver's node, and the driver checks the files.
 """
@@ -18,7 +18,8 @@ LOOK_SECONDS = 1.0
 """The time between two checks of the driver, in seconds."""
 
 COUNTED_SECONDS = 10.0
-"""The longest silence that counts between two checks, in seconds; a suspended driver checks nothing."""
+"""The largest part of the time between two checks that counts as silence, in seconds. A suspended driver checks
+nothing."""
 
 
 class Pulse:
@@ -35,16 +36,15 @@ class Pulse:
 
 @dataclass
 class _LastSign:
-    """The last heartbeat, and for how many seconds the driver has found no newer one."""
+    """The last heartbeat, and the seconds for which the driver has found no newer one."""
 
     sign: int = 0
     silent: float = 0.0
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """A callback that ends the process of a trial without a heartbeat in ``folder`` for ``seconds``.
-
-    Ray Tune treats such a trial like one whose process died, and tries it again up to ``sweep.retries`` times.
+    """A callback that ends the process of a trial without a heartbeat in ``folder`` for ``seconds``. Ray Tune treats it
+    as a trial whose process died, and tries it again up to ``sweep.retries`` times.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -54,7 +54,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
         self._ended: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state; Ray Tune writes its callbacks to disk."""
+        """Return no state. Ray Tune writes its callbacks to disk."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
@@ -71,7 +71,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
                 self._listen(trial, min(passed, COUNTED_SECONDS))
 
     def reason(self, trial: str) -> str | None:
-        """Return why this callback ended a trial; None for other trials."""
+        """Return the reason why this callback ended a trial; None for other trials."""
         return f"silent for {self._seconds:g} s; its process was ended" if trial in self._ended else None
 
     def _listen(self, trial: Any, passed: float) -> None:

@@ -1,6 +1,7 @@
 """The processes that compute trials: shared hospital actors, or one process for each trial.
 
-For small runs, messages to actors cost more than the rounds, and trials are many; no result changes.
+For small runs one process per trial is faster, because messages to actors take longer than the rounds. Results are the
+same.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Hospitals:
 
     @property
     def cpus(self) -> float:
-        """The number of CPUs that a trial reserves; 0 if hospital actors reserve them."""
+        """Return the number of CPUs that a trial reserves; 0 if hospital actors reserve them."""
         return 0.0 if self.shared is not None else self.resources.cpus_per_actor or 1.0
 
 
@@ -52,16 +53,15 @@ class Places:
     session: Session
     """The session that executes runs outside trials."""
     where: str
-    """A short text on the processes that compute."""
+    """A short text on the processes that run the trials."""
 
 
 @contextlib.contextmanager
 def open_places(
     plan: SweepPlan, resources: ResourcesSection, federation: Federation, left: int, verbose: bool
 ) -> Iterator[Places]:
-    """Open the processes for the ``left`` trials of a sweep of such federations; they end when the context exits.
-
-    Raises ``ResourceError`` if the requested resources do not exist.
+    """Open the processes for the ``left`` remaining trials of a sweep on such federations. They end when the context
+    exits. Raises ``ResourceError`` if the requested resources do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
     with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:

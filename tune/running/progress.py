@@ -20,7 +20,7 @@ PLAIN_SECONDS = 5.0
 
 
 class SweepProgress:
-    """The progress display of ``total`` trials, some of which had ``finished`` before this command."""
+    """The progress display of ``total`` trials, of which ``finished`` had ended before this command."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console

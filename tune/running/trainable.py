@@ -1,4 +1,4 @@
-"""A trial as Ray Tune runs it. The process runs several trials in turn (``reuse_actors``)."""
+"""The trials that one process runs in turn for Ray Tune (``reuse_actors``)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""The bytes of memory that a trial requests from Ray, which needs some resource; actors may occupy all CPUs."""
+"""The bytes of memory that a trial requests from Ray. Ray requires a resource, and actors may occupy all CPUs."""
 
 
 STATE = "standing-{}.safetensors"
-"""The file with the state of a seed's run, by the seed's index; missing if the run has not begun."""
+"""The file with the state of a seed's run, by the seed's index. It is missing if the run has not begun."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
@@ -72,7 +72,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the state for population-based training, in which another trial may continue from here."""
+        """Save the state for population-based training, so that another trial can continue from it."""
         for i, (job, state) in enumerate(zip(self._trial.jobs, self._trial.states(), strict=True)):
             if state is not None:
                 Path(checkpoint_dir, STATE.format(i)).write_bytes(encode(state, "", job.strategy))

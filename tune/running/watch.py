@@ -1,4 +1,4 @@
-"""The driver's view of running trials: their reports go to the journal, to MLflow and to the terminal."""
+"""The driver's handling of running trials: their reports go to the journal, to MLflow and to the terminal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ class TrialListener(Protocol):
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
-    """A callback that collects the reports of trials, journals ended ones and notifies the ``listeners``.
-
-    ``unwritten`` is the error of writing the journal, which ends the sweep.
+    """A callback that collects the reports of trials, writes ended trials to the journal and notifies the
+    ``listeners``. ``unwritten`` is the error of writing the journal, which ends the sweep.
     """
 
     def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:
@@ -40,7 +39,8 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._numbers: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return no state; Ray Tune writes its callbacks to disk, but the journal has all results of this one."""
+        """Return no state. Ray Tune writes its callbacks to disk, but all results of this callback are in the
+        journal."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

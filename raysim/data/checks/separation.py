@@ -1,4 +1,4 @@
-"""How well one column alone ranks the rows of each hospital: its AUROC within hospitals, and the standard error.
+"""The AUROC of one column alone within hospitals, with its standard error.
 
 Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
 AUROC of 0.5. All figures are computed from cells. There is one cell for each hospital and value, with its number of
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 FEWEST = 5
 """Smallest number of rows of each class for a hospital to count."""
 
-# Where the parts of a key begin that sorts rows by hospital, value and class.
+# The first bits of the parts of a key that sorts rows by hospital, value and class.
 _HOSPITAL, _VALUE = np.uint64(40), np.uint64(8)
 _BITS, _CLASS = np.uint64(0xFFFFFFFF), np.uint64(0xFF)
 
@@ -122,7 +122,7 @@ def separation(cells: Cells, event: int, *, directed: bool = False) -> Separatio
     auroc = float((won / (m + n)).sum() / weight.sum())
     if not directed:
         auroc = max(auroc, 1.0 - auroc)
-    # Half a pair more that is ranked wrong: at an AUROC of 1 the variance of so many rows is not 0.
+    # Half a wrongly ranked pair is added, so that the variance is not 0 at an AUROC of 1.
     pairs = float((m * n).sum())
     shrunk = (auroc * pairs + 0.5) / (pairs + 1.0)
     variance = (weight**2 * hanley_mcneil(shrunk, m, n)).sum() / weight.sum() ** 2

@@ -30,7 +30,9 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""Bands of counts above ten, each with its lower end as its value. A spreadsheet turned 11-50 into ``Nov-50``."""
+"""The value of each band of counts above ten: its lower end. In the file a spreadsheet has turned 11-50 into
+``Nov-50``.
+"""
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 

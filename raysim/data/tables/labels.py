@@ -31,7 +31,7 @@ EVENT = re.compile(
 
 _ANSWERS = frozenset(("0", "1", "no", "yes", "n", "y", "false", "true", "f", "t", "nein", "ja", "non", "oui"))
 _SINGLE = 3  # classes of one row that warnings name
-_ENOUGH = 20  # fewest rows of a table in which a class of one row is warned of
+_ENOUGH = 20  # fewest rows of a table for a warning about a class of one row
 
 
 @dataclass(frozen=True, eq=False)

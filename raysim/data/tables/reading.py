@@ -16,7 +16,7 @@ from raysim.data.tables.kinds import Finding, find
 from raysim.data.tables.rules import MISSING, NUMBER, TRUE, Reading, unquoted
 
 EXACT = 2.0**53
-"""The limit up to which every whole number is exact as a float."""
+"""All whole numbers up to this one are exact as floats."""
 
 
 def unquoted_table(table: pa.Table) -> pa.Table:

@@ -244,7 +244,7 @@ def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) 
 
 
 def _aligned(lines: Sequence[str]) -> bool:
-    """Whether fields are separated by spaces: equally many in all lines, and several spaces somewhere."""
+    """Whether spaces separate fields: all lines have equally many fields, and some line has adjacent spaces."""
     widths = {len(line.split()) for line in lines if line.strip()}
     return len(widths) == 1 and len(lines) > 2 and any("  " in line.strip() for line in lines)
 

@@ -1,8 +1,7 @@
-"""The server's side of attacks and of robust rules, which need single updates.
-
-If a rule or an attack needs them, hospitals send their updates one by one. Byzantine hospitals that collude replace
-their updates. Then the rule replaces the average in each of the problem's sums: a sum is its total weight times the
-rule's aggregate. Without a rule, the sums equal those of hospitals' processes to the last bit.
+"""The server's side of attacks and robust rules. If a rule or an attack needs single updates, hospitals send their
+updates one by one. Byzantine hospitals that collude replace their updates. Then the rule replaces the average in each
+of the problem's sums: a sum becomes its total weight times the rule's aggregate. Without a rule, each sum equals to the
+last bit the sum that hospitals' processes would compute.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Byzantine(Step):
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """Return the attack that bad hospitals make without colluding in a round, or None."""
+        """Return the attack that each bad hospital makes alone in a round, or None."""
         return self._own_attack(round)
 
     def called(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
@@ -121,7 +120,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the ``answers`` in which bad hospitals send the mean of the honest hospitals in ``target``."""
+        """Return the ``answers``, with the answers of bad hospitals replaced by the mean of the honest hospitals in
+        ``target``."""
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
             return answers
@@ -137,7 +137,7 @@ class Byzantine(Step):
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The state carried from round to round, in plain values."""
+        """Return the state carried from round to round, in plain values."""
         return {
             "tally": {name: float(value) for name, value in vars(self._tally).items()},
             "centres": {} if self._robust_rule is None else self._robust_rule.memory,
@@ -154,7 +154,8 @@ class Byzantine(Step):
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """Return the aggregate of the ``updates [m, P]`` of sum ``g``: the rule's or, without one, the mean."""
+        """Return the aggregate of the ``updates [m, P]`` of sum ``g``: the rule's aggregate, or the mean without a
+        rule."""
         return updates.mean(axis=0) if self._robust_rule is None else self._robust_rule.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:

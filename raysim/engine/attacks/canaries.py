@@ -1,7 +1,7 @@
-"""Canaries of a privacy audit: where they are, what they send, and what the server observes of each of them.
+"""Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
-Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters other
-updates are only noise. What the server receives in them, round by round, is all that the run reveals of the canary.
+Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters all other
+updates are only noise. Everything that the run reveals of the canary is what the server receives in them in each round.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ class Canaries(Tampering):
     """``M`` canaries, which are hospitals or patients; each is in the data or left out."""
 
     hospital: Ids
-    """The hospital of each canary: the canary itself, or where the canary is a patient, ``[M]``."""
+    """The hospital of each canary, ``[M]``: the canary itself, or the hospital at which the canary is a patient."""
     inside: Mask
     """Whether each canary is in the data, ``[M]``."""
     parameters: Ids
     """The parameters of each canary's own feature, ``[M, k]``."""
     length: float | None
-    """The 2-norm of a canary hospital's update; None: canaries are patients, whose rows are in the data."""
+    """The 2-norm of a canary hospital's update. None means that canaries are patients, whose rows are in the data."""
     single: bool
     """Whether the server receives each hospital's update separately; else it receives sums."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends in place of ``delta [P]``, before clipping: zeros if left out.
-
+        """Return what ``hospital`` sends instead of ``delta [P]``, before clipping: zeros if the canary is left out.
         All entries are below ``limit``, the largest value that sums can store.
         """
         which = np.flatnonzero(self.hospital == hospital)
@@ -60,7 +59,7 @@ class Canaries(Tampering):
 
 @dataclass
 class Watch(Step):
-    """The server's half: the record of what the server observed of ``canaries``."""
+    """The server's half of an audit: the record of what the server observed of ``canaries``."""
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Checks of attacks and robust rules against a federation, before anything starts: errors and warnings."""
+"""Checks of attacks and robust rules on a federation, before anything starts: errors and warnings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """Return a warning for each share of bad hospitals that is more than the rule tolerates."""
+    """Return a warning for each share of bad hospitals that exceeds what the rule tolerates."""
     if aggregation is None:
         return []
     lines = []

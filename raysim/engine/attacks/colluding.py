@@ -1,4 +1,4 @@
-"""The updates that colluding Byzantine hospitals send in place of their own."""
+"""The updates that colluding Byzantine hospitals send instead of their own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from raysim.engine.attacks.own_attacks import within
 from raysim.strategies.base import Floats, Ids, Mask
 
 IPM = 0.5
-"""Default factor of inner product manipulation."""
+"""The default factor of inner product manipulation."""
 
 Server = Callable[[int, Floats], Floats]
 """A function of a sum's number and its updates ``[m, P]`` that returns the server's aggregate ``[P]``."""
 
 
 class Colluders:
-    """The attack of one job on ``federation``, made separately in each of a problem's sums."""
+    """The attack of one job on ``federation``. It is made separately in each of a problem's sums."""
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:
         self._section, self._federation = section, federation
@@ -31,9 +31,8 @@ class Colluders:
         self._directions = 0
 
     def replace(self, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], limit: float, server: Server) -> None:
-        """Replace the ``deltas [m, P]`` of the ``bad [m]`` among hospitals ``ids [m]``, no entry beyond ``limit``.
-
-        ``groups`` are the positions of the hospitals of each sum; ``server`` gives the server's aggregate of a sum.
+        """Replace the ``deltas [m, P]`` of the ``bad [m]`` among hospitals ``ids [m]``; no entry exceeds ``limit``.
+        ``groups`` are the positions of the hospitals of each sum. ``server`` returns the server's aggregate of a sum.
         """
         honest = deltas.copy()
         everybody = self._section.effective_knowledge == "all"
@@ -66,10 +65,8 @@ class Colluders:
         return collusion.adaptive(updates, lambda sent: server(np.where(liars[:, None], sent, assumed)))
 
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
-        """Return the position of the update that ``mimic`` copies.
-
-        That is the update of the configured hospital, if it is among ``ids``. Otherwise it is the update that deviates
-        most along the principal direction of all rounds so far.
+        """Return the position of the update that ``mimic`` copies: the update of the configured hospital, if it is
+        among ``ids``. Otherwise it is the update that deviates most along the principal direction of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:
@@ -80,7 +77,7 @@ class Colluders:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The state carried from round to round, in plain values."""
+        """Return the state carried from round to round, in plain values."""
         return {"direction": self._direction, "directions": self._directions}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:

@@ -1,4 +1,4 @@
-"""Attacks of single Byzantine hospitals: on the rows they train on, and on the update they send."""
+"""Attacks that single Byzantine hospitals make on their training rows and on the updates they send."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class FeatureScale:
         return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
     def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
-        """Return which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all rows."""
+        """Return which of the rows ``X [n, d]`` have a recorded value of that ``feature``, ``[n]``; None means all
+        rows."""
         if self.flag is not None:
             present: NDArray[np.bool_] = X[:, self.flag] == 0
             return present
@@ -52,14 +53,14 @@ class FeatureScale:
 
 
 UNITS = 88.4
-"""Factor of the attack ``units``: creatinine of one milligram a decilitre, in micromoles a litre."""
+"""The factor of the attack ``units``: it converts creatinine from mg/dl to µmol/l."""
 
 
 class Tampering(HospitalStep):
-    """The hospital's half of an attack, or of an audit with canaries; it runs before all other steps."""
+    """The hospital's half of an attack, or of an audit with canaries. It runs before all other steps."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what a hospital sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
+        """Return what a hospital sends instead of ``delta [P]``. The magnitudes of all entries are below ``limit``."""
         raise NotImplementedError
 
     def forward(self, leaving: Leaving) -> None:
@@ -69,7 +70,8 @@ class Tampering(HospitalStep):
 
 @dataclass(frozen=True, eq=False)
 class OwnAttack(Tampering):
-    """An attack that each Byzantine hospital makes alone. The attack is sent with the plan of a round."""
+    """An attack that each Byzantine hospital makes alone. The attack is part of the plan of a round, which hospitals
+    receive."""
 
     section: AdversarySection
     """The configuration of the attack."""
@@ -100,11 +102,11 @@ class OwnAttack(Tampering):
 
     @property
     def changes(self) -> bool:
-        """Whether bad hospitals send other updates than training has made."""
+        """Whether bad hospitals send updates that differ from their training results."""
         return not self.changes_rows
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:
-        """Return the rows that ``hospital`` trains on in place of ``X [n, d]`` and ``y [n]``."""
+        """Return the rows on which ``hospital`` trains instead of ``X [n, d]`` and ``y [n]``."""
         if hospital not in self.bad or self._kind not in ON_ROWS:
             return X, y
         section = self.section
@@ -124,7 +126,8 @@ class OwnAttack(Tampering):
         return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """Return what ``hospital`` sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
+        """Return what ``hospital`` sends instead of ``delta [P]``. The magnitudes of all entries are below
+        ``limit``."""
         if hospital not in self.bad or self._kind not in ON_UPDATES:
             return delta
         section, sent = self.section, delta
@@ -141,7 +144,7 @@ class OwnAttack(Tampering):
 
 
 def within(vector: Floats, limit: float) -> Floats:
-    """Clip the entries of ``vector`` below ``limit``, so that sums can store them."""
+    """Clip the entries of ``vector`` to magnitudes below ``limit``, so that sums can store them."""
     if not np.isfinite(limit):
         return vector
     most = np.nextafter(limit, 0.0)

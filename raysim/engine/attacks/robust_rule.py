@@ -1,4 +1,4 @@
-"""A robust rule in place of the average in each of a problem's sums, and counts of bad updates under it."""
+"""A robust rule that replaces the average in each of a problem's sums, and counts of bad updates under the rule."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Tally:
     """Counts of bad and honest updates over the rounds."""
 
     rejected: int = 0
-    """Number of updates that a selecting rule gave no weight."""
+    """The number of updates to which a selecting rule gave no weight."""
     rejected_bad: int = 0
     """Number of rejected updates that were bad."""
     bad: int = 0
     """Number of bad updates that a selecting rule received."""
     admitted: float = 0.0
-    """The share of bad updates in the aggregates, added up over sums and rounds."""
+    """The sum over sums and rounds of the share of bad updates in the aggregate."""
     sums: int = 0
-    """The number of sums for which that share is known."""
+    """The number of sums in which that share is known."""
     largest: float = 0.0
     """The largest share of bad hospitals in a sum, with or without a rule."""
     heaviest: float = 0.0
-    """The largest share of a sum's weight that one hospital had, under a rule with weights."""
+    """The largest share of a sum's weight of a single hospital, under a rule with weights."""
     kappa: float = 0.0
-    """The rule's largest coefficient of robustness in any sum; 0 if unknown."""
+    """The rule's largest coefficient of robustness over all sums; 0 if unknown."""
 
     def resume(self, memory: dict[str, Any]) -> None:
         """Resume counting from ``memory``. Raises ``ValueError`` for impossible counts."""
@@ -55,7 +55,7 @@ class Tally:
 
 
 class RobustRule:
-    """The rule of one job on ``federation``; ``travels [P]``: the parameters that are sent, or None for all."""
+    """The rule of one job on ``federation``. ``travels [P]`` are the parameters that are sent; None means all."""
 
     def __init__(
         self, section: AggregationSection, federation: Federation, seed: int, travels: Mask | None, tally: Tally
@@ -116,7 +116,7 @@ class RobustRule:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The aggregate of each sum, for rules that start from it in the next round."""
+        """Return the aggregate of each sum, for rules that start from it in the next round."""
         return {str(g): centre for g, centre in self._centres.items()}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
@@ -140,7 +140,7 @@ class RobustRule:
 
 
 def check_ruled(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if no rule can replace the aggregation of the strategy called ``name``."""
+    """Raise ``ConfigError`` if no rule can replace the averages of the strategy called ``name``."""
     sent = problem.sent
     if sent is None:
         return

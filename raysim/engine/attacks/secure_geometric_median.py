@@ -1,9 +1,10 @@
 """Geometric median under secure aggregation: smoothed Weiszfeld iterations, each one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
-Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum, weighs
-its update by ``b_i = w_i / max(nu, |delta_i - z|)`` itself and sends ``b_i delta_i`` and ``b_i``; their sums give the
-next point. The first point is 0, no change of the model. A hospital that lies about its ``b_i`` is not resisted.
+Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. It
+computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``. The
+ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
+resist a hospital that lies about its ``b_i``.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ PASSES = 3
 """Number of passes in a round."""
 
 NU = 1e-6
-"""Smoothing distance ``nu``: closer updates get no larger weight."""
+"""The smoothing distance ``nu``: updates nearer than this do not get larger weights."""
 
 SCALE = 0.01
-"""Factor of all weights, so that the largest one fits the integers that store sums."""
+"""A factor of all weights with which the largest weight fits the integers that store sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,8 @@ class Pass(HospitalStep):
 
 
 class SecureGeometricMedian(Step):
-    """The server's half: the passes of one job; errors call its strategy ``name``.
-
-    Hospitals have ``sizes [N]`` training rows.
+    """The server's half: the passes of one job. Errors call its strategy ``name``. Hospitals have ``sizes [N]``
+    training rows.
     """
 
     def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:
@@ -104,7 +104,7 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it: the medians, times the total weights of its ``problem``."""
+        """Return the update as the strategy receives it: the medians times the total weights of its ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update

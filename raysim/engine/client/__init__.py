@@ -1,1 +1,1 @@
-"""What a hospital does when it is called: local training, client programs, answers to questions."""
+"""What a hospital does when it is called: local training, client programs and evaluation."""

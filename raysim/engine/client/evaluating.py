@@ -31,7 +31,7 @@ from raysim.strategies.base import MIXTURE, OWN, Floats, Ids, Mask
 from raysim.training.base import Model
 
 VALIDATION = "validation"
-"""The part of the rows on which thresholds are chosen."""
+"""The part of the rows with which thresholds are chosen."""
 
 
 class Evaluating:
@@ -56,7 +56,7 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, kept: HospitalStates, result: Measured) -> None:
-        """Enter the measurements that the plan requests into the ``result``; ``kept``: the hospitals' memory."""
+        """Enter the measurements that the plan requests into the ``result``; ``kept`` is the hospitals' memory."""
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
             result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
@@ -91,9 +91,8 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the outputs of the models in use for all rows of all hospitals here, one hospital after the other.
-
-        Outputs are NaN at hospitals ``lost [h]``, whose model is untrained.
+        """Return the outputs of the models in use for all rows of all hospitals here, concatenated by hospital. Outputs
+        are NaN at hospitals ``lost [h]``, whose model is untrained.
         """
         federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
         return np.concatenate(
@@ -111,7 +110,7 @@ class Evaluating:
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Mask:
-        """Return which of this process's hospitals use a model that nobody has trained, ``[h]``."""
+        """Return which of this process's hospitals use an untrained model, ``[h]``."""
         federation = self._federation(plan.work.federation, False)
 
         def initial() -> NDArray[Any]:
@@ -123,14 +122,14 @@ class Evaluating:
         return untrained(plan, rows_of, self.served, kept, initial, has_rows)
 
     def _initial(self, work: Work) -> Floats:
-        """Return the initial parameters ``[P]`` of all models of a run; computed once."""
+        """Return the initial parameters ``[P]`` of all models of a run. They are computed once."""
         key = repr((work.federation, work.model, work.precision, work.seed))
         if key not in self._initials:
             self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
-        """Return the outputs of the models in use for a part's rows of all hospitals here, hospital by hospital."""
+        """Return the outputs of the models in use for a part's rows of all hospitals here, concatenated by hospital."""
         together = self._scored_together(plan, part, rows_of, kept)
         if together is not None:
             return together
@@ -166,9 +165,8 @@ class Evaluating:
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
         """Return the outputs ``[n]`` of the server's models for a part's rows of all hospitals here, with few calls.
-
-        None if hospitals have to be scored one at a time: if hospitals store models or parts of models themselves, if
-        groups of rows have their own models, or if the model has no ``logits_of_many``.
+        Return None if hospitals have to be scored one at a time. This is so if hospitals store models or parts of
+        models, if groups of rows have their own models, or if the model has no ``logits_of_many``.
         """
         logits = getattr(self.model(plan.work), "logits_of_many", None)
         if logits is None or plan.private is not None or rows_of.ndim != 1:
@@ -193,8 +191,8 @@ class Evaluating:
         served: Any,
         kept: HospitalStates,
     ) -> NDArray[Any]:
-        """Return the outputs ``[n]`` for a hospital's rows of a part. ``served``: one model row, or one for each group
-        ``[G]``."""
+        """Return the outputs ``[n]`` for a hospital's rows of a part. ``served`` is one model row, or one for each
+        group, ``[G]``."""
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, kept), federation.X[rows])
         for group in range(1, len(each)):
@@ -207,9 +205,8 @@ class Evaluating:
 
 
 def _check_finite(plan: RoundPlan, federation: Federation, hospital: int, part: str, outputs: NDArray[Any]) -> None:
-    """Raise an error for ``outputs [n]`` that are not finite, unless noise hides the hospital's rows.
-
-    It is :class:`HospitalFailed` if the rows are not finite, else :class:`TrainingDiverged`.
+    """Raise an error for ``outputs [n]`` that are not finite, unless noise hides the hospital's rows. The error is
+    :class:`HospitalFailed` if the rows are not finite, else :class:`TrainingDiverged`.
     """
     if plan.measured.noise is not None or np.isfinite(outputs).all():
         return
@@ -230,9 +227,9 @@ def untrained(
 ) -> Mask:
     """Return which of ``hospitals [h]`` use an untrained model, ``[h]``.
 
-    ``rows_of [N]``, or ``[N, G]``, are the model rows in use; ``initial()`` returns the parameters ``[P]`` that all
-    models began with. If groups of rows have their own models, a hospital counts as soon as the model of a group that
-    has rows is untrained: ``has_rows(hospital, group)`` says whether the group has any.
+    ``rows_of [N]``, or ``[N, G]``, are the model rows in use; ``initial()`` returns the initial parameters ``[P]`` of
+    all models. If groups of rows have their own models, a hospital counts if the model of any of its groups with rows
+    is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Errors at a hospital, with the hospital's name added."""
+"""A context that adds the hospital's name to errors at a hospital."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from raysim.training.base import DeviceFull
 
 
 class named:
-    """Context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``.
-
-    If a GPU's memory is full, the error becomes a :class:`ResourceError`.
+    """A context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``.
+    If the error is that a GPU's memory is full, it becomes a :class:`ResourceError`.
     """
 
     def __init__(self, federation: Federation, hospital: int, doing: str) -> None:

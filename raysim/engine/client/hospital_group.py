@@ -1,8 +1,8 @@
 """The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
-A :class:`HospitalGroup` is pure: it stores only mapped data and compiled models, which can be loaded again. A call that
-is repeated after a crash gives the same result, and several runs can share the group. Hospitals' memory between rounds
-comes with each call and is returned with its result.
+A :class:`HospitalGroup` has no state of its own: it stores only mapped data and compiled models, which can be loaded
+again. A call that is repeated after a crash gives the same result, and several runs can share the group. Hospitals'
+memory between rounds comes with each call and is returned with its result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raysim.strategies.base import POOLED, Ids
 from raysim.training.base import Model
 
 CHUNK_BYTES = 30 * 2**20
-"""Bytes of the parameters that one call of a kernel trains on a CPU."""
+"""The largest size in bytes of the parameters that one call of a kernel trains on a CPU."""
 
 
 Open = Callable[[str, bool], Federation]
@@ -42,8 +42,8 @@ def mapped(folder: str, pooled: bool) -> Federation:
 
 class HospitalGroup:
     """The hospitals of this process, with ids ``served [h]``. The group with ``pools`` also trains on pooled rows.
-
-    ``open(folder, pooled)`` opens a federation that has at least the rows of ``served``, or all training rows.
+    ``open(folder, pooled)`` opens a federation with at least the rows of ``served``, or with all training rows if
+    ``pooled``.
     """
 
     def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:
@@ -63,7 +63,7 @@ class HospitalGroup:
     def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then train the sampled hospitals from them.
 
-        Returns the partial result and the hospitals' new memory, which is empty if the plan does not change it. Raises
+        Return the partial result and the hospitals' new memory, which is empty if the plan does not change it. Raises
         :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
         began = time.perf_counter()
@@ -91,7 +91,7 @@ class HospitalGroup:
         return result, {} if plan.only_reads else kept
 
     def model(self, work: Work) -> Model:
-        """Return the model of a run, built once."""
+        """Return the model of a run. It is built once."""
         key = repr((work.federation, work.model, work.precision))
         if key not in self._models:
             federation = self._federation(work.federation, False)
@@ -107,7 +107,7 @@ class HospitalGroup:
         return self._models[key]
 
     def _chunk(self, plan: RoundPlan, mine: Sequence[int]) -> int:
-        """Return how many of the entries ``mine`` are trained in one call of a kernel."""
+        """Return how many of the entries ``mine`` one call of a kernel trains."""
         if self._device != "cpu":
             return len(mine)
         chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))

@@ -1,4 +1,4 @@
-"""The parameters behind a model row at a hospital: the server's, the hospital's own model, or a mixture."""
+"""The parameters of a model row at a hospital: a model of the server, the hospital's own model, or a mixture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Models(Protocol):
 
 
 def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
-    """Return the parameters that a model row, ``OWN`` or ``MIXTURE`` means at a hospital, private ones included."""
+    """Return the parameters at a hospital of a model row, ``OWN`` or ``MIXTURE``, private parameters included."""
     model = kept.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
         return model
@@ -38,5 +38,6 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
 
 
 def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
-    """Return ``theta [P]`` with the ``private [P]`` parameters of the hospital's own model ``kept``, if any."""
+    """Return ``theta [P]`` with the ``private [P]`` parameters from the hospital's own model ``kept``, if there is
+    one."""
     return theta if private is None or kept is None else np.where(private, kept, theta)

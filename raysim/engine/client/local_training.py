@@ -1,7 +1,7 @@
 """A round's training at the hospitals of one process: each local update's chain of problems, and its message.
 
-The problem has been checked (:mod:`raysim.strategies.checks`): its rows are rows of the server's models, and its
-entries fit the cohort.
+The problem has been checked (:mod:`raysim.strategies.checks`): its row numbers exist in the server's models, and its
+arrays have the cohort's number of entries.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CohortTraining:
     """The training of the entries ``mine`` of ``plan``'s cohort with ``model``.
 
     - ``open(pooled)`` returns the federation.
-    - ``kept`` is the hospitals' memory, which is not changed.
+    - ``kept`` is the hospitals' memory; it is not changed.
     - ``groups`` knows which rows are in which group of patients.
     - ``contributions`` knows which rows count for which patient.
     - ``made`` caches what client programs have computed from rows.
@@ -67,10 +67,9 @@ class CohortTraining:
         self._losses: list[float] = []
 
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
-        """Make all local updates, ``chunk`` of them per kernel call, enter the messages into ``result`` and return the
-        new memory.
-
-        Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
+        """Make all local updates, enter the messages into ``result`` and return the new memory. A kernel call makes
+        ``chunk`` updates. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the
+        round.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
         if again is not None:
@@ -102,7 +101,7 @@ class CohortTraining:
         return self._kept
 
     def _send_again(self, first: int) -> None:
-        """Run the steps from the ``first`` on again, with the updates that hospitals have stored."""
+        """Run the steps from the ``first`` step on again, with the updates that hospitals have stored."""
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -116,7 +115,7 @@ class CohortTraining:
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
-        """Let entry ``j`` run the program that replaces training, send its result and store its memory."""
+        """Run the program that replaces training at entry ``j``, send its result and store its memory."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
@@ -149,7 +148,7 @@ class CohortTraining:
         return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
-        """Return the ``tasks`` of the entries ``some``, with noisy steps if a privacy guarantee requires them."""
+        """Return the ``tasks`` of the entries ``some``, with noisy steps if a privacy guarantee requires noise."""
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
             return tasks
@@ -163,8 +162,7 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the kernel's results for ``tasks``, the entries ``some``; an error names its hospital.
-
+        """Return the kernel's results for ``tasks``, which belong to the entries ``some``. An error names its hospital.
         If gradients are pooled, hospitals do not train: the results are the start models.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
@@ -199,7 +197,7 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether each delta goes unchanged into one sum, and hospitals store no part of it."""
+        """Return whether each delta is added unchanged to one sum, and hospitals store no part of it."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
@@ -228,7 +226,7 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what entry ``j`` sends in place of an update: clipped gradients at its start, and noise."""
+        """Return what entry ``j`` sends instead of an update: the sum of clipped gradients at its start, with noise."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

@@ -1,4 +1,4 @@
-"""The view of a client program at a hospital, and each process's cache of what programs compute from rows."""
+"""The view that a client program has of a hospital, and each process's cache of what programs compute from rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODELS = "models"
 """The name of received arrays that are models of the server."""
 
 MADE_BYTES = 2**30
-"""Size in bytes of a process's cache of what programs have computed from rows."""
+"""The size in bytes of a process's cache of what programs have computed from rows."""
 
 
 class ProgramRun:
@@ -54,12 +54,12 @@ class ProgramRun:
 
     @cached_property
     def kept_names(self) -> list[tuple[str, str]]:
-        """The program's and the engine's name of each array that hospitals store."""
+        """Return the program's name and the engine's name of each array that hospitals store."""
         return [(name, kept_name(name)) for name in self.call.program.keeps]
 
     @cached_property
     def sizes(self) -> list[int]:
-        """The number of training rows of each entry of the plan, ``[H]``; 0 for pooled rows."""
+        """Return the number of training rows of each entry of the plan, ``[H]``; 0 for pooled rows."""
         bounds = self.open(False).bounds[np.maximum(self.plan.ids, 0)]
         sizes: list[int] = np.where(self.plan.ids == POOLED, 0, bounds[:, 1] - bounds[:, 0]).tolist()
         return sizes
@@ -69,7 +69,7 @@ class HospitalContext:
     """A program's view of one hospital; see :class:`raysim.strategies.programs.Context`."""
 
     def __init__(self, run: ProgramRun, j: int, hospital: int, kept: HospitalStates) -> None:
-        """``j``: the entry of the plan. ``kept``: the stored memory of all hospitals of the process."""
+        """``j`` is the entry of the plan. ``kept`` is the stored memory of all hospitals of the process."""
         self._run, self._j, self.hospital, self._kept = run, j, hospital, kept
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
@@ -78,8 +78,8 @@ class HospitalContext:
 
     @cached_property
     def memory(self) -> Mapping[str, NDArray[Any]]:
-        """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` for an array of a shape that
-        the program does not declare."""
+        """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` if an array's shape is not as
+        the program declares."""
         kept, program = self._kept.get(self.hospital, {}), self._run.call.program
         own = {name: kept[what] for name, what in self._run.kept_names if what in kept}
         if own:
@@ -98,7 +98,7 @@ class HospitalContext:
 
     @property
     def count(self) -> int:
-        """The number of the hospital's rows."""
+        """Return the number of the hospital's rows."""
         if self._run.release is not None and (some := self._contribution) is not None:
             return len(some.rows)
         if self.hospital == POOLED:
@@ -111,7 +111,7 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """The rows that count for the hospital's units under a guarantee for patients; else None (all rows)."""
+        """Return the rows used for the hospital's units under a guarantee for patients; else None (all rows)."""
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None
@@ -132,7 +132,7 @@ class HospitalContext:
 
     @cached_property
     def rows(self) -> Rows:
-        """The hospital's training rows; under a guarantee for patients, only the rows that count for them."""
+        """Return the hospital's training rows; under a guarantee for patients, only the rows used for them."""
         federation, rows = self._federation, self._taken
         X, y = federation.X[rows], federation.y[rows]
         for step in self._run.plan.steps:
@@ -141,8 +141,8 @@ class HospitalContext:
 
     @cached_property
     def validation(self) -> Rows:
-        """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` for a program that does not declare
-        it."""
+        """See :class:`raysim.strategies.programs.Context`. Raises ``ValueError`` if the program does not declare that
+        it validates."""
         if not self._run.call.program.validates or self.hospital == POOLED:
             raise ValueError("validation: a program that reads validation rows has to declare validates")
         rows = self._federation.rows(self.hospital, "validation")
@@ -160,7 +160,7 @@ class HospitalContext:
 
     @cached_property
     def model(self) -> HospitalModel:
-        """The run's model on these rows."""
+        """Return the run's model on these rows."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
@@ -185,16 +185,16 @@ class HospitalContext:
 
 
 class MadeOfRows:
-    """A cache of what client programs have computed from rows; the entries least recently used are dropped first."""
+    """A cache of what client programs have computed from rows. The least recently used entries are dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
-        """The rows that count for hospitals' units."""
+        """The rows that are used for hospitals' units."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the cached array for ``key`` if it was computed ``of`` the same input; else compute and cache it."""
+        """Return the cached array for ``key`` if it was computed from the same ``of``; else compute and cache it."""
         known = self._kept.get(key)
         if known is None or known[0] != of:
             made = np.asarray(make())
@@ -207,7 +207,7 @@ class MadeOfRows:
 
 
 def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
-    """Return the program's view at each of the plan's entries ``mine``."""
+    """Return the program's view of the hospital of each of the plan's entries ``mine``."""
     # This runs at every hospital in every call, so everything that hospitals share is made once.
     private = here.plan.private if MODELS in here.received else None
     hospitals = here.plan.ids.tolist()

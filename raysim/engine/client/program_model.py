@@ -17,12 +17,13 @@ from raysim.strategies.programs import Trained
 from raysim.training.base import Model, Optimizer, Task
 
 GREAT_STEP = 2.0**20
-"""Learning rate of the gradient descent step from which gradients are computed. The parameters are tiny compared with
-such a step, so almost no digit of the gradient is lost; dividing by a power of two loses none."""
+"""The learning rate of the gradient descent step from which gradients are computed. Parameters are tiny compared with
+such a step, so almost no digit of the gradient is lost. The rate is a power of two, so dividing by it loses no
+digit."""
 
 
 class HospitalModel:
-    """``model`` on the ``rows`` of one hospital, in a ``round``; ``turn`` as in :class:`Context`."""
+    """The run's ``model`` on the ``rows`` of one hospital, in a ``round``; ``turn`` is as in :class:`Context`."""
 
     def __init__(self, model: Model, work: Work, rows: Rows, hospital: int, round: int, turn: int) -> None:
         self._model, self._rows, self._optimizer, self._precision = model, rows, work.optimizer, work.precision
@@ -33,7 +34,7 @@ class HospitalModel:
 
     @cached_property
     def parameters(self) -> Mapping[str, slice]:
-        """See :class:`raysim.strategies.programs.LocalModel`, here and below."""
+        """See :class:`raysim.strategies.programs.LocalModel`; this applies to all methods below."""
         return self._model.layout.slices
 
     @cached_property
@@ -100,7 +101,8 @@ class HospitalModel:
         return Task(X, y, self._sized(theta), (), epochs, rate, self._stream, weights=weights)
 
     def _descended(self, tasks: Sequence[Task], optimizer: Optimizer) -> Floats:
-        """Return the gradients ``[len(tasks), P]``, computed from one great step of each task."""
+        """Return the gradients ``[len(tasks), P]``, computed from one step of each task with rate
+        :data:`GREAT_STEP`."""
         ends = self._model.train(tasks, optimizer)
         steps = np.stack([task.start for task in tasks]).astype(np.float64) - ends
         steps[:, self._model.layout.trained :] = 0.0

@@ -1,4 +1,4 @@
-"""Client programs at the hospitals of one process: what they read, send and remember."""
+"""Client programs at the hospitals of one process: their input, messages and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raysim.training.base import Model
 T = TypeVar("T")
 
 TOGETHER = 64
-"""Number of hospitals in one call of a program that computes for many at once."""
+"""The number of hospitals in one call of a program that computes for many hospitals at once."""
 
 
 def run(
@@ -80,8 +80,8 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Return whether the program itself may add up hospitals' sums: no step hides or bounds any, or sends them one by
-    one."""
+    """Return whether the program itself may add up hospitals' sums. It may not if a step hides or bounds a hospital's
+    sums, or if these are sent one by one."""
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
@@ -94,7 +94,7 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a program that adds up hospitals' sums; add its totals to ``sums`` and memory to ``later``."""
+    """Run a program that adds up hospitals' sums. Add its totals to ``sums`` and its memory to ``later``."""
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:
@@ -115,7 +115,7 @@ def _added(program: Program, contexts: Sequence[Context]) -> tuple[list[Added], 
 
 
 def _run_many(here: ProgramRun, contexts: Sequence[HospitalContext]) -> list[Reply]:
-    """Return the replies of several hospitals that a program computes at once."""
+    """Return the replies of several hospitals that the program computes at once."""
     program = here.call.program
     replies = _together(here, contexts, "run_many", lambda: list(program.run_many(contexts)))
     _check_count(here, "run_many", replies, contexts)
@@ -131,7 +131,8 @@ def _check_count(here: ProgramRun, method: str, results: Sequence[Any], contexts
 
 
 def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str, compute: Callable[[], T]) -> T:
-    """Return what ``compute`` returns for all hospitals at once; an error of one hospital names it."""
+    """Return what ``compute`` returns for all hospitals at once. If one hospital causes an error, the error names
+    it."""
     try:
         return compute()
     except Exception as error:
@@ -145,7 +146,7 @@ def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
-    """Return a hospital's memory of a program by the engine's names."""
+    """Return a hospital's memory of a program, under the engine's names."""
     kept = {}
     for name, value in memory.items():
         kept[kept_name(name)] = array = np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)

@@ -1,7 +1,8 @@
-"""A hospital's message after its local update: vectors, which the steps of a plan change before they join the sums.
+"""A hospital's message after its local update: vectors, which the steps of a plan change before they are added to the
+sums.
 
-A model of a few hundred thousand scalars no longer fits a core's cache together with its sum. Therefore all hospitals'
-deltas of one piece are added up before the next piece.
+A model of a few hundred thousand scalars and its sum together no longer fit a core's cache. Models are therefore added
+up in pieces: first one piece of all hospitals' deltas, then the next.
 """
 
 from __future__ import annotations
@@ -28,10 +29,8 @@ from raysim.training.base import Task
 
 
 class Sending:
-    """The messages of those entries of ``plan``'s cohort that are in this process, for ``problem``.
-
-    ``tasks`` makes the entries' tasks. ``kept`` is the hospitals' memory, which is written to. ``open(pooled)`` returns
-    the federation.
+    """The messages of the entries of ``plan``'s cohort in this process, for ``problem``. ``tasks`` makes the entries'
+    tasks. ``kept`` is the hospitals' memory, which is changed. ``open(pooled)`` returns the federation.
     """
 
     def __init__(
@@ -55,25 +54,24 @@ class Sending:
 
     @property
     def units(self) -> NDArray[np.int64] | None:
-        """The sums, in units of the exact grid; None without sums."""
+        """Return the sums, in units of the exact grid; None without sums."""
         return None if self._sums is None else self._sums.units
 
     @property
     def deltas(self) -> NDArray[Any] | None:
-        """Single updates, one in each row, if the problem needs them; else None."""
+        """Return the single updates, one in each row, if the problem needs them; else None."""
         return np.stack(self._deltas) if self._deltas else None
 
     @property
     def bits(self) -> NDArray[np.int64] | None:
-        """The bits of each compressed update; None without compression."""
+        """Return the number of bits of each compressed update; None without compression."""
         return np.array(self._bits) if self._bits else None
 
     def send_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """Add the deltas of the entries ``some``, which are sent unchanged, to their sums.
-
-        ``trained [len(some), P]`` are the models after their ``tasks``.
+        """Add the deltas of the entries ``some`` to their sums; these deltas are sent unchanged. ``trained [len(some),
+        P]`` are the models after their ``tasks``.
         """
         upload, entries = phase.upload, list(some)
         if upload is None or upload.weight is None or self._sums is None:
@@ -92,7 +90,7 @@ class Sending:
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of entry ``j`` before any step; its ``update`` was trained with learning rate ``rate``."""
+        """Return the message of entry ``j`` before any step. Its ``update`` was trained with learning rate ``rate``."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -109,7 +107,8 @@ class Sending:
         )
 
     def send(self, leaving: Leaving, steps: Sequence[HospitalStep], theta: Parameters | None = None) -> None:
-        """Apply the ``steps`` to a message and add the result to the sums; ``theta [P]``: the model after training."""
+        """Apply the ``steps`` to a message and add the result to the sums; ``theta [P]`` is the model after
+        training."""
         for step in steps:
             step.forward(leaving)
         if leaving.bit is not None and self._sums is not None:
@@ -119,7 +118,7 @@ class Sending:
             self._send_beside(leaving)
 
     def _send_beside(self, leaving: Leaving) -> None:
-        """Add the numbers sent together with an update to the last sums, after the sums of updates."""
+        """Add the numbers sent together with an update to the last sums, which follow the sums of updates."""
         numbers, sent = leaving.vectors[BESIDE], leaving.upload
         leaving.check(numbers, self._largest)
         size, weight = self._plan.models.shape[1], float(beside_weight(sent)[leaving.entry])
@@ -180,7 +179,7 @@ class Sending:
 
 
 TOGETHER = 2**15
-"""Number of scalars of deltas added up at a time, so that their sums and operands fit the cache."""
+"""The number of scalars of deltas that are added up at a time, so that their sums and operands fit the cache."""
 
 
 def add_deltas(
@@ -194,8 +193,9 @@ def add_deltas(
 ) -> None:
     """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``.
 
-    The result has the same bits as adding one delta after the other. ``check()`` is called once if a delta's entries
-    may not be below ``limit``, and raises if they are not. Raises ``ValueError`` for vectors of other lengths.
+    The result has the same bits as adding one delta after the other. ``check()`` is called once if entries of a delta
+    might not be below ``limit``; it raises an error if they are not. Raises ``ValueError`` for vectors of other
+    lengths.
     """
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):

@@ -24,8 +24,7 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The tasks of ``plan``'s cohort, by entry; ``kept`` is the hospitals' memory, which may change meanwhile.
-
+    """The tasks of ``plan``'s cohort, by entry. ``kept`` is the hospitals' memory, which may change meanwhile.
     ``open(pooled)`` returns the federation. ``groups`` knows which rows are in which group of patients.
     """
 
@@ -41,7 +40,8 @@ class Tasks:
         self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        """Return entry ``j``'s task in ``phase``, problem ``step`` of the chain, after the result ``last [P]``."""
+        """Return entry ``j``'s task in ``phase`` for problem ``step`` of the chain, which follows the result ``last
+        [P]``."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower
@@ -84,7 +84,7 @@ class Tasks:
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the features and labels that the entry trains on; an attack changes them at a Byzantine hospital."""
+        """Return the features and labels on which the entry trains. An attack changes them at a Byzantine hospital."""
         X, y = self._true_rows(hospital, j)
         for step in self._plan.steps:
             X, y = step.rows(hospital, X, y)
@@ -103,7 +103,8 @@ class Tasks:
         return federation.X[training], federation.y[training]
 
     def _shared(self, row: int) -> Parameters:
-        """Return a row of the models: the same object for all entries that start from it, as adding deltas requires."""
+        """Return a row of the models. Entries that start from the same row get the same object, as adding deltas
+        requires."""
         if row not in self._models:
             self._models[row] = self._plan.models[row]
         return self._models[row]
@@ -115,7 +116,7 @@ class Tasks:
         return self._streams[purpose]
 
     def _purpose(self, step: int, j: int) -> str:
-        """Return the purpose of a stream of batches, which differs between phases and groups."""
+        """Return the purpose of a stream of batches. Each phase and each group has its own."""
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
@@ -124,7 +125,7 @@ class Tasks:
         return self._plan.work.optimizer.learning_rate if training.learning_rate is None else training.learning_rate
 
     def optimizer(self, training: LocalTraining) -> Optimizer:
-        """Return the optimiser of a local update: the run's, changed where the strategy requires."""
+        """Return the optimiser of a local update: the run's optimiser, with the strategy's changes."""
         usual = self._plan.work.optimizer
         return replace(
             usual,

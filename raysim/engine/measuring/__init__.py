@@ -1,1 +1,1 @@
-"""Evaluation of models on hospitals' rows: by hospital, by group of patients, and over the federation."""
+"""Evaluation of models on hospitals' rows: by hospital, by group of patients, and over all hospitals."""

@@ -1,4 +1,4 @@
-"""The rows of each group of patients at a hospital: computed where the rows are, once for each division."""
+"""The rows of each group of patients at a hospital. They are computed at the hospital, once for each division."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Division
 
 HELD = 4
-"""Number of divisions cached at once, for the runs that share the process."""
+"""The number of divisions that are cached at once, for the runs that share the process."""
 
 
 class Groups:
-    """A cache of the groups of a process's hospitals, which can be computed again."""
+    """A cache of the groups of patients of a process's hospitals."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
         self._last: tuple[Division | None, str] = None, ""
 
     def of(self, federation: Federation, division: Division | None, hospital: int) -> NDArray[np.int64]:
-        """Return the group of each row of a hospital ``[n]``: training, validation and test rows, in order.
+        """Return the group of each row of a hospital, ``[n]``: training rows, then validation rows, then test rows.
 
         Raises ``ValueError`` if there is no division, or if the division returns a group that does not exist.
         """

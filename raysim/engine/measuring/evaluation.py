@@ -1,4 +1,5 @@
-"""Evaluation: which models are measured when, and the federation's metrics from hospitals' figures and losses."""
+"""Evaluation: the decision which models are measured in a round, and the federation's metrics from hospitals' figures
+and losses."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(Protocol):
-    """An object with a ledger, which it may replace."""
+    """An object whose ledger can be replaced."""
 
     ledger: Ledger
 
@@ -46,16 +47,16 @@ class Row(Protocol):
 
 
 PAIR_SUMS = 8
-"""Size of a hospital's sums over pairs, in numbers of 4 bytes."""
+"""The size of a hospital's sums over pairs, in numbers of 4 bytes."""
 
 
 class Evaluation:
     """Evaluates one job's models. ``order [N]`` sorts the actors' concatenated hospitals by id."""
 
     gathered: Gathered
-    """All measurements of the models so far; most are made at the end."""
+    """All measurements of the models so far. Most of them are made at the end."""
     rearranging: group_gaps.Rearranging | None
-    """The permutations of groups for testing gaps at the end; None: no tests of gaps."""
+    """The permutations of groups with which gaps are tested at the end; None means no tests of gaps."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Evaluation:
     ) -> None:
         """Set up the evaluation of a job.
 
-        - ``rounds``: the number of rounds run for certain, which decides how often training losses are measured.
+        - ``rounds``: the number of rounds that are certainly run. It decides how often training losses are measured.
         - ``noise``: if given, only figures of the headline model are computed, from noisy sums, and nothing else.
         - ``sizes [N]``: the numbers of training rows released with noise; None: exact numbers are public.
         - ``tests_groups``: whether gaps between groups of patients are tested at the end.
@@ -90,7 +91,7 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """The noise of the next figures, which is fresh for each evaluation; None: figures are exact."""
+        """Return the noise of the next figures, which is fresh for each evaluation; None means exact figures."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -102,19 +103,17 @@ class Evaluation:
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return the models of ``serve`` to evaluate: all or, if figures cost privacy, only the last of the server's
-        models.
-
-        A model that stays at a hospital is trained without noise, so noisy figures of it would not hide any patient.
+        """Return the models of ``serve`` to evaluate: all of them or, if figures cost privacy, only the last of the
+        server's models. A model stored at a hospital is trained without noise, so noise on its figures would not hide
+        any patient.
         """
         if self._noise is None:
             return serve
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` if noise on figures would not hide any hospital.
-
-        This is so if models of the strategy called ``name``, or a ``private`` part of each model, stay at hospitals.
+        """Raise ``ConfigError`` if figures have noise that would protect nobody. This is so if models of the strategy
+        called ``name``, or a ``private`` part of each model, are stored at hospitals.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -123,7 +122,7 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether anything is measured after ``round``, if it is not the last one."""
+        """Return whether anything is measured after ``round``, if this is not the last round."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
@@ -136,9 +135,9 @@ class Evaluation:
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return the measurement of the final models in ``serve``; the server needs the score counts of ``counted``.
-
-        Models that each hospital first recalibrates (``recalibrating``) are measured after all other models.
+        """Return the measurement of the final models in ``serve``. The server needs the score counts of the model
+        ``counted``. Models that each hospital first recalibrates (``recalibrating``) are measured after all other
+        models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -158,16 +157,15 @@ class Evaluation:
         )
 
     def begin(self, measured: Sequence[Measured], constant: float) -> None:
-        """Enter the losses before training; ``constant`` is the loss of the best constant prediction."""
+        """Enter the losses before training. ``constant`` is the loss of the best constant prediction."""
         losses = self.mean_losses(measured)
         self.gathered.losses = TrainingLosses(losses, constant=constant)
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, as far as they were measured.
-
-        The ledger books them under round ``ledger_round``; None: under the round of ``row``. Returns hospitals' figures
-        for each model used, in id order ``[N, len(task.figures)]``.
+        """Enter a round's metrics and training loss, as far as they were measured. The ledger books them under round
+        ``ledger_round``, or with None under the round of ``row``. Return hospitals' figures for each model used, in the
+        order of ids, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -208,7 +206,7 @@ class Evaluation:
         return figures
 
     def predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return for each model used its outputs for all rows of the federation, in order; empty if not requested."""
+        """Return the outputs of each model used for all rows of the federation, in order; empty if not requested."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in measured[0].predictions:
             # The hospitals of each actor are consecutive, in the order of ids.
@@ -219,7 +217,7 @@ class Evaluation:
         return outputs
 
     def counts(self, model: str, measured: Sequence[Measured]) -> ScoreCounts:
-        """Return hospitals' score counts of their validation rows under a ``model``, in the order of ids."""
+        """Return hospitals' counts of the scores of their validation rows under a ``model``, in the order of ids."""
         return in_order([each.validation_scores[model] for each in measured], self._order)
 
     def recalibrated(self, of: str, measured: Sequence[Measured], prior: Prior | None) -> Recalibrated:
@@ -230,7 +228,8 @@ class Evaluation:
         return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """Return the model in ``serve`` whose training loss is measured; empty if none was before training."""
+        """Return the model in ``serve`` whose training loss is measured. The name is empty if no loss was measured
+        before training."""
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}
@@ -246,11 +245,12 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Enter into the ledger that each hospital has sent ``scalars`` measured numbers (``[N]``, or one for all)."""
+        """Enter into the ledger that each hospital has sent ``scalars`` measured numbers, ``[N]`` or one number for
+        all."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Enter the counts of scores, if any were sent, and the calibration metrics computed from them."""
+        """Enter the counts of scores, if hospitals sent them, and the calibration metrics computed from them."""
         for kept, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
@@ -273,7 +273,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Enter the figures of groups of patients, if any were measured, and return the gaps between groups."""
+        """Enter the figures of groups of patients, if measured, and return the gaps between groups."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps

@@ -1,4 +1,4 @@
-"""The gaps between groups of patients within hospitals, which the server computes from hospitals' sums."""
+"""The gaps between groups of patients within hospitals. The server computes them from hospitals' sums."""
 
 from __future__ import annotations
 

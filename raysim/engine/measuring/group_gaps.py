@@ -1,7 +1,7 @@
-"""Gaps between groups of patients within hospitals: hospitals' computations and messages, and the resulting sums.
+"""The computations and messages of hospitals for the gaps between groups of patients within hospitals.
 
 A hospital permutes the labels of its own patients. For each permutation and pair of groups it sends its part of two
-sums over hospitals. The sums are of whole numbers, so that any placement gives the same bits.
+sums over hospitals. The terms of the sums are whole numbers, so that any placement gives the same bits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from raysim.statistics.patient_groups.within import AttributeSums
 from raysim.strategies.base import Floats, Ids
 
 FEW_ROWS = 10_000
-"""Largest number of rows of a federation for which exact permutation tests are considered."""
+"""The largest number of rows of a federation for which exact permutation tests are considered."""
 
 KEPT = 1 << 24
-"""Largest number of permuted labels cached for an attribute: 16 MB."""
+"""The largest number of permuted labels that are cached for an attribute: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,8 @@ class Rearranging:
     draws: int
     """Number of random permutations at each hospital, without the observed arrangement."""
     strides: Mapping[str, tuple[int, Ids]]
-    """For each attribute whose arrangements are all enumerated: how many there are, and each hospital's stride ``[N]``,
-    the number of consecutive arrangements that share one arrangement of that hospital."""
+    """For each attribute whose arrangements are all enumerated: their number, and each hospital's stride ``[N]``. The
+    stride is the number of consecutive arrangements that share one arrangement of that hospital."""
 
     def exact(self, attribute: str) -> bool:
         """Return whether all arrangements of an attribute are enumerated."""
@@ -60,7 +60,8 @@ class Rearranging:
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """Return the arrangements for the patients of ``part``: all arrangements if there are few, else random ones."""
+    """Return the arrangements for the patients of ``part``: all arrangements if there are few, else random
+    arrangements."""
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
         hospitals = range(len(federation.hospitals))
@@ -73,7 +74,8 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return the number of arrangements of ``counts [N, G, outcomes]`` and hospitals' strides; None: too many."""
+    """Return the number of arrangements of ``counts [N, G, outcomes]`` and hospitals' strides, or None if there are too
+    many."""
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
         strides[h] = total
@@ -94,10 +96,9 @@ def measure(
     y: NDArray[Any],
     seed: int,
 ) -> dict[str, AttributeSums]:
-    """Return what ``hospitals`` send by attribute; their rows of ``part`` have ``outputs [n]`` and labels ``y [n]``.
-
-    ``ranked_by [n]`` orders the rows of a hospital: outputs before any shift, because shifts can create ties. ``seed``
-    decides the random permutations, independently for each hospital.
+    """Return what ``hospitals`` send by attribute. The hospitals' rows of ``part`` have ``outputs [n]`` and labels ``y
+    [n]``. ``ranked_by [n]`` orders the rows of a hospital: outputs before any shift, because shifts can create ties.
+    ``seed`` decides the random permutations, independently for each hospital.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -124,7 +125,8 @@ class _Patients:
     labels: NDArray[np.int8]
     """The group of each row, ``[n]``."""
     outcome: NDArray[np.bool_] | None
-    """Whether each row has the event, ``[n]``. None: the label is a number; all rows are permuted together."""
+    """Whether each row has the event, ``[n]``. None means that the label is a number, and all rows are permuted
+    together."""
 
     @staticmethod
     @lru_cache(maxsize=16)
@@ -151,7 +153,8 @@ class _Patients:
 
     @cached_property
     def counts(self) -> Ids:
-        """Number of rows by hospital, group and outcome, event first, ``[h, G, 2]``; ``[h, G, 1]`` for a real label."""
+        """Return the number of rows by hospital, group and outcome (event first), ``[h, G, 2]``; ``[h, G, 1]`` for a
+        real label."""
         home = np.repeat(np.arange(len(self.hospitals)), np.diff(self.offsets))
         cell = (home * self.groups + self.labels) * 2 + (0 if self.outcome is None else ~self.outcome)
         counts = np.bincount(cell, minlength=2 * self.groups * len(self.hospitals)).reshape(-1, self.groups, 2)
@@ -196,7 +199,7 @@ def _of_errors(
 
 
 class _Total:
-    """Adds up the contributions of hospitals."""
+    """The sum of the contributions of hospitals."""
 
     def __init__(self, patients: _Patients, arrangements: Rearranging, broken: NDArray[np.bool_]) -> None:
         counts = patients.counts
@@ -232,7 +235,7 @@ class _Total:
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each ``judged`` hospital with the arrangements of its labels, within each outcome."""
+    """Yield each ``judged`` hospital with the arrangements of its labels. Labels are permuted within each outcome."""
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
     elif patients.offsets[-1] * arrangements.draws <= KEPT:
@@ -257,7 +260,8 @@ def _drawn(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:
-    """Return all arrangements of a hospital: for each one of the first outcome, all of the last one."""
+    """Return all arrangements of a hospital: for each arrangement of the first outcome, all arrangements of the last
+    outcome."""
     orders = [every(each) for each in strata]
     size, repeated, found = int(np.prod([order.shape[1] for order in orders])), 1, list[Labels]()
     for order in reversed(orders):

@@ -1,7 +1,7 @@
 """Training losses of a run: mean losses over the training rows of all hospitals, without penalties.
 
-They are measurements for the experimenter: at an evaluation, hospitals also send a sum of losses and a number of rows.
-No method uses them.
+They are measurements for the experimenter, which no method uses: at an evaluation, hospitals also send a sum of losses
+and a number of rows.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class TrainingLosses:
     before: Mapping[str, float] = field(default_factory=dict)
     """The losses before training, by model used."""
     model: str | None = None
-    """The model whose losses the rounds report: the last one served when losses were first measured."""
+    """The model whose losses the rounds report: the last model of ``serve`` when losses were first measured."""
     constant: float = float("nan")
     """The loss of the best constant prediction; NaN if the label is a number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
-        """Return the losses by round, 0 being before training; empty if none was measured (None in ``by_round``)."""
+        """Return the losses by round, where round 0 is before training. In ``by_round``, None means not measured.
+        Without any measured loss the curve is empty."""
         if self.model is None or self.model not in self.before:
             return {}
         taken = {round: loss for round, loss in by_round.items() if loss is not None}
@@ -37,10 +38,9 @@ class TrainingLosses:
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
-    """Return the mean loss over labels ``y [n]`` of the best constant prediction; NaN for real labels.
-
-    With weights ``w`` of classes whose shares are ``p`` it is ``-sum_c w_c p_c log q_c``, where ``q_c`` is proportional
-    to ``w_c p_c``.
+    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN for real labels. If classes have
+    weights ``w`` and shares ``p``, the loss is ``-sum_c w_c p_c log q_c``, where ``q_c`` is proportional to ``w_c
+    p_c``.
     """
     if not classes or not len(y):
         return float("nan")
@@ -53,6 +53,6 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
 def weighted_losses(
     model: Model, class_weights: ClassWeights, outputs: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Return the loss of each row ``[n]`` times the weight of its class; training minimises the mean of these."""
+    """Return the loss of each row, ``[n]``, times the weight of its class. Training minimises the mean of these."""
     losses, weights = model.row_losses(outputs, y), row_weights(class_weights, y)
     return losses if weights is None else losses * weights

@@ -1,4 +1,4 @@
-"""Measurements: what a message asks hospitals to measure, and the answers of one process's hospitals."""
+"""Measurements: what a message requests from hospitals, and what the hospitals of one process return."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class StatisticNoise:
     unit: RowUnit
     """The protected unit."""
     rows: int
-    """The largest number of rows used of a unit."""
+    """The largest number of rows that are used of a unit."""
     mechanism: Mechanism
     """The noise mechanism for sums over units."""
     turn: int = 0
-    """How often the same kind was sent before in this round; each time has fresh noise."""
+    """How often the same kind was sent before in this round. Each time has fresh noise."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class FigureNoise:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """The measurements of hospitals in a message, in addition to training; none by default."""
+    """The measurements that a message requests from hospitals, in addition to training; by default none."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model used: model rows or OWN, [N] or [N, G]}``."""
     untrained: tuple[int, ...] = ()
-    """The model rows that nobody has trained yet: hospitals that use them have no figures."""
+    """The untrained model rows. Hospitals that use them have no figures."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
     """The models whose losses are measured, in the same form as ``serve``."""
     loss_part: str = "train"
@@ -65,20 +65,20 @@ class Measurement:
     part: str = "test"
     """The part of the rows on which models are evaluated."""
     noise: FigureNoise | None = None
-    """The noise on the sums from which all figures are then computed; None: figures are exact."""
+    """The noise on the sums from which all figures are computed; None means exact figures."""
     last: bool = False
-    """Whether these are the final models. Hospitals then also send histograms of scores and sums over pairs of rows, or
-    for a real label histograms of errors."""
+    """Whether these are the final models. Hospitals then also send histograms of scores and sums over pairs of rows.
+    For a real label they send histograms of errors instead."""
     thresholds: tuple[float, ...] | None = None
     """The probabilities at which each hospital also counts scores; None: no counts."""
     counted: str | None = None
-    """The model whose scores on validation rows are counted even without ``thresholds``; None: no such model."""
+    """The model whose scores on validation rows are counted even without ``thresholds``, or None."""
     recalibrating: Recalibrating | None = None
-    """How each hospital recalibrates the models before evaluating them; None: no recalibration."""
+    """How each hospital recalibrates the models before evaluating them; None means no recalibration."""
     groups: Grouping | None = None
-    """The groups of patients whose figures are also measured; None: no groups."""
+    """The groups of patients whose figures are also measured; None means no groups."""
     rearranging: Rearranging | None = None
-    """The permutations of these groups for testing the headline model's gaps; None: no tests."""
+    """The permutations of these groups for testing the headline model's gaps; None means no tests."""
     predictions: bool = False
     """Whether hospitals also send the models' outputs for all rows of all parts."""
 
@@ -89,7 +89,7 @@ class Measurement:
 
 
 NOTHING = Measurement()
-"""No measurements: hospitals only train."""
+"""A measurement of nothing: hospitals only train."""
 
 
 @dataclass(eq=False)
@@ -99,15 +99,15 @@ class Measured:
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The figures of the hospitals in the order of the process, ``[h, columns]``."""
     untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """The hospitals at which nobody has trained the model, ``[h]``; it has no figures there."""
+    """The hospitals at which the model is untrained, ``[h]``. The model has no figures there."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The sum of rows' losses and the number of rows, by hospital, ``[h, 2]``; empty if not requested."""
     histograms: dict[str, Any] = field(default_factory=dict)
     """The histogram of scores."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """The hospitals' sums over pairs of rows, ``[h]`` each."""
+    """The sums over pairs of rows of each hospital, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Sketches for the covariance of the model's AUROC with other models' AUROC at the hospitals, ``[h, SUMS]``."""
+    """Sketches for the covariance between the AUROCs of this and of other models at each hospital, ``[h, SUMS]``."""
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The noisy sums from which figures are computed, ``[h, width]``; empty if figures are exact."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Measured:
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """The counts of absolute errors at the hospitals, for a real label."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of scores of validation rows, where thresholds are chosen for figures on other rows."""
+    """The counts of the scores of validation rows, with which thresholds are chosen for figures on other rows."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """The figures of groups of patients, by attribute."""
     gaps: dict[str, dict[str, AttributeSums]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Measured:
     """The hospitals' recalibration; None without one."""
 
     def join(self, other: Measured) -> None:
-        """Take over the measurements of further models from ``other``; both come from one process."""
+        """Add the measurements of further models from ``other``, which is from the same process."""
         for name, further in vars(other).items():
             if isinstance(further, dict):
                 getattr(self, name).update(further)
@@ -141,30 +141,28 @@ class Gathered:
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """The figures of these groups by model used and attribute, from :func:`subgroups.merged`."""
     gaps: dict[str, WithinGap] = field(default_factory=dict)
-    """The last served model's gap within hospitals, by attribute; empty if not requested."""
+    """The gap of the headline model within hospitals, by attribute; empty if not requested."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses that are not stored in the rounds."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """For each model used, each hospital's sums over pairs of test rows, ``[N]`` each; only for two classes."""
+    """For each model used, each hospital's sums over pairs of test rows, ``[N]``; only for two classes."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """For each model used, sketches for the covariance of a hospital's AUROC with other models' AUROC, ``[N, SUMS]``;
-    see :mod:`raysim.statistics.discrimination.sketches`."""
+    """For each model used, sketches for the covariance between its AUROC and other models' AUROC at each hospital,
+    ``[N, SUMS]``; see :mod:`raysim.statistics.discrimination.sketches`."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """For each model used, the histogram of all hospitals' errors on test rows; only for a real label."""
     untrained: dict[str, Mask] = field(default_factory=dict)
-    """For each model used, the hospitals ``[N]`` whose model nobody has trained: their figures are undefined."""
+    """For each model used, the hospitals ``[N]`` at which it is untrained. Their figures are undefined."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """For each model used, each hospital's counts of scores ``[N]``; empty if not requested."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The counts of scores of validation rows, on which thresholds are chosen. Empty without validation rows, or if
-    figures are measured on validation rows themselves."""
+    """The counts of the scores of validation rows, with which thresholds are chosen. Empty without validation rows, or
+    if figures are measured on validation rows themselves."""
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return how many rows each hospital has, ``[N]``.
-
-    If training rows are known only with noise, as ``sizes [N]``, this is ``sizes`` plus the number of rows behind
-    ``figures [N, len(task.figures)]``.
+    """Return how many rows each hospital has, ``[N]``. If the numbers of training rows are known only with noise, as
+    ``sizes [N]``, return ``sizes`` plus the number of rows behind ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

@@ -1,6 +1,6 @@
-"""Recalibration after the last round: the request to hospitals, what they fit on their own rows, and the merged result.
+"""Recalibration after the last round: the request to hospitals, their fits on their own rows, and the merged result.
 
-Shifts are in double precision, and rank figures are computed from the margins before the shift: a shift changes no
+Shifts are in double precision, and rank figures are computed from the margins before the shift. A shift changes no
 order within a hospital, but adding it in single precision could create ties.
 """
 
@@ -27,12 +27,12 @@ class Recalibrating:
     method: Method
     """The method of fitting the shift."""
     prior: Prior | None
-    """The prior of the shifts under ``eb``: two numbers, sent to every hospital."""
+    """The prior of the shifts under ``eb``: two numbers, which every hospital receives."""
 
 
 @dataclass(eq=False)
 class OwnShifts:
-    """The recalibrations fitted by one process's hospitals, in its order."""
+    """The recalibrations that the hospitals of one process have fitted, in the order of the process."""
 
     shifts: Shifts
     """The hospitals' shifts, ``[h]``."""
@@ -63,7 +63,8 @@ class OwnShifts:
         return OwnShifts(shifts, rows, events)
 
     def applied(self, margins: NDArray[Any], offsets: NDArray[np.int64]) -> Floats:
-        """Return each hospital's ``a + b margin``, ``[n]``; hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``."""
+        """Return ``a + b margin`` of each row, ``[n]``, with the shift of its hospital. Hospital ``h`` has rows
+        ``offsets[h]:offsets[h + 1]``."""
         each = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         return self.shifts.intercept[each] + self.shifts.slope[each] * margins.astype(np.float64)
 
@@ -81,11 +82,11 @@ class Recalibrated:
     events: Ids
     """The number of events among these rows, ``[N]``."""
     prior: Prior | None = None
-    """The prior of all hospitals' shifts under ``eb``; a hospital without rows gets the prior mean."""
+    """The prior of all hospitals' shifts under ``eb``. A hospital without rows gets the prior mean."""
 
     @property
     def facts(self) -> dict[str, float]:
-        """Figures of the recalibration for a finished run."""
+        """Return the figures of the recalibration for a finished run."""
         known = {} if self.prior is None else {"mean": self.prior.mean, "sd": self.prior.variance**0.5}
         figures = known | {"rows": float(self.rows.sum()), "unchanged": float(self.shifts.unchanged.sum())}
         return {f"recalibration_{name}": value for name, value in figures.items()}

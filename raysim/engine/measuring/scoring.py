@@ -1,4 +1,5 @@
-"""Outputs of models for the rows of one process's hospitals, many hospitals in a call if that changes no bit."""
+"""The outputs of models for the rows of one process's hospitals. One call computes many hospitals if this changes no
+bit."""
 
 from __future__ import annotations
 
@@ -17,25 +18,26 @@ from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 
 KEPT_BYTES = 64 * 2**20
-"""Largest size in bytes of a part's features cached in one array; larger parts are gathered for each call."""
+"""The largest size in bytes of a part's features that are cached in one array. Larger parts are gathered for each
+call."""
 
 CHUNK_BYTES = 8 * 2**20
-"""Number of bytes of features gathered at a time if they are not cached."""
+"""The number of bytes of features that are gathered at a time if they are not cached."""
 
 MAPPED_BYTES = 2**30
-"""Size in bytes of a federation's features above which gathered rows are released from memory again."""
+"""The size in bytes of a federation's features above which gathered rows are released from memory again."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartRows:
-    """One part (train, validation or test) of the rows of ``h`` hospitals, back to back in their order."""
+    """The rows of ``h`` hospitals in one part (train, validation or test), concatenated in the hospitals' order."""
 
     federation: Federation
     """The federation of these rows."""
     index: NDArray[np.int64]
     """The position of each of the ``n`` rows in the federation, ``[n]``."""
     offsets: NDArray[np.int64]
-    """Where each hospital's rows begin in this array, and the end, ``[h + 1]``."""
+    """Where each hospital's rows begin in this array, and where the last hospital's rows end, ``[h + 1]``."""
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
     kept: NDArray[Any] | None
@@ -57,7 +59,7 @@ class PartRows:
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield rows ``low`` to ``high`` in pieces: the piece's position in this array, and its features."""
+        """Yield rows ``low`` to ``high`` in pieces. Each piece has its position in this array and its features."""
         if self.kept is not None:
             yield slice(low, high), self.kept[low:high]
             return
@@ -72,7 +74,7 @@ class PartRows:
 def joined(
     logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
-    """Return the outputs ``[n]`` for each hospital's rows, of the models at model rows ``served [h]``.
+    """Return the outputs ``[n]`` of each hospital's model for its rows; ``served [h]`` are the models' rows.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
     any placement. Neighbouring hospitals with one model are scored in one call.

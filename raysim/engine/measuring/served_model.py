@@ -1,4 +1,4 @@
-"""The measurements of one served model at hospitals, from its outputs for their rows."""
+"""The measurements of one model in use at hospitals, from its outputs for their rows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class ServedModel:
     hospitals: Ids
     """The ids of the hospitals, ``[h]``."""
     rows: PartRows
-    """The rows of these hospitals, one hospital after the other."""
+    """The rows of these hospitals, concatenated by hospital."""
     outputs: NDArray[Any]
     """The model's outputs for these rows, ``[n]`` or ``[n, C]``."""
     ranked: NDArray[Any]
-    """The outputs that rank a hospital's rows: those before recalibration, in which shifts create no ties."""
+    """The outputs by which a hospital's rows are ranked. They are outputs before recalibration, because shifts can
+    create ties."""
     untrained: Mask
-    """The hospitals at which nobody has trained the model, ``[h]``."""
+    """The hospitals at which the model is untrained, ``[h]``."""
 
     @property
     def scores_rows(self) -> bool:
@@ -67,7 +68,7 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Enter the figures of groups of patients and, for the headline model, the gaps between groups."""
+        """Enter the figures of groups of patients. For the headline model, also enter the gaps between groups."""
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)

@@ -1,8 +1,8 @@
-"""Early stopping: checks of the loss on validation rows, and when they end a run.
+"""Early stopping: checks of the loss on validation rows, and the rule by which they end a run.
 
-After each round the loss of the headline model is checked on the validation rows of all hospitals, every row counting
+After each round the loss of the headline model is checked on the validation rows of all hospitals, and every row counts
 once. It is the loss that training minimises, without penalties and without the strategy's own terms. The best check has
-the smallest loss (the earliest, if equal); its models are used in the end.
+the smallest loss (the earliest, if several are equal). Its models are the models of the run.
 
 A run stops after ``patience`` checks in a row without a fall. A fall is a loss below the loss at the last fall by more
 than ``tolerance`` times the loss before training. Several small decreases can add up to a fall, so that a slow descent
@@ -30,7 +30,7 @@ class Stopping:
     before: Mapping[str, float] = field(default_factory=dict)
     """The loss before training, by model used."""
     model: str | None = None
-    """The model used that is checked: the last of the models that existed at the first check."""
+    """The name of the model that is checked: the last of the models in use that existed at the first check."""
     rounds: tuple[int, ...] = ()
     """The rounds of the checks, in order."""
     losses: tuple[float, ...] = ()
@@ -50,19 +50,19 @@ class Stopping:
 
     @staticmethod
     def unpacked(tree: Mapping[str, Any]) -> Stopping:
-        """Return the checks that :meth:`packed` packed."""
+        """Return the checks from the result of :meth:`packed`."""
         lists = {name: tuple(tree[name]) for name in ("rounds", "losses")}
         return Stopping(StopSection(**tree["section"]), tree["before"], tree["model"], **lists)
 
     @property
     def best(self) -> int | None:
-        """The round of the best check; None without one."""
+        """Return the round of the best check; None without checks."""
         at = self._checks.best
         return None if at is None else self.rounds[at]
 
     @property
     def over(self) -> bool:
-        """Whether the run stops now."""
+        """Whether the run stops after these checks."""
         return self._checks.waited(self.section.tolerance) >= self.section.patience
 
     @property
@@ -79,17 +79,17 @@ class Stopped:
     model: str
     """The model used that was checked."""
     early: bool
-    """Whether the run ended because the loss no longer fell; else all rounds were run."""
+    """Whether the run ended because the loss no longer fell. Otherwise all rounds were run."""
     last: int
     """The last round that was run."""
     served: int
-    """The round whose models are used."""
+    """The round whose models are the models of the run."""
     loss: float
     """The loss of these models on validation rows."""
 
     @staticmethod
     def of(stopping: Stopping) -> Stopped | None:
-        """Return the end of a run with these checks; None if there were no checks."""
+        """Return how a run with these checks ended; None if there were no checks."""
         if stopping.model is None:
             return None
         last = stopping.rounds[-1]

@@ -1,7 +1,7 @@
 """Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
 
 Predictions stay where the data is. An actor returns the figures of each of its hospitals by group. For each group it
-also returns a histogram of scores over all its hospitals, which gives the group's AUROC over all hospitals.
+also returns a histogram of scores over all its hospitals, from which the group's AUROC over all hospitals is computed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ UNKNOWN = "unknown"
 """The group of patients whose attribute is unknown."""
 
 MOST_GROUPS = 100
-"""Largest number of groups of an attribute, including the unknown group."""
+"""The largest number of groups of an attribute, including the group of unknown values."""
 
 EVERYWHERE = ""
-"""Entry in place of a hospital's name in a table, for a group's patients at all hospitals together."""
+"""The entry of a table's hospital column for the patients of a group at all hospitals together."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class GroupFigures:
 
 def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequence[float]) -> Grouping | None:
     """Return the groups of ``federation``'s patients by the attributes ``wanted`` (None: all attributes in the data).
-
-    Raises ``ConfigError`` for an attribute that the data does not have. None if there is no attribute to group by.
+    Return None if there is no attribute to group by. Raises ``ConfigError`` for an attribute that the data does not
+    have.
     """
     attributes = federation.patient_attributes
     for attribute in wanted or ():
@@ -95,9 +95,8 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Return figures of ``hospitals`` by attribute.
-
-    The hospitals' rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``.
+    """Return the figures of ``hospitals`` by attribute. The hospitals' rows of ``part`` have ``outputs [n, ...]`` and
+    labels ``y [n]``.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -122,7 +121,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts rows by hospital and group, and where each such cell begins."""
+    """Return the order ``[n]`` that sorts rows by hospital and group, and where each pair of hospital and group begins
+    in it."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]
@@ -137,7 +137,7 @@ def cells(
 def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
     """Return an attribute's figures at each hospital ``[N, G, columns]``, and over all hospitals ``[G, columns]``.
 
-    ``parts``: one result per actor; ``order`` sorts their concatenated hospitals by id. AUPRC, R2 and the recall of
+    ``parts`` has one result per actor; ``order`` sorts their concatenated hospitals by id. AUPRC, R2 and the recall of
     more than two classes cannot be computed from hospitals' figures: over all hospitals they are undefined.
     """
     figures = np.concatenate([part.figures for part in parts])[order]
@@ -199,9 +199,8 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """Return ``patients.csv``: one row per model, attribute, group and hospital with such patients, and one for all.
-
-    ``groups``: the results of :func:`merged`, by model and attribute.
+    """Return ``patients.csv``: one row for each model, attribute, group and hospital with such patients, and one for
+    all hospitals. ``groups`` are the results of :func:`merged`, by model and attribute.
     """
     import pandas as pd
 
@@ -240,7 +239,7 @@ def _spread(values: Floats) -> float:
 
 
 def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the names of the groups that occur, unordered and maybe repeated, and the index of each patient's name,
+    """Return the names of the groups that occur, unordered and possibly repeated, and the index of each patient's name,
     ``[n]``."""
     if values.dtype.kind != "f":
         place: dict[str, int] = {}  # few differ: each is looked at once

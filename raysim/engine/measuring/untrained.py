@@ -1,9 +1,10 @@
-"""Hospitals that use a model that nobody has trained: they have no figures.
+"""Hospitals that use an untrained model; they have no figures.
 
 A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
 the model itself, a parameter of that part must differ. An example is the model of a hospital without training rows
 under local-only training; another is a head that a hospital never trained. The predictions of such a model are random,
-or the same for all patients. Its AUROC of .5 is a property of the start, not of the method, and enters no mean.
+or the same for all patients. Its AUROC of .5 is a property of the initial model and not of the method, and is not part
+of any mean.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ Parameters = NDArray[Any]
 
 
 class Rows(NamedTuple):
-    """Outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows, which begin at ``offsets [h + 1]``."""
+    """Outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows. ``offsets [h + 1]`` are where each
+    hospital's rows begin."""
 
     outputs: NDArray[Any]
     y: NDArray[Any]
     offsets: NDArray[np.int64]
 
     def of(self, hospitals: Mask) -> Rows:
-        """Return the same hospitals, but without the rows of hospitals outside ``hospitals [h]``."""
+        """Return these rows without the rows of hospitals outside ``hospitals [h]``."""
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)
@@ -37,7 +39,7 @@ class Rows(NamedTuple):
         return Rows(self.outputs[kept], self.y[kept], offsets)
 
     def blank(self, hospitals: Mask) -> NDArray[Any]:
-        """Return the outputs, NaN at ``hospitals [h]``."""
+        """Return the outputs, with NaN at ``hospitals [h]``."""
         if not hospitals.any():
             return self.outputs
         outputs = self.outputs.copy()

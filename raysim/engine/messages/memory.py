@@ -16,7 +16,8 @@ FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """The state of a hospital's optimiser; see :class:`raysim.training.base.Moments`."""
 
 KEPT = "kept "
-"""Prefix of the names of client programs' memory at a hospital, except :data:`MODEL`."""
+"""The prefix of the names of client programs' memory at a hospital. The name :data:`MODEL` has no prefix."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""A hospital's update of this round and its loss before training, stored while the round has further passes."""
+"""A hospital's update of this round, and its loss before training. They are stored while the round has further
+passes."""

@@ -1,4 +1,4 @@
-"""The messages between the coordinator and hospital actors: one plan down, one partial result up."""
+"""The messages between the coordinator and hospital actors: one plan to the actor, one partial result back."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. They are small: each plan contains them, so that actors stay pure."""
+    """The settings shared by all rounds of a run. They are small: each plan contains them, so that actors store
+    nothing."""
 
     federation: str
     """The folder of the federation, which each actor maps into memory."""
     model: ModelSpec
     """The model that is trained."""
     optimizer: Optimizer
-    """The optimiser, unless a problem names another."""
+    """The optimiser, unless a problem names another one."""
     epochs: int
     """Epochs of a hospital's local update, unless a problem says otherwise."""
     seed: int
@@ -68,7 +69,7 @@ class Work:
     precision: str
     """The type of hospitals' parameters: ``float32`` or ``float64``."""
     class_weights: ClassWeights = "none"
-    """The weight of the loss by class; the server replaces ``balanced`` by numbers before it sends any plan."""
+    """The weight of the loss by class. The server replaces ``balanced`` by numbers before it sends any plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,39 +85,39 @@ class ProgramCall:
     received: dict[str, NDArray[Any]]
     """The arrays that each hospital receives."""
     each_of: dict[str, NDArray[Any]]
-    """Arrays ``[H, ...]`` of which each hospital receives its own row."""
+    """Arrays ``[H, ...]``. Each hospital receives its own row of each."""
     terms: dict[str, int]
     """The number of terms in the sum over all hospitals, by name."""
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals store anything for the program between rounds."""
+        """Whether hospitals store arrays for the program between rounds."""
         return self.program.remembers
 
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """One round for all hospitals; every actor uses the parts for its own hospitals."""
+    """The message of one round to all hospitals. Every actor uses the parts for its own hospitals."""
 
     work: Work
     """The settings shared by all rounds."""
     round: int
-    """The number of the round, which keys the streams of batches."""
+    """The number of the round, which is part of the key of the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision; ``[0, P]`` if the round neither measures nor trains, and
+    """The server's models ``[M, P]``, in the run's precision. ``[0, P]`` if the round neither measures nor trains, and
     ``[0, 0]`` for a call that no round yields."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
-    """The problem that hospitals minimise; None: no training."""
+    """The problem that hospitals minimise; None means no training."""
     call: ProgramCall | None = None
-    """The client program that hospitals run, on its own or as local training of the problem; None: no program."""
+    """The client program that hospitals run, separately or as local training of the problem; None means no program."""
     mixture: Floats | None = None
     """The weights of model rows for each hospital, used for the row ``MIXTURE``, ``[N, M]``."""
     private: Mask | None = None
     """The parameters that never leave a hospital, ``[P]``."""
     division: Division | None = None
-    """The division of rows into groups; None: no groups."""
+    """The division of rows into groups; None means no groups."""
     losses: bool = False
     """Whether each hospital that trains sends its mean loss before training."""
     steps: tuple[HospitalStep, ...] = ()
@@ -124,21 +125,21 @@ class RoundPlan:
     measured: Measurement = NOTHING
     """What hospitals measure before they train."""
     stop: Stop | None = None
-    """The rule by which hospitals that add trees alone stop early; None: they add all."""
+    """The rule by which hospitals stop early when they add trees alone; None means that they add all trees."""
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, which goes into a separate last sum."""
+        """Whether each hospital also sends a bit, which is added to a separate last sum."""
         return any(step.bit for step in self.steps)
 
     @property
     def at_once(self) -> bool:
-        """Whether this is a call that no round yields, such as one for a statistic before training."""
+        """Whether this is a call outside a round, such as a call for a statistic before training."""
         return bool(self.models.shape[1] == 0)
 
     @property
     def only_reads(self) -> bool:
-        """Whether hospitals' memory stays unchanged, so that it need not be returned."""
+        """Whether hospitals' memory does not change, so that it need not be returned."""
         # What local training sends passes steps, which may remember even where its program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 
@@ -160,15 +161,15 @@ class PartialResult:
     ids: Ids | None = None
     """The hospitals of the ``h`` entries that trained here or answered a call, ``[h]``."""
     sums: NDArray[np.int64] | None = None
-    """The sums of a client program, concatenated, then the number of hospitals that answered by group."""
+    """The concatenated sums of a client program, followed by the number of hospitals that answered, by group."""
     each: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """The arrays that each hospital sent separately to a client program's call, by name, ``[h, ...]``."""
+    """The arrays that each hospital sent separately in answer to a client program's call, by name, ``[h, ...]``."""
     deltas: Floats | None = None
     """The entries' single deltas, ``[h, P]``; None if not requested."""
     losses: Floats | None = None
     """The entries' mean losses before training, ``[h]``; None if not requested."""
     bits: NDArray[np.int64] | None = None
-    """The bits of the entries' updates, ``[h]``; None without compression."""
+    """The number of bits of each entry's update, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
     """The measurements of the actor's hospitals, in its order."""
     seconds: float = 0.0
@@ -176,7 +177,8 @@ class PartialResult:
 
 
 def collected(partials: Sequence[PartialResult], layout: SumLayout) -> tuple[Ids, dict[str, NDArray[np.float64]]]:
-    """Return the ascending ids ``[H]`` of hospitals that answered a call, and what each sent, ``[H, ...]``."""
+    """Return the ascending ids ``[H]`` of the hospitals that answered a call, and the arrays that they sent, ``[H,
+    ...]``."""
     answered = [partial for partial in partials if partial.ids is not None]
     ids = np.concatenate([np.zeros(0, np.int64), *[part.ids for part in answered if part.ids is not None]])
     order, each = np.argsort(ids, kind="stable"), {}

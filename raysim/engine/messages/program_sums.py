@@ -1,7 +1,7 @@
 """The sums of a client program, concatenated in one vector of integers.
 
-This vector is added over hospitals and processes, is hidden by one secure sum, and has a size in bytes. After the sums
-it counts the hospitals of each group.
+This vector is added over hospitals and processes, and is hidden by one secure sum. Its last entries count the hospitals
+of each group.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Program, Reply, Send
 
 SUM_BYTES = 8
-"""Bytes of an entry of a sum, and of a number that each hospital sends separately."""
+"""The number of bytes of an entry of a sum, and of a number that each hospital sends separately."""
 
 ROWS_BYTES = 2**24
-"""Bytes of the rows of an array that are rounded at once."""
+"""The number of bytes of the rows of an array that are rounded at once."""
 
 
 class SumLayout:
@@ -35,7 +35,7 @@ class SumLayout:
             begin, end = end, end + math.prod(send.shape) * send.groups
             self.places[name] = slice(begin, end)
         self.size = end + self.groups
-        """Number of entries of the vector."""
+        """The number of entries of the vector."""
 
     def units(self, reply: Reply) -> NDArray[np.int64]:
         """Return the vector of one hospital's ``reply``, in steps of the grids."""
@@ -47,7 +47,7 @@ class SumLayout:
         return vector
 
     def single(self, reply: Reply, name: str) -> NDArray[np.float64]:
-        """Return the array ``name`` that one hospital sends by itself; its rows are added on the grid."""
+        """Return the array ``name`` that one hospital sends separately. Its rows are added on the grid."""
         send, array = self.each[name], np.asarray(reply.sent[name], np.float64)
         if array.ndim == len(send.shape):  # a step may have added the rows
             return array

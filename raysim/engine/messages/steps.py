@@ -1,5 +1,4 @@
-"""The hospital's half of the steps between training and the sums. Halves are sent with the plan of a round, in order.
-
+"""The hospital's half of the steps between training and the sums. The halves are part of the plan of a round, in order.
 The order, and the server's half of each step, are in :mod:`raysim.engine.server.update_pipeline`.
 """
 
@@ -20,7 +19,7 @@ from raysim.strategies.base import Floats, Ids, Mask, Program, Reply, Upload
 
 UPDATE, BESIDE = "update", "beside"
 """The names of vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G P``
-entries if the hospital has a part in every sum."""
+entries if the hospital contributes to every sum."""
 
 
 @dataclass(eq=False)
@@ -38,7 +37,7 @@ class Leaving:
     private: Mask | None
     """The parameters ``[P]`` that never leave a hospital."""
     limit: float
-    """The magnitude that every entry must stay below."""
+    """The strict upper limit of every entry's magnitude."""
     loss: Callable[[], float]
     """A function that returns the mean loss before training."""
     check: Callable[[Floats, float], None]
@@ -46,11 +45,11 @@ class Leaving:
     kept: HospitalStates
     """The hospitals' memory, which steps write to."""
     hidden: bool
-    """Whether a guarantee hides the hospital: then an update that is not finite is sent as zeros, without an error."""
+    """Whether a guarantee hides the hospital. Then an update that is not finite is sent as zeros, without an error."""
     group: int = 0
-    """The group of patients that the entry was trained on."""
+    """The group of patients on which the entry was trained."""
     bit: float | None = None
-    """The bit that says whether the vectors were within the clip, for the last sum; None: no bit."""
+    """The bit for the last sum, whether the vectors were within the clip; None means no bit."""
     grid: tuple[float, float] | None = None
     """The step of the update's common grid, and the weight of one step in the sum; None without a grid."""
     bits: int | None = None
@@ -58,13 +57,13 @@ class Leaving:
 
     @property
     def sum_index(self) -> int:
-        """The index of the sum that the update goes into."""
+        """Return the index of the sum to which the update is added."""
         into = self.upload.sum_index
         return 0 if into is None else int(into[self.entry])
 
     @property
     def update(self) -> Floats:
-        """The vector that training has produced."""
+        """Return the vector that training has produced."""
         return self.vectors[UPDATE]
 
     @update.setter
@@ -114,7 +113,8 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """The hospital's sums in steps of their grids, ``[layout.size]``; if computed, they replace ``reply``."""
+        """Return the hospital's sums in steps of their grids, ``[layout.size]``. If they are computed, they replace
+        ``reply``."""
         return self.layout.units(self.reply)
 
 
@@ -122,11 +122,11 @@ class HospitalStep:
     """The hospital's half of a step. Subclasses override what they change."""
 
     remembers: bool = False
-    """Whether hospitals remember anything of the step after the round."""
+    """Whether hospitals store anything of the step after the round."""
     bit: bool = False
-    """Whether each hospital also sends a bit, which goes into a separate last sum."""
+    """Whether each hospital also sends a bit, which is added to a separate last sum."""
     trains: bool = True
-    """Whether hospitals train; else they send their stored update again, beginning with this step."""
+    """Whether hospitals train. Otherwise they send their stored update again, beginning with this step."""
 
     @property
     def changes(self) -> bool:
@@ -135,22 +135,22 @@ class HospitalStep:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether some hospitals train on other rows than their own."""
+        """Whether some hospitals train on rows that differ from their own."""
         return False
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the rows that a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
+        """Return the rows on which a hospital trains instead of ``X [n, F]`` and ``y [n]``."""
         return X, y
 
     def forward(self, leaving: Leaving) -> None:
-        """Change the message of a hospital before it is sent."""
+        """Change the message of a hospital before the message is sent."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
-        """Change the reply of a hospital to a client program's call before it is sent."""
+        """Change the reply of a hospital to a client program's call before the reply is sent."""
 
 
 class Adding(HospitalStep):
-    """The last step: add the vectors to the sums. :class:`Masking` also hides them."""
+    """The last step, which adds the vectors to the sums. :class:`Masking` also hides them."""
 
     @property
     def changes(self) -> bool:
@@ -159,7 +159,7 @@ class Adding(HospitalStep):
 
     @property
     def everybody(self) -> bool:
-        """Whether the messages of all hospitals enter their sums."""
+        """Whether the messages of all hospitals are added to their sums."""
         return True
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[Any], hospital: int) -> None:
@@ -171,9 +171,9 @@ class Adding(HospitalStep):
         sums.add(len(sums.units) - 1, 1.0, np.eye(1, sums.units.shape[1])[0] * number)
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Return whether a message of ``hospital`` enters sum ``group``."""
+        """Return whether a message of ``hospital`` is added to sum ``group``."""
         return True
 
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Return which messages of ``hospitals [h]`` to the sums ``groups [h]`` enter these sums."""
+        """Return which messages of ``hospitals [h]`` are added to their sums ``groups [h]``."""
         return np.ones(len(groups), dtype=np.bool_)

@@ -11,9 +11,8 @@ from raysim.strategies.base import Floats, LocalProblem, Upload
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """Return how many sums of ``size`` scalars a problem has.
-
-    The sums of its upload come first, followed by sums that contain the further numbers hospitals send.
+    """Return how many sums of ``size`` scalars a problem has: first the sums of its upload, then the sums of the
+    further numbers that hospitals send.
     """
     sent = problem.sent
     return 0 if sent is None else sent.sums + number_rows(problem, size)
@@ -25,9 +24,8 @@ def number_rows(problem: LocalProblem, size: int) -> int:
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """Return the largest total magnitude of weights in a sum.
-
-    It is taken over the whole cohort, so that errors do not depend on which process runs which hospital.
+    """Return the largest total magnitude of the weights in a sum. It is computed over the whole cohort, so that errors
+    do not depend on which process runs which hospital.
     """
     totals = [0.0]
     sent = problem.sent
@@ -55,14 +53,14 @@ def beside_weight(sent: Upload) -> Floats:
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
-    """Return the problem with the weights ``[H]`` in place of the weights of its upload."""
+    """Return the problem with the weights ``[H]`` instead of the weights of its upload."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, weight=weight))
     return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
-    """Return the problem with ``single`` set in its upload: whether hospitals send single updates."""
+    """Return the problem with its upload's ``single`` changed: whether hospitals send single updates."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))
     return problem if problem.then is None else replace(problem, then=uploading(problem.then, single=single))
@@ -81,5 +79,5 @@ def by_sum(sent: Upload) -> Floats:
 
 
 def of_entry(value: Any, j: int) -> Any:
-    """Return the value of entry ``j``; ``value`` is one value for all entries or an array ``[H]``."""
+    """Return the value of entry ``j``, where ``value`` is one value for all entries or an array ``[H]``."""
     return value[j] if isinstance(value, np.ndarray) else value

@@ -1,1 +1,1 @@
-"""The steps between a hospital's update and the server: each has a half on either side."""
+"""The steps between hospitals' updates and the strategy. Each step has a hospital's half and a server's half."""

@@ -1,4 +1,4 @@
-"""Compression of updates: what a hospital sends and stores, and how many bits it sends."""
+"""Compression of updates: what a hospital sends, what it stores, and the number of bits it sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Compressing(HospitalStep):
     round: int
     """The number of the round."""
     in_shares: bool = False
-    """Whether updates contain shares of noise, so that only a sum on a common grid hides a unit."""
+    """Whether updates contain shares of noise. If so, only sums on a common grid hide a unit."""
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
@@ -64,7 +64,7 @@ class Compressing(HospitalStep):
         """Return a hospital's ``update [p]`` as the server adds it, its new memory, and the bits of its message.
 
         ``before`` is the hospital's memory so far. With EF21 the server adds its estimate of the hospital's update,
-        which the message has just corrected.
+        after the message has corrected it.
         """
         made = self.compression
         if made.name == "random_k":
@@ -83,7 +83,7 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's half: reject uploads that cannot be compressed. Errors call the strategy ``name``."""
+    """The server's half: it rejects uploads that cannot be compressed. Errors call the strategy ``name``."""
 
     def __init__(self, section: CompressionSection, seed: int, name: str, in_shares: bool) -> None:
         self._compressing, self._name = Compressing.of(section, seed, in_shares), name

@@ -1,4 +1,4 @@
-"""The hospital's half of secure sums, which masks messages, and the server's opening of a round's sums."""
+"""The hospital's half of secure sums, which masks messages, and the server's half, which opens a round's sums."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from raysim.strategies.base import Floats, Ids, Update
 
 @dataclass(frozen=True, eq=False)
 class Masking(Adding):
-    """The hospital's half: the secure sums of a round, to which it adds its masked messages."""
+    """The hospital's half: it adds its masked messages to the secure sums of a round."""
 
     sums: tuple[SecureSum | None, ...]
-    """The secure sums; None in place of a sum with too few hospitals."""
+    """The secure sums; None for a sum with too few hospitals."""
     execute: bool
     """Whether masks are really computed, and not only counted."""
     number_sum: SecureSum | None = None
-    """Sum of one scalar per hospital, stored in the first entry of the last sum. None if too few hospitals remain."""
+    """The sum of one number from each hospital, stored in the first entry of the last sum. None if too few hospitals
+    remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add the message of ``hospital`` to sum ``group``, unless it is lost or the sum will not be opened."""
@@ -48,17 +49,18 @@ class Masking(Adding):
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Return whether a message of ``hospital`` enters sum ``group``: it is not lost, and the sum is opened."""
+        """Return whether a message of ``hospital`` is added to sum ``group``. It is if the message is not lost and the
+        sum will be opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
     @cached_property
     def everybody(self) -> bool:
-        """Whether the messages of all hospitals enter their sums."""
+        """Whether the messages of all hospitals are added to their sums."""
         return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
 
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Return which messages of ``hospitals [h]`` enter the sums ``groups [h]``, in which they have weights."""
+        """Return which messages of ``hospitals [h]`` are added to their sums ``groups [h]``."""
         admitted = np.zeros(len(groups), dtype=np.bool_)
         for group in set(groups.tolist()):
             secure, in_group = self.sums[group], groups == group
@@ -84,10 +86,10 @@ class Opening:
     masking: Masking
     """The hospital's half that masked the sums."""
     scale: Floats
-    """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a sum that is given up."""
+    """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a discarded sum."""
 
     def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums ``[G, P]`` without masks; sums that are given up are 0."""
+        """Return the sums ``[G, P]`` without masks. Discarded sums are 0."""
         opened = units.copy()
         for g, secure in enumerate(self.masking.sums):
             if secure is None or not secure.opens:

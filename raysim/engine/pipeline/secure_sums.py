@@ -1,7 +1,7 @@
-"""Secure sums in rounds: which hospitals mask together, what they send, and what the server opens.
+"""Secure sums in rounds: which hospitals mask together, what they send, and which sums the server opens.
 
 The hospitals of each of a problem's sums form one group. Hospitals lost before they send a masked update are left out,
-and the sum is scaled to the weights of all its hospitals. A sum of too few hospitals is given up, and changes nothing.
+and the sum is scaled to the weights of all its hospitals. A sum of too few hospitals is discarded and changes nothing.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ if TYPE_CHECKING:
 
 
 FIRST_OF_CALLS = 2**20
-"""The number of the first sum of client programs in a round, beyond the sums of updates: each sum has its own masks."""
+"""The number of the first sum of client programs in a round, beyond the numbers of updates' sums. Each number has its
+own masks."""
 
 
 class SecureSums(Step):
-    """The server's half: one job's secure sums; errors name its strategy; a model sends ``size`` scalars."""
+    """The server's half: the secure sums of one job. Errors name its strategy. A model has ``size`` scalars that are
+    sent."""
 
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
     ) -> None:
         """Set up the secure sums of a job.
 
-        ``privacy``: if each message has a share of noise, a sum needs enough of them. If the clip is adaptive, each
-        hospital also sends a number, for one sum over all hospitals.
+        With ``privacy``, each message may have a share of noise; a sum then needs enough messages. If the clip is
+        adaptive, each hospital also sends a number for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
         self._noisy = privacy is not None and privacy.way in ("pooled", "distributed")
@@ -58,7 +60,7 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def called(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Send all sums of the call in one secure sum, one after the other; sums over pooled rows are not hidden."""
+        """Send all sums of the call, concatenated, in one secure sum. Sums over pooled rows are not hidden."""
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None
@@ -88,10 +90,9 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes that secure aggregation needs for the last call's sums, of ``entries`` entries.
-
-        The first are the bytes that each of hospitals ``ids [h]`` has sent. The second are all bytes sent down in
-        addition to the call itself. None: the sums were not hidden.
+        """Return the bytes that secure aggregation needs for the last call's sums, which have ``entries`` entries.
+        Return the bytes that each of hospitals ``ids [h]`` has sent, and all bytes sent down in addition to the call
+        itself. Return None if the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -100,7 +101,7 @@ class SecureSums(Step):
         return np.broadcast_to(np.asarray(up, np.int64), ids.shape), down
 
     def check_clusters(self, state: State, ids: Ids) -> None:
-        """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small to sum."""
+        """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small for a secure sum."""
         if state.cluster is None:
             return
         rows, sizes = np.unique(state.cluster[ids], return_counts=True)
@@ -114,9 +115,8 @@ class SecureSums(Step):
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
-        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None without updates.
-
-        ``number``: the number of the pass, if a round has several.
+        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; return None without
+        updates. ``number`` is the number of the pass, if a round has several.
         """
         sent = problem.sent
         if sent is None or POOLED in ids:
@@ -140,7 +140,7 @@ class SecureSums(Step):
         )
 
     def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
-        """Return the opening of a round's sums, in which hospitals ``ids`` minimised ``problem``."""
+        """Return the opening of the sums of a round in which hospitals ``ids`` minimised ``problem``."""
         weights = self._weights(problem, len(ids))
         scale = np.zeros(len(masking.sums))
         for g, secure in enumerate(masking.sums):
@@ -169,13 +169,12 @@ class SecureSums(Step):
 
     @property
     def given_up(self) -> Ids:
-        """The indices of the sums opened last that are given up."""
+        """Return the indices of the sums that were discarded at the last opening."""
         return np.flatnonzero(() if self._opening is None else self._opening.scale == 0)
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """Return the update with rescaled sums; None if no sum could be opened and the server adds no noise.
-
-        If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
+        """Return the update with rescaled sums; None if no sum could be opened and the server adds no noise. If noise
+        hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
         """
         opening, privacy = self._opening, self._privacy
         if opening is None or (privacy is not None and privacy.way == "central"):
@@ -185,13 +184,12 @@ class SecureSums(Step):
         return opening.scaled(update) if privacy is None or privacy.own_steps else update
 
     def sent(self, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int] | None:
-        """Return :meth:`bytes` of the sums sent last; None if none was hidden."""
+        """Return :meth:`bytes` of the sums sent last; None if no sum was hidden."""
         return None if self._masking is None else self.bytes(self._masking, problem, ids)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """Return the bytes of each entry's update ``[H]``, and all bytes sent down in addition to models.
-
-        The number of rows is not counted: the masked update contains the weight, which replaces it.
+        """Return the bytes of each entry's update, ``[H]``, and all bytes sent down in addition to models. The number
+        of rows is not counted, because the masked update contains the weight instead.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums
@@ -215,34 +213,37 @@ class SecureSums(Step):
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
-        """Return the most bits of an update in a sum of ``hospitals``, without its number of rows."""
+        """Return the largest number of bits of an update in a sum of ``hospitals``, without the bits of its number of
+        rows."""
         around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._sends_bits else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes that each of ``hospitals`` sends for a set-up sum of ``scalars``, and all sent down."""
+        """Return the bytes that each of ``hospitals`` sends for a set-up sum of ``scalars``, and all bytes sent
+        down."""
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
     def facts(self) -> dict[str, float]:
-        """Return the number of secure sums, and how many of them were given up."""
+        """Return the number of secure sums, and how many of them were discarded."""
         return {"secure_sums": float(self._tried), "secure_sums_given_up": float(self._given_up)}
 
     @property
     def memory(self) -> tuple[int, int]:
-        """The counts of sums and of sums given up, carried from round to round."""
+        """Return the counts of sums and of discarded sums, which are carried from round to round."""
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Resume from ``memory``. Raises ``ValueError`` for anything but these two counts."""
+        """Resume from ``memory``. Raises ``ValueError`` unless it has exactly these two counts."""
         if memory is None or len(memory) != 2:
             raise ValueError("it does not count its secure sums")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """Return the weights of each entry in each sum, ``[H, G]``; columns for further numbers come last."""
+        """Return the weights of each entry in each sum, ``[H, G]``. The last columns are the sums of further
+        numbers."""
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)
         return self._weighed[1]
@@ -273,14 +274,14 @@ class SecureSums(Step):
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
-        """Return which hospitals are lost at a stage, which is the same in all sums of a round."""
+        """Return which hospitals are lost at a stage. They are the same in all sums of a round."""
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
-    """Return the bytes that hospitals ``ids [h]`` each send for a sum of ``p`` numbers, and bytes sent down."""
+    """Return the bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all bytes sent down."""
     if not secure.lost.anybody:
         return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
     shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))

@@ -1,4 +1,4 @@
-"""The server's half of a step between hospitals' updates and what the strategy learns from them."""
+"""The server's half of a step between hospitals' updates and the strategy."""
 
 from __future__ import annotations
 
@@ -18,36 +18,37 @@ class Step:
     """The server's half of a step. Subclasses override some methods; by default each leaves its input unchanged."""
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as the strategy learns from it."""
+        """Return the cohort with the problem to which the strategy's update refers."""
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as sent. Raises ``ConfigError`` for one that cannot be sent."""
+        """Return the cohort with the problem as sent. Raises ``ConfigError`` for a problem that cannot be sent."""
         return cohort
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
-        """Return the half for hospitals ``ids`` that minimise the fitted ``problem``; None: they do nothing."""
+        """Return the half for hospitals ``ids`` that minimise the fitted ``problem``; None means no action."""
         return None
 
     def called(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
-        """Return the hospitals' half for a ``call`` of a client program; None: they do nothing.
-
-        ``number``: the number of earlier calls in the round. ``name``: the call's name in errors. Raises
-        ``ConfigError`` for a call that cannot be made.
+        """Return the hospitals' half for a ``call`` of a client program; None means no action. ``number`` is the number
+        of earlier calls in the round. ``name`` is the call's name in errors. Raises ``ConfigError`` for a call that
+        cannot be made.
         """
         return None
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call ``[n]`` in steps of their grids; ``units``: of the next step."""
+        """Return the sums of the last call ``[n]`` in steps of their grids; ``units`` are the result of the next
+        step."""
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums ``[G, P]`` in steps of their grid; ``units`` come from the next step of the pipeline."""
+        """Return the sums ``[G, P]`` in steps of their grid; ``units`` are the result of the next step of the
+        pipeline."""
         return units
 
     def further(self, update: Update) -> LocalProblem | None:
-        """Return the problem of a further pass over the round's updates, given the last pass's update; None: no further
-        pass."""
+        """Return the problem of a further pass over the round's updates, given the update of the last pass; None means
+        no further pass."""
         return None
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
@@ -63,5 +64,5 @@ class Step:
 
     @property
     def memory(self) -> Any:
-        """The state carried from round to round, in plain values; None without any."""
+        """Return the state carried from round to round, in plain values; None without state."""
         return None

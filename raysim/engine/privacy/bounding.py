@@ -1,5 +1,5 @@
-"""Clipping of what a row, patient or hospital adds to a client program's sums, to the norm that the program
-declares."""
+"""Clipping of what a row, patient or hospital adds to a client program's sums. The program declares the largest
+norm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bounding(HospitalStep):
     """The hospital's half: clip the arrays of a program to their bounds."""
 
     unit: str | None
-    """The unit that is clipped in place of rows; None: as the program declares."""
+    """The unit that is clipped instead of rows; None means the unit that the program declares."""
 
     def forward_sums(self, leaving: LeavingSums) -> None:
         leaving.reply = bounded(leaving.reply, leaving.program, leaving.people, self.unit)
@@ -28,7 +28,8 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's half: let hospitals clip all arrays with a declared bound; ``unit`` as in :class:`Bounding`."""
+    """The server's half: it makes hospitals clip all arrays with a declared bound. ``unit`` is as in
+    :class:`Bounding`."""
 
     unit: str | None
 
@@ -37,9 +38,8 @@ class Bounds(Step):
 
 
 def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], unit: str | None = None) -> Reply:
-    """Return the ``reply`` with clipped arrays; ``people()`` gives the patient of each row, ``[n]``.
-
-    ``unit`` is clipped in place of rows; None: as the program declares.
+    """Return the ``reply`` with clipped arrays. ``people()`` returns the patient of each row, ``[n]``. ``unit`` is
+    clipped instead of rows; None means the unit that the program declares.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():
@@ -68,7 +68,7 @@ def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], 
 
 
 def shortened(units: NDArray[np.float64], length: float) -> NDArray[np.float64]:
-    """Clip rows ``[n, k]`` to norm ``length``; rows that are not finite become 0."""
+    """Clip rows ``[n, k]`` to norm ``length``. Rows that are not finite become 0."""
     units = np.where(np.isfinite(units).all(axis=1, keepdims=True), units, 0.0)
     norms = np.linalg.norm(units, axis=1)
     within: NDArray[np.float64] = units * np.minimum(1.0, length / np.maximum(norms, 1e-300))[:, None]

@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 AGREE = 1e-3
-"""Largest relative difference between a configured epsilon and the epsilon of a configured noise multiplier."""
+"""The largest relative difference between a configured epsilon and the epsilon of a configured noise multiplier."""
 
 
 _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
-"""Cache of the sections that this process has calibrated."""
+"""A cache of the sections that this process has calibrated."""
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
     """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` without known patients.
 
-    ``sizes [N]``: the numbers of units that hospitals have released with noise; None: not yet released, or exact.
+    ``sizes [N]`` are the numbers of units that hospitals have released with noise; None means not yet released, or
+    exact.
     """
     rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
     unit = None if job.privacy is None else job.privacy.unit
@@ -65,7 +66,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the guarantee of ``job`` on a federation; None without ``privacy``.
 
-    A guarantee that the job already has is reused for the same parts. ``sizes`` as in :func:`terms_of`.
+    If the job already has a guarantee for the same parts, it is reused. ``sizes`` as in :func:`terms_of`.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -98,10 +99,9 @@ def _same(one: Any, other: Any) -> bool:
 def releases_of_updates(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
-    """Return the noisy releases of ``rounds`` as an adversary observes them; None: the adversary observes exact sums.
-
-    ``multiplier``: the noise multiplier. ``rounds``: the most rounds that any hospital has joined. Not for mode
-    ``local`` with units below the hospital, where noise differs between hospitals.
+    """Return the noisy releases of ``rounds`` as an adversary observes them; None if the adversary observes exact sums.
+    ``multiplier`` is the noise multiplier. ``rounds`` is the largest number of rounds that any hospital has joined. Not
+    for mode ``local`` with units smaller than the hospital, where noise differs between hospitals.
     """
     if section.unit == "hospital" and section.way == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
@@ -138,7 +138,7 @@ class OtherReleases:
 
     @property
     def normal(self) -> float:
-        """The cost of normal noise: the sum of ``1 / multiplier^2``."""
+        """Return the cost of normal noise: the sum of ``1 / multiplier^2``."""
         return sum(event.count / event.multiplier**2 for event in self.gaussians)
 
     def left(self, epsilon: float) -> float:
@@ -147,7 +147,7 @@ class OtherReleases:
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """Return the planned noisy releases other than updates: figures at each evaluation, everything else once."""
+    """Return the planned noisy releases other than updates: figures at each evaluation, and everything else once."""
     return [
         replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
         for kind, statistic in section.noisy.items()
@@ -177,7 +177,8 @@ def _affordable(section: PrivacySection, terms: Terms) -> OtherReleases:
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
-    """Return the noise multiplier of each hospital's steps in mode ``local``, ``[N]``: standard deviations in clips."""
+    """Return the noise multiplier of each hospital's steps in mode ``local``, ``[N]``: the standard deviation divided
+    by the clip."""
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
@@ -201,9 +202,8 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
 def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
-    """Return the epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``.
-
-    ``events`` are the noisy releases other than updates.
+    """Return the epsilon of each hospital's patients in mode ``local``, ``[N]``, after the hospital has ``joined [N]``
+    rounds. ``events`` are the noisy releases other than updates.
     """
     noise, others = multipliers(section, terms), OtherReleases.of(events)
     return np.array(
@@ -221,7 +221,7 @@ def by_hospital(
 def epsilon_at_two_hospitals(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
-    """Return the epsilon in mode ``local`` of a patient who is at two hospitals, at worst; arguments as above."""
+    """Return the largest epsilon in mode ``local`` of a patient who is at two hospitals; arguments are as above."""
     others = OtherReleases.of(events)
     steps = [
         (float(s), rate, int(rounds) * count)
@@ -234,9 +234,8 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in; a missing one is computed.
-
-    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in; missing values are computed. If
+    each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
     disagree, or if epsilon is outside the range for which noise can be computed.
     """
     way, adversary = section.way, section.headline
@@ -286,10 +285,12 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
 
 
 def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
-    """Return the standard deviation of noise on the count of unclipped updates; ``hospitals``: expected cohort."""
+    """Return the standard deviation of the noise on the count of unclipped updates; ``hospitals`` is the expected
+    cohort size."""
     return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """Return the largest clip for which sums with noise of ``multiplier`` clips fit into the sums' integers."""
+    """Return the largest clip with which noisy sums fit into the integers of sums, if the noise is ``multiplier``
+    clips."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

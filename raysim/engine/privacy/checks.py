@@ -1,4 +1,4 @@
-"""Checks of settings that no privacy guarantee allows: errors before anything starts, which name both keys."""
+"""Checks of settings that no privacy guarantee allows. Errors are raised before anything starts and name both keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""Largest standard deviation of noise on bits: a thirtieth of what secure sums can store."""
+"""The largest standard deviation of noise on bits: a thirtieth of the largest number that secure sums can store."""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
@@ -80,7 +80,8 @@ def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
 
 
 def _check_attacks(job: Job) -> None:
-    """Raise ``ConfigError`` for rules and attacks that need single updates, and compression that undoes clipping."""
+    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes
+    clipping."""
     section, adversary = job.privacy, job.adversary
     assert section is not None
     if job.aggregation is not None and job.aggregation.of_single:
@@ -115,7 +116,8 @@ def _check_attacks(job: Job) -> None:
 
 
 def _check_importance(job: Job) -> None:
-    """Raise ``ConfigError`` for importances, which reveal values of rows and are not in the ledger."""
+    """Raise ``ConfigError`` if feature importances are configured: they reveal values of rows and are not in the
+    ledger."""
     if job.privacy is not None and job.evaluation.importance:
         raise ConfigError(
             f"evaluation.importance: {job.evaluation.importance} reveals values of columns and figures of permuted "
@@ -152,7 +154,7 @@ def _check_figures(job: Job, federation: Federation) -> None:
 
 
 def _check_preprocessing(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` if features were scaled with other noise than the guarantee requires."""
+    """Raise ``ConfigError`` if features were scaled with noise that differs from what the guarantee requires."""
     noise = noise_on(job.privacy, PREPROCESSING)
     if noise is None or not federation.preprocessing_scalars:
         return
@@ -166,7 +168,7 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
 
 
 def _check_system(job: Job) -> None:
-    """Raise ``ConfigError`` for unreliable hospitals whose absences the guarantee does not cover."""
+    """Raise ``ConfigError`` for unreliable hospitals whose absences are not covered by the guarantee."""
     section = job.privacy
     if job.system is None or section is None or section.own_steps:
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the sampled rows of a process's hospitals, which can be computed again."""
+    """A cache of the sampled rows of a process's hospitals."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}
@@ -24,8 +24,8 @@ class Contributions:
     def of(
         self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
     ) -> Contribution:
-        """Return at most ``most`` rows of each ``unit`` from a part of a hospital's rows; ``seed`` samples them if
-        there are more."""
+        """Return at most ``most`` rows of each ``unit`` from a part of a hospital's rows. If a unit has more, ``seed``
+        decides which are sampled."""
         key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._drawn:
             people = people_of(federation, hospital, unit, part)
@@ -48,5 +48,5 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 
 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
-    """Return the number of units that each hospital trains on, ``[N]``."""
+    """Return the number of units on which each hospital trains, ``[N]``."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))

@@ -1,13 +1,14 @@
 """Conditions under which noisy messages on a common grid are as private as their noisy sum.
 
 Each hospital rounds its update, with its share of the noise, to multiples of one step, up or down at random. The sum of
-rounded messages is not a function of the noisy sum, so rounding is not free post-processing. It costs nothing, however,
-if the standard deviation of a share is a few steps. A message is then distributed over the grid like a smooth density
-that the update only shifts. The sum of messages is distributed like one noisy sum that is rounded at random. With
-shares of ``s`` steps from ``m`` hospitals, probabilities differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's
-summation formula): at three steps and two hospitals by ``exp(-88)``.
+rounded messages is not a function of the noisy sum, so rounding is not post-processing and may cost privacy. It costs
+none if the standard deviation of a share is a few steps. A message is then distributed over the grid like a smooth
+density that the update only shifts. The sum of messages is distributed like one noisy sum that is rounded at random.
+With shares of ``s`` steps from ``m`` hospitals, the probabilities of both differ by about ``exp(-2 pi^2 s^2 (m - 1) /
+m)`` (Poisson's summation formula): at three steps and two hospitals by ``exp(-88)``.
 
-The grid must not clip: it has room for the largest sum of clipped vectors and twelve standard deviations of the noise.
+The grid must not clip: its range includes the largest sum of clipped vectors plus twelve standard deviations of the
+noise.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from raysim.core.errors import ConfigError
 from raysim.engine.guarantee import Terms
 
 STEPS = 3.0
-"""Smallest standard deviation of a share of the noise, in steps of the grid."""
+"""The smallest standard deviation of a share of the noise, in steps of the grid."""
 
 DEVIATIONS = 12.0
-"""Standard deviations of noise that fit into the grid; one value in 10^32 is larger."""
+"""How many standard deviations of noise fit into the grid. One value in 10^32 is larger."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:
@@ -60,6 +61,6 @@ def check_grid(compression: CompressionSection, section: PrivacySection, terms: 
 
 
 def _down(value: float) -> float:
-    """Round ``value`` down to two digits, so that the result can be configured."""
+    """Return ``value`` rounded down to two digits, so that it can be configured."""
     digit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.floor(value / digit) * digit

@@ -1,4 +1,4 @@
-"""The server's part that guarantees for hospitals and guarantees for patients have in common."""
+"""The server's half that guarantees for hospitals and guarantees for patients have in common."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Guard(Step):
     """The server's half of the step that implements a privacy guarantee; the hospital's half is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
-        """``secure``: secure aggregation; None: sums are not hidden."""
+        """``secure`` is secure aggregation; None means that sums are not hidden."""
         self._section, self._seed, self._secure = section, seed, secure
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, which goes into a separate last sum."""
+        """Whether each hospital also sends a bit, which is added to a separate last sum."""
         return self._section.sends_bits
 
     def release(self) -> Release:
-        """Return what hospitals do before they send."""
+        """Return the clipping and noise that hospitals apply to their updates before sending them."""
         raise NotImplementedError
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the noisy sums ``[G, P]`` of a ``round``, in steps of their grid, as the strategy receives them."""
+        """Return the noisy sums ``[G, P]`` of a ``round`` for the strategy, in steps of their grid."""
         raise NotImplementedError
 
     def resume(self, memory: Any) -> None:

@@ -1,5 +1,4 @@
-"""A guarantee for hospitals: updates are clipped, have fixed weights, and their sums get noise before they are read.
-
+"""A guarantee for hospitals: updates are clipped and have fixed weights, and their sums get noise before they are used.
 Noise is added even in rounds in which no hospital takes part. Either the server or the hospitals add it.
 """
 
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
 
 
 class HospitalNoise(Guard):
-    """Noise on clipped sums with fixed weights, so that each hospital's part in them is hidden.
-
-    Either the server adds the noise, or each hospital adds some to its message.
+    """Noise on clipped sums with fixed weights, which hides each hospital's contribution. Either the server adds the
+    noise, or each hospital adds a share of it to its message.
     """
 
     def __init__(
@@ -56,7 +54,8 @@ class HospitalNoise(Guard):
         self._problem: LocalProblem | None = None
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with fixed weights; an empty cohort gets a problem too, as noise is added even then."""
+        """Return the cohort with fixed weights. An empty cohort also gets a problem, because noise is added even
+        then."""
         problem = cohort.problem
         if problem is None:
             problem = self._strategy.problem(view, cohort.state, cohort.ids)
@@ -72,7 +71,7 @@ class HospitalNoise(Guard):
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
 
     def release(self) -> Release:
-        """Return what hospitals do before they send."""
+        """Return the clipping and noise that hospitals apply to their updates before sending them."""
         section, own_noise, bit, among = self._section, 0.0, 0.0, None
         if section.way in ("local", "distributed"):
             shares = self._shares
@@ -87,7 +86,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """The divisor of each hospital's share of its sum's noise, ``[N]``, so that opened sums have full noise."""
+        """Return the number by which the noise of a sum is divided for each hospital's share, ``[N]``, so that opened
+        sums have at least the full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
@@ -96,7 +96,8 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """The standard deviation of the noise on the sum of bits that adapt the clip; 0 without such bits."""
+        """Return the standard deviation of the noise on the sum of the bits that adapt the clip; 0 without such
+        bits."""
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
             return 0.0
@@ -104,13 +105,14 @@ class HospitalNoise(Guard):
 
     @property
     def _multiplier(self) -> float:
-        """The noise multiplier of updates, after part of the budget has gone to the bits that adapt the clip."""
+        """Return the noise multiplier of updates. It is larger if part of the budget is used for the bits that adapt
+        the clip."""
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier
 
     @property
     def memory(self) -> Any:
-        """The clip of the next round if it is adaptive; else None."""
+        """Return the clip of the next round if it is adaptive; else None."""
         return None if self._section.adaptive is None else {"clip": self._clip}
 
     def resume(self, memory: Any) -> None:
@@ -123,7 +125,7 @@ class HospitalNoise(Guard):
         self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums with the noise of a ``round``, and move the clip to its value in the next round."""
+        """Return the sums with the noise of a ``round``, and update the clip for the next round."""
         adaptive, central, bit_sum = self._section.adaptive, self._section.way == "central", 0.0
         if self._section.sends_bits:
             bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
@@ -139,13 +141,14 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """The largest weight in each sum of the round, ``[G]``."""
+        """Return the largest weight in each sum of the round, ``[G]``."""
         if self._weights is None:
             raise RuntimeError("the round's problem has not been fitted")
         return self._weights.shares
 
     def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
-        """Return the noise of a ``round`` in steps of the grid, ``[G, P]``, then noise on further numbers."""
+        """Return the noise of a ``round`` on the sums, ``[G, P]`` in steps of the grid, followed by the noise on
+        further numbers."""
         weights = self._weights
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")

@@ -1,4 +1,4 @@
-"""A hospital's answers and figures with noise that hides each patient's part in them."""
+"""A hospital's answers and figures, with noise that hides each patient."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's part of a noisy statistic: noise on its own sums over rows, which it sends alone."""
+    """The hospital's part of a noisy statistic: noise on the hospital's own sums over rows, which it sends
+    separately."""
 
     noise: StatisticNoise
     """The noise on the sums."""
@@ -40,7 +41,7 @@ class StatisticRelease(HospitalStep):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows used of a unit."""
+        """The largest number of rows that are used of a unit."""
         return self.noise.rows
 
     def forward_sums(self, leaving: LeavingSums) -> None:
@@ -66,9 +67,8 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """Return the noisy sums ``[h, width]`` from which figures are computed.
-
-    ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
+    """Return the noisy sums ``[h, width]`` from which figures are computed. ``outputs`` are a model's outputs for the
+    evaluated ``rows`` of ``hospitals``.
     """
     noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
     sums = []

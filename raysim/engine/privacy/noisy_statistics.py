@@ -1,4 +1,4 @@
-"""Noisy statistics other than updates: which noise hospitals add, and how often they release them."""
+"""Noisy statistics other than updates: their noise, and how often hospitals release them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 Asked = Callable[[Statistic, bool], Floats]
-"""A function that returns all hospitals' statistics ``[N, ...]`` before the first round. If only the sum of these is
-opened (its last argument), each hospital adds a share of the noise."""
+"""A function that returns all hospitals' statistics ``[N, ...]`` before the first round. If its last argument is true,
+only their sum is opened, and each hospital adds a share of the noise."""
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
-    """Return the noise on what hospitals send ``each`` to a program; None: exact.
-
-    Raises ``ConfigError`` unless all that it sends are sums over rows with a bound.
+    """Return the noise on what a program's hospitals send ``each``; None means exact. Raises ``ConfigError`` unless all
+    of it are sums over rows with a bound.
     """
     noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
     kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))
@@ -49,7 +48,7 @@ def statistic_noise(section: PrivacySection | None, program: Program) -> Statist
 
 
 def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
-    """Return the noise on messages of a ``kind``; None: they are exact."""
+    """Return the noise on messages of a ``kind``; None means exact messages."""
     if section is None:
         return None
     statistic = section.noise_of(kind)
@@ -62,7 +61,7 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """Return the noise on figures, for a label of ``classes`` (0: a real label); None: figures are exact."""
+    """Return the noise on figures for a label of ``classes`` (0: a real label); None means exact figures."""
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
         return None
@@ -75,7 +74,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """Return lines, printed before the start, on what a run cannot report because figures are released with noise."""
+    """Return lines, printed before the start, on what a run cannot report because its figures have noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [
@@ -89,12 +88,12 @@ class FirstAnswers:
     """The noisy answers that hospitals send before the first round; a resumed run reuses them."""
 
     sizes: Ids | None = None
-    """The number of units that each hospital trains on, ``[N]``; None: the exact number, which is public.
-
-    Each is at least 1: a hospital without units takes part like all other hospitals, as its lack of units is secret.
+    """The number of units on which each hospital trains, ``[N]``, with noise; None means that exact numbers are public.
+    Each is at least 1: a hospital without units takes part like all others, because its lack of units is secret.
     """
     labels: Floats | None = None
-    """The number of rows of each class at all hospitals together, ``[C]``; None: not asked, or exact."""
+    """The number of rows of each class at all hospitals together, ``[C]``, with noise; None if not requested, or
+    exact."""
 
     @staticmethod
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
@@ -102,8 +101,8 @@ class FirstAnswers:
 
         A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
 
-        Seeded noise is reproducible. In that case hospitals send their statistics again, so that changed answers have
-        no effect.
+        Seeded noise is reproducible. With seeded noise hospitals therefore send their statistics again, so that changed
+        answers in a checkpoint have no effect.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":
@@ -122,12 +121,12 @@ class FirstAnswers:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The answers as plain values and arrays."""
+        """Return the answers as plain values and arrays."""
         return {"sizes": self.sizes, "labels": self.labels}
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """Return the noisy releases in a ledger by kind, each with the most releases of any hospital."""
+    """Return the noisy releases in a ledger, by kind. Of each kind, count the most releases of any hospital."""
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(entry.kind for entry in ledger.entries):
         noise = noise_on(section, kind)

@@ -1,4 +1,4 @@
-"""Guarantees for patients: what hospitals do in a round to hide them, and what the server does with a sum."""
+"""Guarantees for patients: what hospitals do in a round to hide patients, and how the server processes the sums."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 
 class PatientNoise(Guard):
-    """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
-
-    Each of the server's models has one sum. A patient is at one hospital, and a hospital is in one sum, so all sums of
-    a round together cost as much privacy as one sum.
+    """Noise that hospitals add to hide their patients: to their own steps, or in shares to sums of gradients. Each of
+    the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All sums of a
+    round together therefore cost as much privacy as one sum.
     """
 
     def __init__(
@@ -58,7 +57,8 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with its problem; pooled gradients are weighted by the step of their sum."""
+        """Return the cohort; in mode ``pooled`` its problem weights each gradient by minus its sum's step
+        (:meth:`_steps`)."""
         problem, pooled = cohort.problem, self._section.way == "pooled"
         if problem is None:
             return cohort
@@ -74,7 +74,7 @@ class PatientNoise(Guard):
         return replace(cohort, problem=weighed(problem, -step[into]))
 
     def release(self) -> Release:
-        """Return what hospitals do before they send."""
+        """Return the clipping and noise that hospitals apply to their updates before sending them."""
         section, terms = self._section, self._terms
         pooled, count = section.way == "pooled", len(terms.patients)
         patients = PatientRelease(
@@ -91,11 +91,13 @@ class PatientNoise(Guard):
         return Release(patients=patients)
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums, which already have hospitals' noise, plus the step of proximal terms for each model."""
+        """Return the sums plus the step of the proximal terms for each model. The sums already have hospitals'
+        noise."""
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return the standard deviation of each hospital's noise, in clips, ``[N]``; shares of the sum's noise."""
+        """Return the standard deviation of each hospital's noise, in clips, ``[N]``: its share of the noise of its
+        sum."""
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
@@ -108,8 +110,8 @@ class PatientNoise(Guard):
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """Return the factor of each sum of gradients, ``[G]``: the learning rate over the expected number of sampled
-        patients."""
+        """Return the factor of each sum of gradients, ``[G]``: the learning rate divided by the expected number of
+        sampled patients."""
         expected = self._section.sampling * np.maximum(patients, 1.0)
         steps: Floats = self._rate(problem) / expected
         return steps
@@ -119,9 +121,8 @@ class PatientNoise(Guard):
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
-        """Return the step of the proximal terms, ``[G, P]``, which needs no data; weighted by patients.
-
-        None if all proximal terms are towards the model that training starts from.
+        """Return the step of the proximal terms, ``[G, P]``, weighted by patients. It needs no data. None if all
+        proximal terms are towards the model from which training starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

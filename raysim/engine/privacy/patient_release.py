@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PatientRelease:
-    """What hospitals do to protect their patients; it is sent with the plan of a round."""
+    """How hospitals protect their patients. It is part of the plan of a round."""
 
     pooled: bool
-    """Whether each hospital sends one clipped sum of gradients with its share of the noise; else noisy steps."""
+    """Whether each hospital sends one clipped sum of gradients with its share of the noise. Otherwise it makes noisy
+    steps."""
     unit: RowUnit
     """The protected unit."""
     clip: float
@@ -36,7 +37,7 @@ class PatientRelease:
     multiplier: Floats
     """The standard deviation of each hospital's noise, in clips, ``[N]``."""
     expected: Floats
-    """The expected number of units in a step of each hospital, by its public number of units, ``[N]``."""
+    """The expected number of units in a step of each hospital, ``[N]``, from its public number of units."""
     steps: tuple[int, ...]
     """The number of steps of each hospital in a local update, ``[N]``; 1 if pooled."""
     noise: Origin
@@ -46,7 +47,8 @@ class PatientRelease:
 def pooled_gradient(
     model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
-    """Return a hospital's message in a pooled ``round``, ``[P]`` in float64: units' gradients and noise."""
+    """Return a hospital's message in a ``round`` of mode ``pooled``, ``[P]`` in float64: clipped gradients of its
+    units, with noise."""
     coins, patients = (
         stream(seed, "dp_batch", round, hospital, 0),
         None if contribution.single else contribution.patient,
@@ -69,7 +71,7 @@ def pooled_gradient(
 def with_private_steps(
     task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
-    """Return the task as a local update of noisy steps, on the rows that count for the hospital's units."""
+    """Return the task with noisy steps, on the rows that are used for the hospital's units."""
     rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]
     steps = PrivateSteps(
@@ -88,7 +90,8 @@ def with_private_steps(
 
 
 def clippable(model: Model) -> Clippable:
-    """Return the model as one that clips gradients; :mod:`raysim.engine.privacy.checks` has checked it before."""
+    """Return the model, typed as a model that clips gradients; :mod:`raysim.engine.privacy.checks` has checked that it
+    does."""
     # A call of isinstance would take longer than a small hospital's gradients.
     if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")

@@ -1,8 +1,8 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
-A kind is covered by noise, declared public in the configuration, or exact. One exact kind makes epsilon infinite, and
-the report names this kind. Exact kinds count against every adversary, as results are published with the messages of
-hospitals.
+A kind has noise, is declared public in the configuration, or is exact. One exact kind makes epsilon infinite, and the
+report names this kind. Exact kinds count against every adversary, because results are published together with the
+messages of hospitals.
 """
 
 from __future__ import annotations
@@ -110,9 +110,8 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
-    """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
-
-    It covers pooled rounds and the noisy statistics in ``others``.
+    """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals. The bound covers
+    pooled rounds and the noisy statistics in ``others``.
     """
     if not rounds:
         return 0.0
@@ -127,10 +126,9 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the guarantee of ``job`` for what every run releases, as if all took part in all rounds.
-
-    Every run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
-    result replaces the statement of a run without a ledger, such as a diverged run or a trial of a sweep.
+    """Return the guarantee of ``job`` for the releases of every run, if all hospitals take part in all rounds. Every
+    run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The result
+    replaces the statement for a run without a ledger, such as a diverged run or a trial of a sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     set_aside = () if job.privacy is None else job.privacy.noisy
@@ -149,5 +147,5 @@ def _scaled(federation: Federation) -> tuple[str, ...]:
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """Return the number of rounds, including the set-up as one, in which a message of ``kinds`` was sent."""
+    """Return the number of rounds in which a message of ``kinds`` was sent; the set-up counts as one round."""
     return len({entry.round for entry in ledger.entries if entry.kind in kinds})

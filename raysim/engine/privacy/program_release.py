@@ -1,8 +1,7 @@
-"""Client programs under a guarantee of privacy: which are refused, and the noise that each hospital adds to its sums.
-
-A call's sums are one release: what a unit adds to all of them together is clipped to the program's bound. Each hospital
-adds its share of normal noise, so that the server only ever receives noisy sums. Each round has one call, in which all
-hospitals take part. The number of releases is therefore the number of rounds.
+"""Client programs under a privacy guarantee: which programs are refused, and the noise that each hospital adds to its
+sums. A call's sums are one release: the joint contribution of a unit to all of them is clipped to the program's bound.
+Each hospital adds its share of normal noise, so that the server only ever receives noisy sums. Each round has one call,
+in which all hospitals take part. The number of releases is therefore the number of rounds.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
     from raysim.virtual_time.scheduling import ScheduledCohort
 
 WAYS = ("pooled", "distributed")
-"""The modes in which hospitals add shares of the noise to sums."""
+"""The modes in which each hospital adds a share of the noise to sums."""
 
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's half: noise on the sums of a program; it is sent with the call."""
+    """The hospital's half: noise on the sums of a program. It is part of the call."""
 
     unit: Literal["hospital", "patient", "example"]
     """The protected unit."""
     most_rows: int
     """The largest number of rows of a patient."""
     multiplier: float
-    """The standard deviation of each hospital's noise, in bounds."""
+    """The standard deviation of each hospital's noise, divided by the bound."""
     noise: Origin
     """The source of the noise."""
     seed: int
@@ -68,18 +67,18 @@ class ProgramRelease(HospitalStep):
 
 
 def noise_of(guarantee: Guarantee | None) -> Noise | None:
-    """Return the noise of a ``guarantee`` as a strategy's view has it; None without a guarantee."""
+    """Return the noise of a ``guarantee`` for a strategy's view; None without a guarantee."""
     return None if guarantee is None else Noise(guarantee.section.clip, guarantee.section.noise_multiplier or 0.0)
 
 
 def bound_of(program: Program) -> float:
-    """Return the norm to which a unit's part in all sums of ``program`` is clipped; infinite without bounds."""
+    """Return the norm to which a unit's contribution to all sums of ``program`` is clipped; infinite without bounds."""
     bounds = [send.bound.l2 for send in program.sends.values() if send.bound is not None]
     return max(bounds, default=math.inf)
 
 
 class ProgramNoise(Step):
-    """The server's half: let each hospital of a call add its share of the noise of a ``guarantee``."""
+    """The server's half: it makes each hospital of a call add its share of the noise of a ``guarantee``."""
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
         self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals
@@ -101,9 +100,8 @@ class ProgramNoise(Step):
 
 
 def check_hides(section: PrivacySection, call: Call, turns: int, name: str, everyone: int) -> None:
-    """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
-
-    Errors call it ``name``. ``turns``: the number of earlier calls in the round. ``everyone``: the number of hospitals.
+    """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit. Errors call the program
+    ``name``. ``turns`` is the number of earlier calls in the round, ``everyone`` the number of hospitals.
     """
     program = call.program
     sends = program.sends.items()

@@ -1,7 +1,7 @@
-"""How updates leave hospitals under a guarantee of privacy: clipped, and with weights that reveal nothing.
-
-The weights of federated averaging depend on who else takes part. Here each sum is divided by the total weight of all
-hospitals times their probability to take part. No hospital's presence then changes another hospital's weight.
+"""The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing. The weights
+of federated averaging depend on which other hospitals take part. Here each sum is divided by the total weight of all
+its hospitals times their probability to take part. The presence of a hospital then does not change another hospital's
+weight.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Release(HospitalStep):
-    """What a hospital does with its update before sending it."""
+    """The steps of a hospital before it sends its update."""
 
     clip: float = math.inf
     """The norm to which all vectors of a hospital together are clipped."""
     own_noise: float = 0.0
-    """The standard deviation of the noise on a hospital's message or, with ``among``, on the whole sum."""
+    """The standard deviation of the noise on a hospital's message. With ``among`` it is the standard deviation on the
+    whole sum."""
     among: Floats | None = None
-    """The divisor of each hospital's share of this noise, ``[N]``; None: each hospital adds the full noise."""
+    """The number by which this noise is divided for each hospital's share, ``[N]``; None means that each hospital adds
+    the full noise."""
     noise: Origin = "seeded"
     """The source of the noise."""
     bit: bool = False
-    """Whether hospitals also send a bit, whether their update was within the clip, in a separate last sum."""
+    """Whether hospitals also send a bit to a separate last sum: whether their update was within the clip."""
     own_bit: float = 0.0
     """The standard deviation of the noise on a hospital's bit."""
     patients: PatientRelease | None = None
-    """The protection of a hospital's patients; None: the hospital itself is protected."""
+    """The protection of a hospital's patients; None means that the hospital itself is protected."""
     seed: int = 0
     """The seed of the run."""
     round: int = 0
@@ -71,7 +73,7 @@ class Release(HospitalStep):
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """Return a ``hospital``'s ``vectors`` clipped and with noise; those that are not finite become zeros."""
+        """Return a ``hospital``'s ``vectors``, clipped and with noise. Vectors that are not finite become zeros."""
         short = clipped(vectors, self.clip)
         if not self.own_noise:
             return short
@@ -81,7 +83,7 @@ class Release(HospitalStep):
 
 
 def release_of(plan: RoundPlan) -> Release | None:
-    """Return the privacy step of hospitals in the round of a ``plan``; None without one."""
+    """Return the privacy step of hospitals in the round of a ``plan``; None without such a step."""
     return next((step for step in plan.steps if isinstance(step, Release)), None)
 
 
@@ -145,8 +147,8 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
     """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
 
-    ``contrasts``: whether the model also clips the gradient of a contrastive term. Local training after the upload is
-    not checked, because its result stays at the hospital.
+    ``contrasts`` says whether the model also clips the gradient of a contrastive term. Local training after the upload
+    is not checked, because its result stays at the hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:

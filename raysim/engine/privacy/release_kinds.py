@@ -1,4 +1,5 @@
-"""The kinds of messages that hospitals release: the valid words in ``declared_public`` and ``statistics``."""
+"""The kinds of messages that hospitals release. Their names are the valid words in ``declared_public`` and
+``statistics``."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ OF_THE_ENGINE = (*UPDATES, *WITHOUT_NOISE, SIZE, METRICS, PREPROCESSING, RECALIB
 def check_kinds(section: PrivacySection, job: Job) -> None:
     """Raise ``ConfigError`` for a kind that neither the engine nor any known strategy or selection releases.
 
-    A misspelt kind would leave the intended kind exact, or reserve epsilon for nothing.
+    With a misspelt kind, the intended kind would be exact, or epsilon would be reserved but never used.
     """
     known = set(OF_THE_ENGINE)
     for key, names in (("declared_public", section.declared_public), ("statistics", tuple(section.statistics))):

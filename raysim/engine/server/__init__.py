@@ -1,1 +1,1 @@
-"""The server of a run: its rounds, its messages, and its processing of answers."""
+"""The server of a run: its rounds, its messages, and how it processes answers."""

@@ -1,4 +1,4 @@
-"""When a run writes checkpoints."""
+"""The decision when a run writes checkpoints."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import time
 from typing import Literal
 
 Every = int | Literal["auto"]
-"""Rounds between two checkpoints (0: no checkpoints), or ``auto``: decide by the time since the last checkpoint."""
+"""The number of rounds between two checkpoints (0: no checkpoints). With ``auto`` the time since the last checkpoint
+decides."""
 
 AUTO_SECONDS, AUTO_SHARE = 10.0, 20.0
-"""Minimum distance between automatic checkpoints: in seconds, and as a multiple of the time one checkpoint takes."""
+"""The minimum distance between automatic checkpoints: in seconds, and as a multiple of the time that one checkpoint
+takes."""
 
 
 class Cadence:

@@ -1,4 +1,4 @@
-"""A wrapper of strategies that checks every value they return, once, where it is returned.
+"""A wrapper of strategies that checks every returned value once, when it is returned.
 
 The engine (the coordinator, a scheduler, the count of traffic) can then rely on shapes, rows and weights. An invalid
 value ends the run with an error that names the strategy, the round and the field.
@@ -38,7 +38,7 @@ from raysim.strategies.checks.calls import check_call
 from raysim.strategies.checks.problem import Frame, check_personal, check_problem
 
 MOST_CALLS = 1000
-"""Largest number of calls of client programs in a round."""
+"""The largest number of calls of client programs in a round."""
 
 
 class CheckedStrategy(Strategy):
@@ -189,7 +189,7 @@ class CheckedStrategy(Strategy):
         return facts
 
     def _frame(self, view: FederationView, state: State) -> Frame:
-        """Return the limits that a local problem made from this state has to respect."""
+        """Return the limits that a local problem must respect in this state."""
         return Frame(
             size=len(view.initial),
             models=len(state.models),
@@ -200,7 +200,8 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name to its errors, with the round or, outside of rounds, the method."""
+        """Add the strategy's name to its errors, with the round. Outside of rounds, add the name of the method
+        instead."""
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield

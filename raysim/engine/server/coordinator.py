@@ -1,7 +1,6 @@
-"""A run of a job, from its beginning or a checkpoint to its outcome: each round is one message down and one up.
-
-In the message of round ``t`` all hospitals first evaluate the models that round ``t - 1`` made. The sampled hospitals
-then train from them, so that evaluation needs no separate message.
+"""A run of a job, from its beginning or a checkpoint to its outcome. Each round is one message down and one up. In
+round ``t`` all hospitals first evaluate the models of round ``t - 1``. The sampled hospitals then train from these
+models, so that evaluation needs no separate message.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from raysim.virtual_time.unreliable import check_progress
 
 
 class Coordinator:
-    """Runs jobs over ``pool``, one at a time."""
+    """The coordinator, which runs jobs over ``pool``, one at a time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -67,11 +66,11 @@ class JobRun:
 
     @property
     def rows(self) -> Sequence[Round]:
-        """The rounds run so far; the last one may not be evaluated yet."""
+        """Return the rounds run so far. The last one may not be evaluated yet."""
         return self._server.rounds
 
     def state_after_round(self) -> RunState | None:
-        """Return the state after the last round that was yielded; None before the first."""
+        """Return the state after the last round that was yielded; None before the first round."""
         return None if self._last_state is None else self._last_state.fetched(self._server.hospitals)
 
     def play(self) -> Iterator[Round | Outcome]:
@@ -105,7 +104,8 @@ class JobRun:
         yield from Ending(server, self._stopping, self._best, self._began).events()
 
     def _play_round(self, t: int) -> Iterator[Round]:
-        """Run round ``t``; yield round ``t - 1``, which hospitals evaluate before the sampled ones train."""
+        """Run round ``t`` and yield round ``t - 1``. Hospitals evaluate the models of round ``t - 1`` before the
+        sampled hospitals train."""
         began, server = time.perf_counter(), self._server
         self._last_state = self._remote_state()
         server.begin(t)
@@ -148,9 +148,8 @@ class JobRun:
         server.cohorts.append(senders)
 
     def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
-        """Return the strategy's next call in this round, given the ``answer`` to its last call.
-
-        None: the round has ended, and the strategy has returned its new state.
+        """Return the strategy's next call in this round, given the ``answer`` to its last call. Return None if the
+        round has ended and the strategy has returned its new state.
         """
         try:
             call: Call | TrainLocally = calls.send(answer)
@@ -160,9 +159,8 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Count the cohort's messages, and the messages of hospitals whose updates were not used.
-
-        ``sent`` as in :meth:`_update`.
+        """Count the cohort's messages, including messages of hospitals whose updates were not used. ``sent`` is as in
+        :meth:`_update`.
         """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
@@ -173,7 +171,7 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """Count in round 1 that every hospital has sent its rows, if the strategy trains on pooled rows."""
+        """If the strategy trains on pooled rows, count in round 1 that every hospital has sent its rows."""
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)
@@ -184,7 +182,8 @@ class JobRun:
     ) -> Update | None:
         """Return the update that the strategy learns from, after the selection has observed it; None without an update.
 
-        ``sent`` is the ``cohort`` with the problem that hospitals received, perhaps not the strategy's problem.
+        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's
+        problem.
         """
         if cohort.problem is None or sent.problem is None:
             return None
@@ -201,7 +200,8 @@ class JobRun:
         return update
 
     def _set_up(self) -> None:
-        """Set up the selection and the strategy, which may ask hospitals, and measure losses before the first round."""
+        """Set up the selection and the strategy, which may call hospitals, and measure losses before the first
+        round."""
         server, job = self._server, self._job
         if server.strategy.uses_selection():
             server.view = replace(server.view, memory=job.selection.setup(server.view))
@@ -219,7 +219,8 @@ class JobRun:
             self._stopping = replace(self._stopping, before=self._check(serve)[0])
 
     def _go_on_from(self, since: RunState) -> None:
-        """Take over the state of an earlier run; without a history, the ledger and the list of rounds start empty."""
+        """Continue from the state of an earlier run. Without a history, the ledger and the list of rounds start
+        empty."""
         server = self._server
         if since.history is None:
             server.register()
@@ -239,7 +240,7 @@ class JobRun:
             self._best = RemoteState(since.best.round, since.best.state, remembered)
 
     def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:
-        """Return mean validation losses of the models in ``serve``, and the bytes that measuring them exchanged."""
+        """Return the mean validation losses of the models in ``serve``, and the bytes exchanged to measure them."""
         server = self._server
         asked = Measurement(losses_of=serve, loss_part="validation")
         losses = server.evaluation.mean_losses(server.measurements(server.view.round, asked))

@@ -27,9 +27,8 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The end of the run of ``server``, which started at time ``began``.
-
-    ``stopping``: the checks on validation rows; None without early stopping. ``best``: the state after the best check.
+    """The end of the run of ``server``, which started at time ``began``. ``stopping`` has the checks on validation
+    rows; None without early stopping. ``best`` is the state after the best check.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:
@@ -65,7 +64,8 @@ class Ending:
         yield self._outcome(figures, row.metrics, serve, measured, recalibrated)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the last round's models, then return to the state after the ``best`` check, which is used."""
+        """Evaluate the last round's models, then return to the state after the ``best`` check, whose models are
+        used."""
         server, last = self._server, self._last
         if server.rounds:
             if server.evaluation.due(last):
@@ -76,10 +76,8 @@ class Ending:
         server.view = replace(server.view, round=best.round)
 
     def _personalize(self) -> None:
-        """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for them.
-
-        The ledger books these messages after the last round run, even if training starts from an earlier round's
-        models.
+        """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this. The
+        ledger books these messages after the last round, even if training starts from an earlier round's models.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -94,7 +92,7 @@ class Ending:
     def _recalibrate(self, how: Recalibration, serve: Mapping[str, Ids], measured: Sequence[Measured]) -> Recalibrated:
         """Let hospitals recalibrate the headline model, and join the resulting measurements into ``measured``.
 
-        The exchanged bytes count in the last round or, without rounds, in the set-up.
+        The exchanged bytes are counted in the last round or, without rounds, in the set-up.
         """
         server, (model, rows), prior = self._server, headline(serve), None
         if how.method == "eb":
@@ -156,14 +154,16 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None if there are none."""
+        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None without client
+        programs."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
         return np.bincount(np.concatenate([NOBODY, *ids]), minlength=len(self._server.everyone))
 
     def _one_class(self, serve: Mapping[str, Ids]) -> dict[str, Mask]:
-        """Return for each model used the hospitals that trained it on rows of one class only; empty under privacy."""
+        """Return, for each model used, the hospitals that trained it on rows of one class only; empty under a privacy
+        guarantee."""
         if self._job.privacy is not None:
             return {}
         one, private = trained_on_one_class(self._server.federation), self._server.private
@@ -171,7 +171,7 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each used model's outputs for all rows, if requested; the ledger books them after the last round."""
+        """Return each used model's outputs for all rows, if requested. The ledger books them after the last round."""
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():
@@ -181,7 +181,7 @@ class Ending:
 
 
 def dated(server: JobServer, row: Round, cohort: ScheduledCohort) -> Round:
-    """Return the ``row`` of the round of ``cohort``, with virtual time if the job simulates hospitals."""
+    """Return the ``row`` of the round of ``cohort``, with virtual time if the job has a virtual clock."""
     if server.job.system is None or server.scheduler.clock is None:
         return row
     return replace(row, virtual_seconds=server.scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)

@@ -1,4 +1,4 @@
-"""Checks whether a job can run on a federation: every error here is raised before anything starts."""
+"""Checks whether a job can run on a federation. Every error here is raised before anything starts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_together(job: Job) -> None:
 
 
 def check_trees(job: Job, training: Training, federation: Federation) -> None:
-    """Raise ``ConfigError`` if only one of a job's model and strategy is for boosted trees."""
+    """Raise ``ConfigError`` if only one of the job's model and strategy is for boosted trees."""
     if training.trees is None:
         if job.strategy.takes_trees:
             raise ConfigError(f"model.name: strategy '{job.name}' grows trees; write model.name: boosted_trees")
@@ -91,9 +91,8 @@ def _takes_trees(name: str) -> bool:
 
 
 def check_declared(job: Job, where: str, label: str) -> None:
-    """Raise ``ConfigError`` if a strategy's field has the name of a setting of local training and another value.
-
-    A field whose default is None is allowed to differ: it applies to the strategy's own steps.
+    """Raise ``ConfigError`` if a strategy's field has the name of a setting of local training but another value. A
+    field whose default is None may differ: it applies to the strategy's own steps.
     """
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs
@@ -107,7 +106,8 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 
 def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
-    """Raise ``ConfigError`` for settings of figures that are not defined for the label (0 classes: a real label)."""
+    """Raise ``ConfigError`` for settings of figures that are not defined for the label. With 0 classes the label is
+    real."""
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
         raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; take it out")

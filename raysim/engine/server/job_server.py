@@ -56,7 +56,7 @@ class JobServer:
     """
 
     view: FederationView
-    """The strategy's view of the federation; its round and the selection's memory change during the run."""
+    """The strategy's view of the federation. Its round and the selection's memory change during the run."""
     state: State
     """The strategy's state after the last round."""
 
@@ -133,12 +133,12 @@ class JobServer:
         arguments = (self.strategy, job.system, view, work.seed, exchanged, self.measure, clock)
         self.scheduler, self.view = scheduler(*arguments)
         self.rounds: list[Round] = []
-        """The rounds run so far; the last one may not be evaluated yet."""
+        """The rounds run so far. The last one may not be evaluated yet."""
         self.cohorts: list[Ids | None] = []
-        """The ids of the hospitals asked for an update in each round; None: the round needed no updates."""
+        """The ids of the hospitals called for an update in each round; None for a round that needed no updates."""
 
     def register(self) -> None:
-        """Enter into the ledger what hospitals report before the run: sizes, preprocessing sums, class counts."""
+        """Enter into the ledger what hospitals report before the run: sizes, preprocessing sums and class counts."""
         self.traffic.ledger.add(0, "size", self.everyone, 1)
         if self.federation.preprocessing_scalars:
             noisy = bool(self.federation.preprocessing_noise)
@@ -147,7 +147,8 @@ class JobServer:
             self._register_sum(LabelCounts.name, len(self.federation.classes), self.first.labels is not None)
 
     def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Record that every hospital has sent ``scalars`` for a sum; a ``noisy`` one is secure, if configured."""
+        """Record that every hospital has sent ``scalars`` for a sum. A ``noisy`` sum is a secure sum if this is
+        configured."""
         secure = self.pipeline.secure if noisy else None
         if secure is None:
             self.traffic.ledger.add(0, kind, self.everyone, scalars)
@@ -161,7 +162,7 @@ class JobServer:
         self.calls.begin(round)
 
     def serves(self) -> dict[str, Ids]:
-        """Return the models used by hospitals now: by name, each hospital's model row."""
+        """Return the models that hospitals use at present: each hospital's model row, by name."""
         return with_fine_tuned(self.strategy_serves(), self.job)
 
     def strategy_serves(self) -> dict[str, Ids]:
@@ -175,7 +176,7 @@ class JobServer:
         return self.strategy.newcomers(replace(self.view, call=self.measure), self.state)
 
     def place_newcomers(self) -> None:
-        """Give hospitals without training rows their clusters by the strategy's rule, which gets no labels."""
+        """Give hospitals without training rows their clusters by the strategy's rule, which receives no labels."""
         rule, cluster = self.newcomers(), self.state.cluster
         if rule is None or cluster is None:
             return
@@ -187,7 +188,7 @@ class JobServer:
         self.state = replace(self.state, cluster=cluster)
 
     def call(self, call: Call) -> Answers:
-        """Return the answers to a call that the strategy or the selection sends at once; count its bytes and time."""
+        """Return the answers to a call that the strategy or the selection sends at once. Count its bytes and time."""
         answers = self.pipeline.answers(self.measure(call))
         self.scheduler.questions_answered(call.ids, *self.traffic.answered(call))
         return answers
@@ -207,9 +208,8 @@ class JobServer:
         call: ProgramCall | None = None,
         steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
-        """Return the message of a round: what hospitals measure, and the ``problem`` that hospitals ``ids`` minimise.
-
-        With client programs hospitals ``ids`` answer the ``call`` instead; ``steps`` process what they send.
+        """Return the message of a round: the measurements, and the ``problem`` that hospitals ``ids`` minimise. With
+        client programs, hospitals ``ids`` answer the ``call`` instead. ``steps`` process what they send.
         """
         precision = self.job.work.precision
         if problem is not None:
@@ -242,8 +242,8 @@ class JobServer:
 def hides(job: Job) -> bool:
     """Return whether the server may receive only sums over hospitals.
 
-    A guarantee for patients does not cover choices that a hospital makes from all its rows. These are sent, and
-    reported as not private.
+    A guarantee for patients does not cover choices that a hospital makes from all its rows. Hospitals send these
+    choices, and they are reported as not private.
     """
     if job.privacy is not None:
         return job.privacy.unit == "hospital"
@@ -251,7 +251,8 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """Return ``work`` with ``balanced`` class weights as numbers, computed from all training rows."""
+    """Return ``work`` with ``balanced`` class weights replaced by numbers, which are computed from all training
+    rows."""
     if work.class_weights != "balanced":
         return work
     counts: NDArray[Any] | None = first.labels

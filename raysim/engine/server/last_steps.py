@@ -13,14 +13,15 @@ from raysim.strategies.base import OWN, Ids
 from raysim.training.base import Model
 
 PERSONAL = "personal"
-"""The name of the models fine-tuned at hospitals."""
+"""The name of the models that hospitals fine-tune."""
 
 PRIOR_SCALARS = 2
-"""Number of scalars of the prior under ``eb``: the mean and variance of hospitals' shifts, sent to every hospital."""
+"""The number of scalars of the prior under ``eb``: the mean and variance of hospitals' shifts, which every hospital
+receives."""
 
 
 def headline(serve: Mapping[str, Ids]) -> tuple[str, Ids]:
-    """Return the name of the last model in ``serve``, and the model row of each hospital."""
+    """Return the name of the last model in ``serve``, and each hospital's model row."""
     return list(serve.items())[-1]
 
 
@@ -80,5 +81,6 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """Return the models of ``serve`` that exist between rounds: hospitals' own models only once stored."""
+    """Return the models of ``serve`` that exist between rounds. Hospitals' own models exist only once they are
+    stored."""
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

@@ -16,7 +16,8 @@ from raysim.strategies.base import Ids, LocalProblem, Update
 def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
     """Add up the sums that actors sent, ``[G, P]`` in steps of the grid; ``sums`` is G and ``size`` P.
 
-    Sums are integers, so that the order of processes does not matter. Rows after the updates contain further numbers.
+    Sums are integers, so that the order of processes does not matter. The rows after the updates contain further
+    numbers.
     """
     total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:
@@ -50,7 +51,7 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
 
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
-    """Return the bits of each entry's update, in order of ids ``[H]``; None if no entry was sent."""
+    """Return the number of bits of each entry's update, in order of ids, ``[H]``; None if no entry was sent."""
     parts = [
         (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
     ]

@@ -10,16 +10,16 @@ from raysim.engine.messages.plan import PartialResult, RoundPlan
 from raysim.strategies.base import Ids
 
 StateReferences = Sequence[Any]
-"""The memory of each process's hospitals: a value, or an object reference to where it was made."""
+"""The memory of each process's hospitals: a value, or a reference to an object that stays where it was made."""
 
 
 class Pool(Protocol):
-    """Processes that run hospitals; every result is in the order of ``served``."""
+    """The processes that run hospitals. Every result is in the order of ``served``."""
 
     served: tuple[Ids, ...]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a plan everywhere; return the partial results and the hospitals' new memory."""
+        """Run a plan in all processes; return the partial results and the hospitals' new memory."""
         ...
 
     def recall(self, memory: StateReferences) -> HospitalStates:

@@ -1,4 +1,4 @@
-"""The server's calls of client programs: how they are sent, and how their answers are read."""
+"""The server's calls of client programs: how calls are sent, and how their answers are processed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_programs(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that apply only to updates, if the strategy calls client programs."""
+    """Raise ``ConfigError`` for sections that apply only to updates if the strategy calls client programs."""
     if not job.strategy.uses_programs():
         return
     compressed = job.compression is not None and job.compression.name != "none"
@@ -61,7 +61,7 @@ def check_programs(job: Job) -> None:
 
 
 def _check_private(job: Job, section: PrivacySection) -> None:
-    """Raise ``ConfigError`` for a guarantee that noise on the sums of client programs cannot satisfy."""
+    """Raise ``ConfigError`` for a guarantee that cannot be satisfied by noise on the sums of client programs."""
     needs = job.strategy.needs
     if needs.kind != "programs" or section.way not in WAYS:
         why = needs.why or "has client programs"
@@ -109,7 +109,7 @@ class ProgramCalls:
         self._turns: Counter[str] = Counter()
         self._round = 0
         self.called = np.zeros(0, np.int64)
-        """Ids of the hospitals called in this round, ascending."""
+        """The ids of the hospitals called in this round, ascending."""
 
     def begin(self, round: int) -> None:
         """Begin a ``round``: reset the count of calls."""
@@ -117,9 +117,8 @@ class ProgramCalls:
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> tuple[ProgramCall, tuple[HospitalStep, ...]]:
-        """Return the call as sent to hospitals, and the steps that process their replies.
-
-        Raises ``ConfigError`` for a call that secure sums or noise cannot hide.
+        """Return the call as sent to hospitals, and the steps that process their replies. Raises ``ConfigError`` for a
+        call that secure sums or noise cannot hide.
         """
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]
@@ -139,7 +138,8 @@ class ProgramCalls:
         return planned, self._pipeline.called(self._round, call, number, name)
 
     def training(self, problem: LocalProblem) -> ProgramCall | None:
-        """Return the program that hospitals run as local training of a ``problem``; None: the configured training."""
+        """Return the program that hospitals run as local training of a ``problem``; None means the configured
+        training."""
         program = problem.program
         if program is None:
             return None
@@ -162,7 +162,8 @@ class ProgramCalls:
         return Answers(sums, each, ids, counts)
 
     def _count(self, call: Call, planned: ProgramCall, layout: SumLayout, answered: Ids) -> None:
-        """Count bytes received by each hospital and sent by those ``answered``; pooled rows exchange nothing."""
+        """Count the bytes that each hospital received, and the bytes sent by the hospitals that ``answered``. Pooled
+        rows exchange nothing."""
         program, hospitals = call.program.name, len(call.ids)
         if (call.ids == POOLED).any() or not hospitals:
             return

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 
 class RemoteHospitals:
-    """All hospitals of a job with their memory, which travels with each message or stays where it was made.
-
-    ``private [P]``: the parameters that never leave a hospital. ``section`` has the noise on statistics.
+    """All hospitals of a job with their memory. The memory is sent with each message or stays in the process that made
+    it. ``private [P]`` are the parameters that never leave a hospital. ``section`` has the noise on statistics.
     """
 
     remembered: StateReferences | None
-    """The memory of each process's hospitals; None until the strategy lets them remember something."""
+    """The memory of each process's hospitals; None until the strategy makes hospitals store something."""
 
     def __init__(
         self,
@@ -55,9 +54,8 @@ class RemoteHospitals:
         return partials
 
     def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
-        """Return the answers to a call outside of the calls that the rounds of ``job``'s strategy yield.
-
-        If each hospital adds only a share of the noise, ``shares`` is the number of hospitals.
+        """Return the answers to a call outside the rounds of ``job``'s strategy. If each hospital adds only a share of
+        the noise, ``shares`` is the number of hospitals.
         """
         program, precision = call.program, self._work.precision
         turn, noise = self._turns[program.name, round], statistic_noise(self._section, program)
@@ -90,7 +88,7 @@ class RemoteHospitals:
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the hospitals' memory, of now or of an earlier state."""
+        """Fetch the hospitals' memory, at present or in an earlier state."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:
@@ -99,7 +97,8 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """Divide hospitals' memory by the processes that run them; the memory of pooled rows goes to the first."""
+        """Divide hospitals' memory among the processes that run them. The memory of pooled rows belongs to the first
+        process."""
         if states is None:
             return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
@@ -108,7 +107,8 @@ class RemoteHospitals:
 
 @dataclass(frozen=True, eq=False)
 class RemoteState:
-    """The state of a run after a round, like :class:`RunState`, but hospitals' memory stays where it was made."""
+    """The state of a run after a round, like :class:`RunState`, but hospitals' memory stays in the process that made
+    it."""
 
     round: int
     state: State

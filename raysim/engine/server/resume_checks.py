@@ -52,9 +52,9 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return who had to send an update in a round: by the checkpoint and, where it is certain, by the selection itself.
-
-    The selection is not certain if the strategy selects by its own state, or if it depends on hospitals' answers.
+    """Return the known lists of hospitals that had to send an update in a round: from the checkpoint and, if it is
+    certain, from the selection. The selection is not certain if the strategy selects by its own state, or if it depends
+    on hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -66,7 +66,7 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Return the ledger of the set-up, made again: hospitals answer the same calls, without counting as traffic."""
+    """Return the ledger of the set-up, made again. Hospitals answer the same calls, without counting as traffic."""
 
     def call(call: Call) -> Answers:
         server.traffic.answered(call)
@@ -90,7 +90,7 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in ``kept``; of ``size`` scalars ``travels`` are sent."""
+    """Raise ``ValueError`` for impossible vectors in ``kept``. Of ``size`` scalars, ``travels`` are sent."""
     for hospital, vectors in kept.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it has stored state of hospital {hospital}, but there are {hospitals} hospitals")
@@ -117,7 +117,7 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
 def check_residuals(kept: HospitalStates | None, history: History, *, all_trained: bool) -> None:
     """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have residuals.
 
-    ``all_trained``: whether every update sent has been used, so that each sender has trained.
+    ``all_trained`` says whether every update sent has been used, so that each sender has trained.
     """
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {

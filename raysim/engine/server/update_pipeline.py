@@ -1,8 +1,8 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
-Each step has two halves, which are in the same file. The hospital's half changes what leaves the hospital; these halves
-run from first to last. The server's half adapts the problem sent to hospitals and then processes what they return;
-these halves run from last to first. Modules of sections that a job does not have are not imported.
+Each step has two halves, which are in the same file. The hospital's half changes what leaves the hospital; hospitals'
+halves run from first to last. The server's half adapts the problem sent to hospitals and then processes what they
+return; server's halves run from last to first. Modules of sections that a job does not have are not imported.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 
 
 class UpdatePipeline:
-    """The steps of one ``job``, whose models have ``size`` scalars; parameters ``private [P]`` never leave a hospital.
-
-    ``guarantee``: the job's privacy guarantee. ``first``: the answers that hospitals sent before any round.
+    """The steps of one ``job``, whose models have ``size`` scalars. Parameters ``private [P]`` never leave a hospital.
+    ``guarantee`` is the job's privacy guarantee. ``first`` are the answers that hospitals sent before any round.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class UpdatePipeline:
         self._guard: Guard | None = None
         self._compressed: CompressedUpdates | None = None
         self.secure: SecureSums | None = None
-        """Secure aggregation; None: sums are not hidden."""
+        """Secure aggregation; None means that sums are not hidden."""
         bounding: NormBound | None = None
         median: SecureGeometricMedian | None = None
         noise: ProgramNoise | None = None
@@ -137,7 +136,7 @@ class UpdatePipeline:
         self._steps = [step for step in order if step is not None]
         self._back = self._steps[::-1]
         self.most_bits: int | None = None
-        """The most bits that an update can have; None if updates are sent uncompressed."""
+        """The largest number of bits of an update; None if updates are sent uncompressed."""
         if self.secure is not None:
             self.most_bits = self.secure.most_bits(len(federation.hospitals))
         elif self._compressed is not None:
@@ -146,13 +145,12 @@ class UpdatePipeline:
 
     @property
     def bad(self) -> Ids:
-        """The hospitals that attack, ascending."""
+        """Return the hospitals that attack, ascending."""
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
-        """Return the strategy's state before the first round.
-
-        Bad hospitals that lie to enter a cluster first learn the honest clusters by ``measure``.
+        """Return the strategy's state before the first round. If bad hospitals lie to enter a cluster, they first learn
+        the honest clusters by ``measure``.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -163,19 +161,19 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the answers to a call that was sent at once; lies replace the answers of Byzantine hospitals."""
+        """Return the answers to a call that was sent at once. Lies replace the answers of Byzantine hospitals."""
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as the strategy learns from it."""
+        """Return the cohort with the problem to which the strategy's update refers."""
         for step in self._back:
             cohort = step.posed(view, cohort)
         return cohort
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort with the problem as sent. Raises ``ConfigError`` for one that cannot be sent."""
+        """Return the cohort with the problem as sent. Raises ``ConfigError`` for a problem that cannot be sent."""
         for step in self._back:
             cohort = step.fitted(cohort)
         return cohort
@@ -186,12 +184,13 @@ class UpdatePipeline:
         return tuple(half for half in halves if half is not None)
 
     def called(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' halves of the steps for a program's ``call``; arguments of :meth:`Step.called`."""
+        """Return the hospitals' halves of the steps for a program's ``call``; arguments are as in
+        :meth:`Step.called`."""
         halves = (step.called(round, call, number, name) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call as the server reads them, from the sums of what hospitals sent."""
+        """Return the sums of the last call for the strategy, from the sums of hospitals' messages."""
         for step in self._back:
             units = step.heard(units)
         return units
@@ -199,7 +198,7 @@ class UpdatePipeline:
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """Return the bits of each update's entry ``[H]`` (None: uncompressed), and further bytes sent down."""
+        """Return the bits of each entry's update, ``[H]`` (None: uncompressed), and further bytes sent down."""
         hidden = None if self.secure is None else self.secure.sent(problem, ids)
         if hidden is not None:
             return 8 * hidden[0], hidden[1]
@@ -214,13 +213,13 @@ class UpdatePipeline:
         return update_of(units, partials, problem, ids)
 
     def further(self, sent: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """Return the cohort of the round's next pass after the ``update`` of the last pass; None after the last."""
+        """Return the cohort of the round's next pass, after the ``update`` of the last pass; None after the last
+        pass."""
         problems = [problem for step in self._back if (problem := step.further(update)) is not None]
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update from which the strategy learns (None: nothing); ``problem`` is the strategy's own
-        problem."""
+        """Return the update from which the strategy learns, or None. ``problem`` is the strategy's own problem."""
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
@@ -232,7 +231,7 @@ class UpdatePipeline:
 
     @property
     def seen(self) -> Floats | None:
-        """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
+        """Return the component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
@@ -241,14 +240,16 @@ class UpdatePipeline:
 
     @property
     def guaranteed(self) -> Any:
-        """The state of the privacy guarantee carried from round to round, in plain values; None without any."""
+        """Return the state of the privacy guarantee carried from round to round, in plain values; None without such
+        state."""
         of_guard = None if self._guard is None else self._guard.memory
         first = {name: value for name, value in self._first.memory.items() if value is not None}
         return {"guard": of_guard, "first": first} if of_guard is not None or first else None
 
     @property
     def memory(self) -> dict[str, Any] | None:
-        """The state of attacks, rules and secure sums between rounds, in plain values; None without any."""
+        """Return the state of attacks, rules and secure sums between rounds, in plain values; None without such
+        state."""
         if self._byzantine is None and self.secure is None:
             return None
         return {
@@ -270,7 +271,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals want to enter: that with most of them."""
+        """Return the honest hospitals of the cluster that lying hospitals want to enter: the cluster with the most
+        honest hospitals."""
         if honest.cluster is None:
             raise ConfigError(
                 f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so "

@@ -270,7 +270,7 @@ def _searched(shown: Evidence, panel: Panel, tried: int) -> Search | None:
     place = [panel.place[entry.key] for entry in others]
     rows = np.nansum(panel.rows[panel.place[base.key]], axis=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of hospitals without a figure in any seed
+        warnings.simplefilter("ignore", RuntimeWarning)  # for hospitals without a figure in any seed
         figures = np.nanmean(panel.figure[place] - panel.figure[panel.place[base.key]], axis=1)
     return Search(
         base.name,

@@ -46,7 +46,7 @@ FEW_VALUES = 5
 
 @dataclass(frozen=True)
 class Reading:
-    """How probabilities are written, and which rows are judged."""
+    """The format of probabilities, and the choice of judged rows."""
 
     logits: bool = False
     """Whether probabilities are written as log-odds."""

@@ -1,4 +1,4 @@
-"""How a joining hospital uses its first labelled rows, apart from recalibrating the model used for it.
+"""The use of a joining hospital's first labelled rows, apart from recalibrating the model used for it.
 
 A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
 the model, as participants do. If the server has clusters, the hospital first joins a cluster by the strategy's rule for

@@ -83,7 +83,7 @@ class Judged:
 
 def notes(left_out: Sequence[Judged]) -> list[str]:
     """Return the notes of all folds; notes beyond the first :data:`MOST_NOTES` are only counted."""
-    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold say the same
+    folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     said = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(said) - MOST_NOTES
     return [*said[:MOST_NOTES], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said

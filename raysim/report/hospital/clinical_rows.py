@@ -36,7 +36,7 @@ _PARSED = {
         column_types=dict.fromkeys(TEXTS, pa.string()), null_values=["", "nan"], strings_can_be_null=False
     ),
 }
-"""How Arrow reads these tables: texts as they are written, an empty cell of another column as NaN."""
+"""Arrow's settings for reading these tables: texts are unchanged, and an empty cell of another column is NaN."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,8 +162,10 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
 def compared_with(
     results: Sequence[Result], reference: str, recommended: Key, by_itself: Key | None = None
 ) -> Key | None:
-    """Choose the model that gains are measured against: training alone, or else the reference; None if neither
-    was run. ``by_itself`` is the model of training alone, if there are several."""
+    """Choose the model that gains are compared with: training alone, or else the reference; None if neither was run.
+
+    ``by_itself`` is the model of training alone, if there are several.
+    """
     alones = [result for result in results if result.alone]
     alone = next((each for each in alones if by_itself and each.label == by_itself[0]), alones[0] if alones else None)
     chosen = alone or next((result for result in results if result.label == reference), None)

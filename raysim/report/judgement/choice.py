@@ -1,4 +1,4 @@
-"""Which method a comparison recommends: this module alone decides it.
+"""The choice of the method that a comparison recommends; no other module decides it.
 
 The reference is named before any result, so it is recommended unless another method is better by joint intervals. Bytes
 decide only between equivalent methods: the joint interval of their difference lies within :data:`EQUIVALENT`. Two

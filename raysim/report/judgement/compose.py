@@ -153,7 +153,7 @@ def run_card(
 ) -> Card:
     """Compose the card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
 
-    ``noise`` is None if groups of patients were not tested for this run alone.
+    ``noise`` is None if gaps between groups of patients were not tested in this run.
     """
     key = (result.label, list(result.outcome.figures)[-1])
     level, name = Panel.of(hospitals, sent([result])).level(key), result.title or result.label

@@ -97,7 +97,7 @@ class Evidence:
     both figures.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """How many hospitals have only one class in training, and the difference at the others.
+    """The number of hospitals with only one class in training, and the difference at the others.
 
     None if there are no such hospitals.
     """

@@ -1,4 +1,4 @@
-"""How much evidence a page has: the number of judged hospitals and their rows of the rarer class.
+"""The evidence behind a page: the number of judged hospitals, and their rows of the rarer class.
 
 The rarer class determines the precision of a hospital's AUROC: 2 non-events among 25 are as few as 2 events.
 """

@@ -1,4 +1,4 @@
-"""How much of the differences between hospitals, and between groups of patients, chance alone explains.
+"""The part of the differences between hospitals, and between groups of patients, that chance alone explains.
 
 Runs with different seeds test on largely the same patients, so they are not independent evidence. Tests and intervals
 use the first seed only, and name it (:mod:`raysim.statistics.chance.noise_floor`).
@@ -50,9 +50,9 @@ class Noise:
     slope: SizeSlope
     """The slope of AUROC on hospital size."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
-    """By attribute, the gap between groups of patients within hospitals; only for the headline model of a strategy."""
+    """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """By attribute, the largest difference between groups over all rows, which mixes groups with their hospitals."""
+    """The largest difference between groups over all rows by attribute; it mixes groups with their hospitals."""
 
     def sentences(self) -> list[str]:
         """Describe these differences in sentences."""

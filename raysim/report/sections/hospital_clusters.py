@@ -27,7 +27,7 @@ LEVELS = 8
 """An attribute with more values than this is left out."""
 
 TOLD_FEATURES = 6
-"""The number of features whose means are reported: those in which clusters differ most."""
+"""The number of features whose means are reported; clusters differ most in these features."""
 
 Told = tuple[list[str], NDArray[np.float64], list[list[str]]]
 """Row names, the standardised difference of each cluster from the mean of all hospitals ``[R, K]``, and texts."""

@@ -101,7 +101,7 @@ def lines(block: Block, width: int = WIDTH, most: int = MOST) -> list[str]:
 
 
 def _least(rows: Sequence[Sequence[str]], references: int) -> int:
-    """Return the index of the row to leave out first: the last one before the references, else the last reference."""
+    """Return the index of the row to leave out first: the last row before the references, else the last reference."""
     last = len(rows) - references - 1
     return last if last > 0 else len(rows) - 1
 
@@ -126,7 +126,7 @@ def _made(
     for note in notes:
         made += _wrapped(note, width, "    ")
     if block.report:
-        made.append(f"Report {block.report}")  # not wrapped: a broken path cannot be copied
+        made.append(f"Report {block.report}")  # not wrapped, because a path on two lines cannot be copied
     return made + (_command(f"Next   {block.next}", width) if block.next else [])
 
 

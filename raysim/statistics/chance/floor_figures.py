@@ -56,7 +56,7 @@ def beside_floor(
         extreme = equal <= value + SAME if worse_when_lower else equal >= value - SAME
     low, high = np.quantile(equal, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
-    if worse_when_lower:  # more spread is a lower figure
+    if worse_when_lower:  # with more spread the figure is lower
         excess = Estimate(*excess[::-1])
     return FigureBesideFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
 

@@ -170,7 +170,7 @@ def error_floor(
     if not between_rows > 0:
         mae, n = mae[:0], n[:0]
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
-    # Errors of one hospital relative to its own level, which is known less its mean's own variance.
+    # The spread of one hospital's errors relative to its mean, whose square is corrected for its own variance.
     levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
     within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
 
@@ -204,7 +204,7 @@ def _against(
         tried = taus[: len(drawn_q)]
         tau, least = invert(q, drawn_q, tried), visible(drawn_q, tried)
         if np.isfinite(tau.high + least):
-            break  # nothing that is said below depends on larger spreads
+            break  # no result below depends on larger spreads
     taus = tried
     level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
 

@@ -34,7 +34,7 @@ class Ranks:
         self._total = int(self._cells.sum())
         of = np.repeat(np.arange(len(home)), np.diff(first))
         cells = np.bincount(self._cell(scores, of, 0).ravel(), minlength=federations * self._total)
-        # Of each cell the place of its first score, where a row of scores ends with one above all others.
+        # The position of each cell's first score; each row of scores ends with an infinite score.
         below = np.cumsum(cells) - cells + np.repeat(np.arange(federations), self._total)
         self._below = below.astype(np.int32 if federations * (columns + 1) < 1 << 31 else np.int64)
         self._columns = columns + 1

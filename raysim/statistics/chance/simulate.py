@@ -48,7 +48,7 @@ def centres(common: float, taus: ArrayLike) -> Floats:
     """Return ``mu [T]`` for ``taus [T]`` so that ``expit(mu + tau z)``, z standard normal, has the mean ``common``."""
     spreads = np.asarray(taus, dtype=np.float64)
     weights = WEIGHTS / WEIGHTS.sum()
-    # The mean falls short of expit(mu) towards 1/2, by a factor of the logit that is at most sqrt(1 + tau^2).
+    # The mean is closer to 1/2 than expit(mu): its logit is smaller by a factor of at most sqrt(1 + tau^2).
     bound = np.abs(logit(common)) * np.sqrt(1 + spreads**2) + 1e-9
     low, high = -bound, bound
     for _ in range(60):
@@ -77,7 +77,7 @@ def federations(
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
     spreads = np.asarray(taus, dtype=np.float64)
     mu = np.asarray(middles, dtype=np.float64)
-    # Each row of the rarer class is looked up among the sorted rows of the other: few searches in many scores.
+    # Each row of the rarer class is searched among the sorted rows of the other class, which needs few searches.
     event_is_rarer = m <= n
     rarer, commoner = np.minimum(m, n), np.maximum(m, n)
     of_rarer, of_commoner = np.repeat(np.arange(len(m)), rarer), np.repeat(np.arange(len(m)), commoner)
@@ -88,7 +88,7 @@ def federations(
     for pool, sought, z in ahead(chance.scores(of_commoner, of_rarer, len(m), draws, size)):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
-        # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
+        # An event e ranks above non-events u < shift + sd e; a non-event u below events e > (u - shift) / sd.
         offset = np.where(event_is_rarer, shift, -shift / event_sd)
         observed = np.empty_like(true)
         at_once = max(1, CACHED // (len(spreads) * len(of_rarer)))

@@ -101,7 +101,7 @@ class CalibrationError:
 def from_histogram(histogram: ScoreHistogram) -> Groups:
     """Return a histogram's bins of margins, with their middles as predictions: probabilities within .002."""
     low, high = edges(histogram.bins)
-    # The bin of an infinite margin holds nothing else; its other end is not a number.
+    # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
     rows = (histogram.positives + histogram.negatives).astype(np.float64)
     return Groups(middle, rows, histogram.positives.astype(np.float64))
@@ -149,7 +149,7 @@ def binned(groups: Groups, bins: int = BINS) -> Bins:
 
 def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
     """Return the bin of equal width of each of ``probabilities [n]``."""
-    # A probability at a bin's edge may have lost its last bit on the way through its logit.
+    # A probability at a bin's edge may have lost its last bit when it was converted to a logit and back.
     return np.minimum((probabilities * bins + 1e-12).astype(np.int64), bins - 1)
 
 

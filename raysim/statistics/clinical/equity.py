@@ -83,7 +83,7 @@ def clinical_equity(
             continue
         over = over_hospitals("mean", values, rows, stays, larger=larger)
         if measure == "value" and (values < 0).any():
-            over["gini"] = NAN  # of shares of a whole, which what can be negative has not
+            over["gini"] = NAN  # undefined for values that can be negative
         equities.append(ClinicalEquity(figure.name, figure.at, figure.threshold, measure, over, *chance))
     return equities
 
@@ -111,7 +111,7 @@ def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, dr
 
     counts = together.rows.astype(np.int64)
     hospital = np.repeat(np.arange(len(full)), [len(groups.rows) for groups in full]).repeat(counts)
-    # Row by row, in single precision: a chance is off by less than one in ten million.
+    # Each row is sampled in single precision: probabilities are off by less than one in ten million.
     of_row = np.repeat(p.astype(np.float32), counts)
     least, reached, size = statistic(observed - expected), 0, max(1, CACHED // len(of_row))
     for start in range(0, draws, size):
@@ -138,8 +138,8 @@ def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, 
     if len(of) < FEWEST:
         return NAN, NAN, NAN
     common = right.sum() / of.sum()
-    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # one hospital after the other, which is faster
-    # Each hospital's distance from what is expected, in units of its own variance, which has p (1 - p) in common.
+    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
+    # Squared deviations from the expected number by the variance; its common factor p (1 - p) is omitted.
     observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
     p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)
     shares = drawn / of

@@ -76,13 +76,13 @@ def with_the_threshold_chosen_again(
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:
-        # The last bin from which on enough events lie, and the other rows below it: the same, seen from above.
+        # For enough events at or above a bin, the order of bins is reversed.
         judged, chosen = counts.negatives[::-1], counts.positives[::-1]
     n, m = int(chosen.sum()), int(judged.sum())
     enough = int(np.ceil(n * (point.at - ROUNDING)))
     row = np.minimum(n * rng.beta(enough, n + 1 - enough, BOOTSTRAP), n - 1).astype(np.int64)
-    last = np.searchsorted(np.cumsum(chosen), row, side="right")  # the bin of the last of so many
-    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # judged rows from each bin on
+    last = np.searchsorted(np.cumsum(chosen), row, side="right")  # the bin of the row that determines the threshold
+    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # judged rows in each bin and all later bins
     values = rng.binomial(m, past[last + 1] / m) / m
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -123,7 +123,7 @@ def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospit
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
     """Return the log likelihood of each hospital's rows under its ``intercept [H]`` and ``slope [H]``, ``[H]``."""
     eta = intercept[of.hospital] + slope[of.hospital] * of.margin
-    with np.errstate(invalid="ignore"):  # of hospitals without a finite solution
+    with np.errstate(invalid="ignore"):  # for hospitals without a finite solution
         return of.sums(-of.events * np.logaddexp(0, -eta) - (of.rows - of.events) * np.logaddexp(0, eta))
 
 
@@ -193,7 +193,7 @@ def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: 
     g_b, h_bb = of.sums(residual * of.margin) - held_b * (b - 1), of.sums(weight * np.square(of.margin)) + held_b
     h_ab = of.sums(weight * of.margin)
     determinant = h_aa * h_bb - np.square(h_ab)
-    # Rows of one margin leave a determinant of rounding alone.
+    # If all rows have the same margin, the determinant is only rounding error.
     determinant = np.where(determinant > 1e-12 * h_aa * h_bb, determinant, np.nan)
     step_a, step_b = (h_bb * g_a - h_ab * g_b) / determinant, (h_aa * g_b - h_ab * g_a) / determinant
     with np.errstate(divide="ignore"):

@@ -56,7 +56,7 @@ def gained(
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
     everyone = events - odds * (rows - events) > 0
-    # Against calling nobody, called rows differ; against calling everyone, rows that are not called.
+    # Decisions differ from calling no row at called rows, and from calling all rows at the other rows.
     good = np.where(everyone, rows - events - false_positive, true_positive)
     bad = np.where(everyone, events - true_positive, false_positive)
     up, down = np.where(everyone, odds, 1.0), np.where(everyone, 1.0, odds)
@@ -76,7 +76,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     n = float(misses.sum())
     if not n or n * (1 - specificity) < ONE_ROW:
         return NAN
-    # Not called at a value are the non-events below it, and so none of those that share it.
+    # At a threshold, the non-events below it are not called; non-events equal to it are called.
     values, first = np.unique(logits, return_index=True)
     below = np.concatenate([[0.0], np.cumsum(misses)])[first] / n
     enough = below >= specificity

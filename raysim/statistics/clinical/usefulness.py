@@ -1,4 +1,4 @@
-"""Whether acting on a model is worth it: its net benefit compared with acting on all patients or on none.
+"""The net benefit of acting on a model, compared with acting on all patients or on none.
 
 The difference is a mean over rows. Over hospitals like these it has the interval of differences between models
 (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006. Definitions:
@@ -46,11 +46,11 @@ def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: fl
     hits, alarms = (np.stack([counts.called[:, place, part] for counts in seeds]).astype(float) for part in (0, 1))
     everybody = np.nansum(events - odds * (rows - events)) > 0
     gained, lost = (events - hits, rows - events - alarms) if everybody else (hits, alarms)
-    sign = -1.0 if everybody else 1.0  # what is not called is what acting on everybody would add
+    sign = -1.0 if everybody else 1.0  # acting on everybody adds the rows that are not called
     tested = np.where(rows > 0, rows, np.nan)
     difference = sign * (gained - odds * lost) / tested
     variance = np.maximum((gained + odds**2 * lost) / tested - difference**2, 0.0) / tested
-    # Seeds test many of the same patients, and nobody tells which: as if they had tested the same ones.
+    # Seeds share many test patients, but it is unknown which: all are treated as the same patients.
     patients = np.square(np.nansum(np.sqrt(variance) * rows, axis=0))
     pair = paired(difference, np.zeros_like(difference), np.nan_to_num(rows), patients=patients)
     limits = pair.population() if pair.hospitals > 1 else pair.fixed()

@@ -75,7 +75,7 @@ class Draws:
 
     def visible(self, share: float) -> float:
         """Return the smallest true difference that a ``share`` of federations demonstrates."""
-        # Beyond this bound of each draw its interval lies above 0.
+        # The interval of a sample is above 0 if the true difference exceeds this bound.
         return float(np.quantile(self.reaches - self.differences, share))
 
     @property
@@ -88,7 +88,7 @@ def differences(sites: Sites, seeds: int, draws: int = DRAWS) -> Draws:
     """Simulate federations in which two methods are equally good on average, compared with ``seeds`` training seeds."""
     rng, hospitals = stream(0, "design of differences"), len(sites.rows)
     rows = np.broadcast_to(sites.rows, (seeds, hospitals))
-    patients = sites.rows**2 * seeds**2 * sites.variance  # as sums over seeds, which test the same patients
+    patients = sites.rows**2 * seeds**2 * sites.variance  # summed over seeds, which test the same patients
     mean, reach = np.empty(draws), np.empty(draws)
     for k in range(draws):
         of_hospitals = rng.standard_normal(hospitals) * np.sqrt(sites.variance + sites.hospital_sd**2)

@@ -56,7 +56,7 @@ def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
     A hospital's p-value is the largest over the seeds that judge it: every such seed has to demonstrate the difference.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
-    # Where a seed judges no difference, ``fmax`` takes the others.
+    # ``fmax`` ignores seeds that judge no difference.
     losses, gains = np.fmax.reduce([s.loss for s in seeds]), np.fmax.reduce([s.gain for s in seeds])
     return Harm(bound(losses), bound(gains), int(np.any([s.few for s in seeds], axis=0).sum()))
 

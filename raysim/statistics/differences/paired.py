@@ -72,7 +72,7 @@ class Paired:
 
     @property
     def equal(self) -> bool:
-        """Whether the two are equal models: all differences are 0, and nothing is tested."""
+        """Whether the two models are equal: all differences are 0, and nothing is tested."""
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
@@ -126,7 +126,7 @@ class Paired:
         if self.hospitals == 1:
             notes.append("one hospital: nothing can be said of others like it")
         elif self.hospitals < FEW_HOSPITALS:
-            shown = math.floor(10 * self.df) / 10  # rounded up, 1.99 would be said to be no less than 2
+            shown = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
             notes.append(f"{self.hospitals} hospitals, {shown:.1f} degrees of freedom")
         if self.df < 2:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")

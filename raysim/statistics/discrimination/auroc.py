@@ -144,7 +144,7 @@ def delong(placed: Placements) -> DeLong:
     ids = segments.ids()
     with np.errstate(invalid="ignore", divide="ignore"):
         m, n = placed.events.astype(np.float64), placed.non_events.astype(np.float64)
-        # A sample covariance has the divisor m - 1 where a mean of influences has m; one row has none at all.
+        # A sample covariance has the divisor m - 1 instead of m; it is undefined for one row.
         corrected = np.where(placed.event, _corrected(m)[ids], _corrected(n)[ids])
         models = len(placed.auroc)
         covariance = np.full((segments.count, models, models), np.nan)
@@ -166,7 +166,7 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
     twice, ties = _won(z[0], event, segments, ids)
     wins = np.where(event, twice, 0)
     first = 2 * _whole_sums(wins, segments)
-    # A pair's psi^2 is 1, 1/4 or 0, so that four times it is twice (twice psi) less one for a tie.
+    # psi^2 is 1, 1/4 or 0 for a pair, so 4 psi^2 is 4 psi, minus 1 for a tie.
     squares = 2 * _whole_sums(wins, segments) - _whole_sums(np.where(event, ties, 0), segments)
     same_event = _whole_sums(wins * wins, segments) - squares
     same_non_event = _whole_sums(np.where(event, 0, twice * twice), segments) - squares

@@ -59,7 +59,7 @@ def common_curve(sums: PairSums) -> CommonCurve:
     components = _pooled(each.pair, each.event, each.non_event, np.minimum(m, n) - 1.0)
     variance = None if components is None else np.asarray(variance_from_components(*components, m, n))
     if components is None or variance is None or not (variance[judged] > 0).all():
-        # The variance is needed for the weights of the mean that it is taken at: one step from weights that go with it.
+        # The variance depends on the mean, whose weights depend on the variance: one step from approximate weights.
         rough = _mean(each.auroc, (m + n) / (m * n))
         variance = np.asarray(hanley_mcneil(rough, m, n))
         return CommonCurve(judged, each.auroc, variance, _mean(each.auroc, variance), 1.0)

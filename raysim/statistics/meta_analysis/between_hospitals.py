@@ -110,7 +110,7 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     squared = np.square(taus)
     blocks = [slice(low, low + AT_ONCE) for low in range(0, len(estimates), AT_ONCE)]
 
-    @lru_cache(maxsize=1)  # where there is one block, it is computed once
+    @lru_cache(maxsize=1)  # a single block is computed only once
     def precisions(first: int) -> Floats:
         return 1.0 / (variances[first : first + AT_ONCE] + squared[:, None])
 
@@ -124,11 +124,11 @@ def posterior(y: ArrayLike, v: ArrayLike, widest: float = WIDEST) -> Posterior:
     for block in blocks:
         residuals += _dot(precisions(block.start), np.square(estimates[block] - mu[:, None]))
     log_weight = 0.5 * (logs - np.log(total) - residuals)
-    # A step of the grid is as wide as its place is far from 0, and the variance changes by it times the spread.
+    # The prior is uniform in tau^2: d(tau^2) is proportional to tau d(tau), and d(tau) on the grid to ``steps``.
     weight = steps * taus * np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     mean, sd = np.empty_like(estimates), np.empty_like(estimates)
-    # Variances are of distances from the mean: a mean square less the mean's has no digits left where they are small.
+    # Variances use distances from the mean: for small ones, E[x^2] - E[x]^2 would lose all digits.
     for block in blocks:
         shrinkage = squared[:, None] * precisions(block.start)
         centre = mu[:, None] + shrinkage * (estimates[block] - mu[:, None])

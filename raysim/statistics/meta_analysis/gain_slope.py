@@ -1,4 +1,4 @@
-"""Whether small hospitals gain more from federating: the slope of gains on the logarithm of size.
+"""The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
 The noise of a gain grows as a hospital gets smaller, and a gain's own variance is correlated with the gain. Variances
 are therefore smoothed over sizes before they are used as weights. A regression on a hospital's own local figure,

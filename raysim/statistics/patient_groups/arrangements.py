@@ -42,7 +42,7 @@ def within_limit(counts: ArrayLike) -> int | None:
     """Return :func:`number`, or None if it is more than :data:`DRAWS`; fast for counts of any size."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
-    # Rows outside the largest group of an outcome: with 11 of them, 2^11 arrangements differ at least.
+    # Rows outside the largest group of an outcome: with 11 such rows there are at least 2^11 arrangements.
     if (columns.sum(axis=0) - columns.max(axis=0, initial=0)).sum() > 10 or columns.sum() > 10 * DRAWS:
         return None
     found = number(columns)

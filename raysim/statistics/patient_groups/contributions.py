@@ -108,7 +108,7 @@ def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Flo
         total, squares = weighted.sum(axis=0).astype(np.float64), _added(weighted, weighted)
         value[g] = total / (2.0 * m * n)
         variance[g] = _spread(total, squares, m, n) / m
-        # The other class's squares are sums over pairs of the few: a row below the lower of two is below both.
+        # The other class's squares are sums over pairs of the few, since a row below the lower of two is below both.
         counted = _running(mine, mine.shape[1], np.min_scalar_type(len(mine)))
         other_squares = 4.0 * _added(weighted, (counted[-1] - counted[wins.last]).astype(exact))
         even = 2 * weighted - np.multiply(ties, mine, dtype=exact) if wins.tied else 2 * weighted

@@ -125,7 +125,7 @@ class WithinGap:
     composition_ratio: Composition = NO_COMPOSITION
     """The same difference of their observed over predicted events; NaN for a real label."""
     risks: tuple[GroupRisk, ...] = ()
-    """Each group's events compared with those expected at its hospitals."""
+    """Each group's events, compared with the events expected at its hospitals."""
 
     @property
     def groups(self) -> tuple[str, str]:
@@ -189,7 +189,7 @@ def within_gap(
     count = len(largest)
     tested = count > 1
     p = float((largest >= largest[0] - SAME * max(1.0, largest[0])).mean()) if tested else NAN
-    # No narrower than a normal one: where all arrangements look alike the test says nothing of how sure one can be.
+    # Intervals are at least as wide as normal ones: if all arrangements are alike, they do not determine a width.
     beyond, for_all = (max(Z, _critical(largest, alpha)) for alpha in (ALPHA, ALPHA / attributes))
     found = tuple(
         _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)

@@ -1,13 +1,12 @@
-"""Local training of a whole cohort at once in torch, for a GPU, where launches cost more than memory traffic.
-
-Every step is one product for all hospitals that still have a batch to train on. On a CPU the numpy kernels are faster
-for any number and size of hospitals measured, so there only tests use this module.
+"""Local training of a whole cohort at once in torch, for GPUs, where kernel launches take longer than memory traffic.
+Every step is one product for all hospitals that still have a batch. On a CPU the numpy kernels were faster for every
+number and size of hospitals that was measured. There only tests use this module.
 
 A hospital's result agrees with those kernels up to rounding. The shapes of its products do not depend on the other
 hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
 the order of summation by the size of the whole product.
 
-A call that runs out of GPU memory is repeated with half of its hospitals, and later calls have no more.
+A call that runs out of GPU memory is repeated with half of its hospitals. Later calls have no more hospitals than that.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Gradient(Protocol):
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
         """Add ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])`` to ``into [H, P]``.
 
-        ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]``, ``weight [H, B]``; ``into`` may be ``theta``.
+        Shapes: ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]``, ``weight [H, B]``. ``into`` may be ``theta``.
         """
         ...
 
@@ -76,7 +75,7 @@ class Dense:
             residual = below
 
     def _layers(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Views of ``theta [H, P]``: ``(weight [H, out, in], bias [H, out])`` for each layer."""
+        """Return views of ``theta [H, P]``: ``(weight [H, out, in], bias [H, out])`` for each layer."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out
@@ -86,7 +85,8 @@ class Dense:
 
 
 class Cohort:
-    """The model ``host``, trained on ``device`` for all hospitals at once, with ``host``'s start and outputs."""
+    """The model ``host``, trained on ``device`` for all hospitals at once. Initial parameters and outputs are
+    ``host``'s."""
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout
@@ -100,10 +100,8 @@ class Cohort:
         self._most = sys.maxsize  # hospitals of a call; fewer after a call that ran out of memory
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for all tasks, ``[len(tasks), P]``.
-
-        If any task has a contrastive term or private steps, ``host`` trains all of them. Raises ``DeviceFull`` for a
-        task that needs more memory than the device has.
+        """Run LocalSGD for all tasks, and return ``[len(tasks), P]``. If any task has a contrastive term or private
+        steps, ``host`` trains all of them. Raises ``DeviceFull`` for a task that needs more memory than the device has.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
@@ -127,7 +125,7 @@ class Cohort:
         return thetas
 
     def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Train tasks that are sorted by descending number of steps in one call, ``[H, P]``."""
+        """Train tasks in one call, ``[H, P]``. The tasks are sorted by descending number of steps."""
         plan = schedule(tasks, optimizer.batch_size)
         X = self._send(np.concatenate([task.X for task in tasks], dtype=self._dtype))
         y = self._send(np.concatenate([task.y for task in tasks], dtype=_label_type(tasks[0].y, self._dtype)))
@@ -146,7 +144,7 @@ class Cohort:
         return trained
 
     def _weights(self, tasks: Sequence[Task]) -> Tensor | None:
-        """Return the weights of the rows of all tasks, one task after another; None if no task has any."""
+        """Return the concatenated weights of the rows of all tasks; None if no task has weights."""
         if all(task.weights is None for task in tasks):
             return None
         each = [np.ones(len(task.y)) if task.weights is None else task.weights for task in tasks]
@@ -191,7 +189,7 @@ class _Step:
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
         """Make a step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``.
 
-        A row's weight is the task's weight of the row, over the batch's rows; padding has weight 0.
+        A row's weight is the task's weight of the row divided by the batch's number of rows. Padding has the weight 0.
         """
         self._move(active, X, y, weight)
         if self._frozen is not None:
@@ -199,7 +197,7 @@ class _Step:
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """Update the moments of tasks that have any."""
+        """Update the moments of the tasks that have moments."""
         for h, task in enumerate(tasks):
             if task.moments is not None and self._name != "sgd":
                 task.moments.first = self._first[h].cpu().numpy()
@@ -208,7 +206,7 @@ class _Step:
                     task.moments.steps = int(self._count[h])
 
     def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
-        """Return the first or second moments of all tasks, ``[H, P]``; zeros for a task that has none yet."""
+        """Return the first or second moments of all tasks, ``[H, P]``; zeros for a task without moments."""
         none = np.zeros(self._theta.shape[1])
         return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
 

@@ -1,8 +1,8 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
 A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
-by Poisson sampling, so that its size varies. As many batches are gathered together as fit into the memory of the
-hospital's rows.
+by Poisson sampling, so that its size varies. The number of batches gathered at once is the largest that fits into the
+memory of the hospital's rows.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Gathered(NamedTuple):
     """The batches of some consecutive steps."""
 
     rows: NDArray[np.int64]
-    """The rows of these batches, one batch after another, ``[m]``."""
+    """The concatenated rows of these batches, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """The begin and end of each batch in ``rows``, where batches may have the same rows."""
+    """Where each batch begins and ends in ``rows``. Batches may share rows."""
     step: int
     """The number of the first step."""
     whole: bool = False
@@ -33,7 +33,7 @@ class Gathered(NamedTuple):
 
 
 def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
-    """Yield the batches of all steps of a local update; at most as many rows at once as the task has."""
+    """Yield the batches of all steps of a local update. At most as many rows are gathered at once as the task has."""
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
         return
@@ -51,7 +51,7 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Return the begin and end of batches of ``size`` of ``n`` rows; the last one may be shorter."""
+    """Return where batches of ``size`` of ``n`` rows begin and end. The last batch may be shorter."""
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 

@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-A row's gradient by a dense layer's weights is the outer product of ``d``, the gradient by the layer's outputs, and
-``(a, 1)``, the layer's inputs. Its norm thus needs only ``|d|`` and ``|a|``. A row is clipped by scaling its ``d``
-before the products that are computed anyway.
+A row's gradient by the weights and biases of a dense layer is an outer product of two vectors: ``d``, the gradient by
+the layer's outputs, and ``(a, 1)``, where ``a`` are the layer's inputs. Its norm therefore needs only ``|d|`` and
+``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""Relative reduction of clipping factors, so that rounding does not put the result above the clip."""
+"""The relative reduction of clipping factors, so that rounding does not make the result longer than the clip."""
 
 
 class Traced(NamedTuple):
-    """A dense layer's trace of one pass: inputs ``received [n, in]``, gradients by outputs ``returned [n, out]``."""
+    """The trace of a dense layer in one pass: inputs ``received [n, in]``, and gradients by outputs ``returned [n,
+    out]``."""
 
     received: NDArray[Any]
     returned: NDArray[Any]
 
 
 Patients = NDArray[np.int64] | None
-"""The patient of each row, ascending ``[n]``, with every number of ``0..U-1``; None: each row is one patient."""
+"""The patient of each row, ascending, ``[n]``; every number of ``0..U-1`` occurs. None means that each row is one
+patient."""
 
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A model of dense layers: weights ``[out, in]`` and biases ``[out]`` of each layer in turn."""
+    """A model of dense layers. Its parameters are the weights ``[out, in]`` and biases ``[out]`` of each layer in
+    turn."""
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
@@ -50,7 +53,8 @@ class Clippable(Protocol):
 
     @property
     def unclippable(self) -> str | None:
-        """Why gradients cannot be clipped, such as a layer that mixes rows or uses chance; None: they can."""
+        """Return why gradients cannot be clipped, such as a layer that mixes rows or uses random numbers; None if they
+        can."""
         ...
 
     def clipped_sum(
@@ -71,7 +75,7 @@ class Clippable(Protocol):
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Renumber the patients of rows ``[n]``, ascending, as 0, 1, ... without gaps."""
+    """Renumber the patients of rows ``[n]`` as 0, 1, ... without gaps, ascending."""
     return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
 
 
@@ -107,7 +111,8 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the factors that clip gradients with norms ``lengths [U]``: 1 within the clip, 0 where not finite."""
+    """Return the factors that clip gradients with norms ``lengths [U]``. The factor is 1 within the clip, and 0 if the
+    norm is not finite."""
     # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
     return shorter
@@ -160,7 +165,8 @@ class DenseLayers:
 class RowFactors:
     """The clipping factors of a batch's rows in a hospital's private steps.
 
-    For a patient with a single row, the norm of the row's gradient is enough; several rows need inner products.
+    For a patient with a single row, the norm of the row's gradient is enough. Several rows of a patient need inner
+    products.
     """
 
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
@@ -173,11 +179,12 @@ class RowFactors:
 
     @property
     def need_traces(self) -> bool:
-        """Whether factors need traces, not only the norms of rows' gradients."""
+        """Whether factors need traces, in addition to the norms of rows' gradients."""
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Return positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None without any."""
+        """Return the positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None without
+        such rows."""
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
@@ -192,7 +199,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Set the gradients of an auditor's rows in the traces of a batch; its first rows are ``rows [b]``."""
+        """Set the gradients of an auditor's rows in the traces of a batch. The batch begins with ``rows [b]``."""
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])

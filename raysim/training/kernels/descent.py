@@ -1,9 +1,9 @@
-"""Shared parts of the numpy kernels: the order of batches, proximal terms, and optimisers that BLAS writes into.
+"""Shared parts of the numpy kernels: the order of batches, proximal terms, and optimisers whose arrays BLAS writes.
 
 A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
-is the parameters themselves. The step, the proximal term's shrinkage and the product that makes the gradient are then
-one call, and no gradient is ever stored. A hospital's parameters stay in the core's second-level cache from the first
-batch to the last.
+is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the gradient
+are then one call. No gradient is ever stored. A hospital's parameters stay in the core's second-level cache from the
+first batch to the last.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ BLAS = {
 
 
 def rows_per_batch(batch_size: int, n: int) -> int:
-    """Return the rows in a batch of a hospital with ``n``: all if ``batch_size`` is 0 or at least ``n``."""
+    """Return the number of rows in a batch of a hospital with ``n`` rows: all if ``batch_size`` is 0 or at least
+    ``n``."""
     return min(batch_size, n) if batch_size else n
 
 
 def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
-    """Combine all proximal terms and the linear term into a weight and an anchor.
-
-    They are ``w = sum_j weight_j`` and ``anchor = sum_j weight_j * towards_j - linear``.
+    """Combine all proximal terms and the linear term into a weight and an anchor: ``w = sum_j weight_j`` and ``anchor =
+    sum_j weight_j * towards_j - linear``.
 
     Their gradient at ``theta [P]`` is ``w * theta - anchor``. Without proximal and linear terms the anchor is None.
     """
@@ -62,13 +62,14 @@ def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | Non
 
 
 class Decay(NamedTuple):
-    """Weight decay of ``rate`` on all parameters except those at the indices ``free``, which are mostly biases."""
+    """Weight decay of ``rate`` on all parameters except the parameters at the indices ``free``, which are mostly
+    biases."""
 
     rate: float
     free: NDArray[np.int64]
 
     def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
-        """Add ``(weight + rate) * theta`` to ``into [P]``; for free parameters ``weight * theta``."""
+        """Add ``(weight + rate) * theta`` to ``into [P]``. For free parameters add ``weight * theta``."""
         BLAS[theta.dtype].axpy(theta, into, a=weight + self.rate)
         into[self.free] -= self.rate * theta[self.free]
 
@@ -77,7 +78,7 @@ class StepRule(Protocol):
     """A local optimiser of one hospital's ``theta [P]``.
 
     In each step the kernel computes ``target <- keep * target + scale * gradient`` with the batch's gradient, and calls
-    ``finish``. For parameters without weight decay ``keep + lift`` replaces ``keep``.
+    ``finish``. For parameters without weight decay, ``keep + lift`` replaces ``keep``.
     """
 
     target: Vector
@@ -124,7 +125,7 @@ class Penalties:
         self._axpy = BLAS[theta.dtype].axpy
 
     def add_gradient(self, into: Vector) -> None:
-        """Add this gradient to ``into [P]``."""
+        """Add the gradient of the penalties to ``into [P]``."""
         if self._decay is not None:
             self._decay.add_gradient(self._theta, self._weight, into)
         elif self._anchor is not None:
@@ -233,9 +234,8 @@ OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None, Decay | Non
 def one_by_one(
     tasks: Sequence[Task], size: int, dtype: DTypeLike, descend: Callable[[Task, Vector], None]
 ) -> NDArray[Any]:
-    """Run ``descend(task, theta)`` in place for each task that has rows and steps; ``[len(tasks), size]``.
-
-    A diverging hospital yields infinities or NaN without a warning: the engine checks the results.
+    """Run ``descend(task, theta)`` in place for each task that has rows and steps; return ``[len(tasks), size]``. A
+    diverging hospital yields infinities or NaN without a warning, because the engine checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):
@@ -253,9 +253,8 @@ def begin(
     unpenalised: NDArray[np.bool_],
     arrange: Callable[[Vector], Vector] | None = None,
 ) -> StepRule:
-    """Return the optimiser for ``task``, with weight decay on all parameters but ``unpenalised [P]``.
-
-    ``arrange`` brings a vector ``[P]`` into the memory order of theta.
+    """Return the optimiser for ``task``, with weight decay on all parameters except ``unpenalised [P]``. ``arrange``
+    converts a vector ``[P]`` to the memory order of theta.
     """
     weight, anchor = combined_proximal(task, theta.dtype)
     frozen, moments = task.frozen, task.moments or Moments()
@@ -270,7 +269,7 @@ def begin(
 
 
 def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
-    """Update the task's moments, if it has any; ``restore`` undoes what ``begin`` arranged."""
+    """Update the task's moments, if it has any. ``restore`` is the inverse of ``arrange`` in :func:`begin`."""
     if task.moments is not None:
         left = update.moments()
         task.moments.first, task.moments.second = (
@@ -296,7 +295,7 @@ def noise_of(
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
-    """Return the largest number of rows of a task, and of a batch: buffers need room for them."""
+    """Return the largest number of rows of a task, and of a batch, which are the sizes of buffers."""
     some = [task for task in tasks if task.works]
     batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
     return max((len(task.y) for task in some), default=0), max(batches, default=0)

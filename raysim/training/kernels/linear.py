@@ -1,8 +1,9 @@
-"""Linear models in numpy: one output for a real label or the log-odds of class 1, a softmax for more classes.
+"""Linear models in numpy: one output for a real label or two classes (the log-odds of class 1), a softmax for more
+classes.
 
-Hospitals are trained one at a time: a hospital's rows are gathered once an epoch, so that batches are slices, and each
-step is four calls. On one core this is several times faster than any product batched over hospitals. With so few
-operations memory traffic decides, and one hospital's rows fit the cache.
+Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
+each step is four calls. On one core this is several times faster than products batched over hospitals. With so few
+operations the memory traffic decides, and the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ if TYPE_CHECKING:
     from torch import nn
 
 REMEMBERED = 4096
-"""Largest number of batches whose views are cached for the next epoch."""
+"""The largest number of batches whose views are cached for the next epoch."""
 
 
 @dataclass(frozen=True)
 class LinearRegression:
-    """The family ``linear_regression``. ``loss``: ``squared`` (half the squared error) or ``absolute``."""
+    """The family ``linear_regression``. ``loss`` is ``squared`` (half the squared error) or ``absolute``."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
-    """Whether models have a coefficient for each feature, and a constant."""
+    """Whether models have only a coefficient for each feature, and a constant."""
     loss: str = REGRESSION[0]
     """The loss: ``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features. ``init`` ``default`` is zeros: both losses are convex."""
+        """Return the model for ``F`` features. With ``init: default`` parameters start at zero, because both losses are
+        convex."""
         loss = choose(self.loss, n_classes)
         host = LinearModel(n_features, 1, precision, loss)
         if device == "cpu":
@@ -64,7 +66,8 @@ class LinearModel(DenseLayers):
         return np.zeros(self.layout.size)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` predictions of a real label or log-odds of class 1, else ``[n, C]`` logits."""
+        """Return predictions of a real label or log-odds of class 1, ``[n]``; for more than two classes return logits
+        ``[n, C]``."""
         theta, X = theta.astype(self._dtype, copy=False), X.astype(self._dtype, copy=False)
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
@@ -145,8 +148,8 @@ class _Buffers:
     With one logit they are halved (which is exact): ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no
     multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
 
-    Gathering jumps between rows, so it reads from a copy that was just written and is still in the cache. This takes a
-    third of the time of random access to the original memory.
+    Gathering accesses rows in random order. It therefore reads from a copy that was just written and is still in the
+    cache, which takes a third of the time of random access to the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
@@ -165,7 +168,7 @@ class _Buffers:
         self._batches: dict[tuple[int, int], _Batch] = {}
 
     def hold(self, n: int, batch: int) -> bool:
-        """Return whether there is room for ``n`` rows and batches of ``batch`` rows."""
+        """Whether the buffers are large enough for ``n`` rows and batches of ``batch`` rows."""
         return n <= self._n and batch <= self._most
 
     def _batch(self, cut: tuple[int, int]) -> _Batch:
@@ -183,8 +186,8 @@ class _Buffers:
     def _fill(self, gathered: Gathered, columns: Sequence[tuple[NDArray[Any], NDArray[Any]]], unit: float) -> None:
         """Gather the rows of some steps, multiplied by ``unit``, and the labels, weights and bounds of these rows.
 
-        ``columns`` are pairs ``(values, into)``, ``[n]`` each: for the labels and, if there are any, for the rows'
-        weights and bounds. ``into`` gets the values in the order of the gathered rows.
+        ``columns`` are pairs ``(values, into)``, each ``[n]``, for the labels and, if they exist, for the rows' weights
+        and bounds. ``into`` receives the values in the order of the gathered rows.
         """
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
@@ -203,7 +206,8 @@ class _Buffers:
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Return memory ``[n]`` for gathered rows' weights (None without), and the ``columns`` of :meth:`_fill`."""
+        """Return memory ``[n]`` for gathered rows' weights (None without weights), and the ``columns`` of
+        :meth:`_fill`."""
         labels = self._labels[: len(targets)]
         if task.weights is None:
             return None, [(targets, labels)]

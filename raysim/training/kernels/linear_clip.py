@@ -35,14 +35,15 @@ class LinearClip:
             finite = bounds > 0
             bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
         self.X = X
-        """The rows ``[n, F]``; a row that is not finite is set to zeros, and contributes nothing."""
+        """The rows ``[n, F]``. A row that is not finite is set to zeros and contributes nothing."""
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """The rows' largest residuals ``[n]``, and memory into which the kernel gathers them."""
+        """The rows' largest residuals ``[n]``, and memory for the residuals of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
+        """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, which are the gathered rows from ``low`` to
+        ``high``."""
         self._settle(z[:, None], low, high, gathered)
         kept, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
@@ -68,7 +69,8 @@ class LinearClip:
             z[~np.isfinite(z)] = 0
 
     def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
-        """Set the residuals of rows that are not finite to 0, and those of planted rows to their given values."""
+        """Set the residuals of rows that are not finite to 0, and the residuals of planted rows to their given
+        values."""
         if self._planted is not None:
             z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:

@@ -12,13 +12,14 @@ from raysim.training.losses import LOG_LOSS
 
 @dataclass(frozen=True)
 class LogisticRegression:
-    """The family ``logistic_regression``; it has no options."""
+    """The family ``logistic_regression``, which has no options."""
 
     linear: ClassVar[bool] = True
-    """Whether models have a coefficient for each feature, and a constant."""
+    """Whether models have only a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes. ``init`` ``default`` is zeros: the loss is convex."""
+        """Return the model for ``F`` features and ``C`` classes. With ``init: default`` parameters start at zero,
+        because the loss is convex."""
         host = LogisticModel(n_features, n_classes, precision)
         if device == "cpu":
             return host
@@ -28,7 +29,8 @@ class LogisticRegression:
 
 
 class LogisticModel(LinearModel):
-    """Logistic regression: ``weight [C, F]``, ``bias [C]``; for two classes ``[1, F]``, ``[1]`` (of class 1)."""
+    """Logistic regression: ``weight [C, F]`` and ``bias [C]``. For two classes they are ``[1, F]`` and ``[1]``, for the
+    log-odds of class 1."""
 
     def __init__(self, n_features: int, n_classes: int, precision: str) -> None:
         super().__init__(n_features, 1 if n_classes == 2 else n_classes, precision, LOG_LOSS)

@@ -1,8 +1,8 @@
 """A multi-layer perceptron with ReLU and a manual gradient in numpy. No torch is imported on a CPU.
 
-Hospitals are trained one at a time, with each layer's step fused into the product that would have made its gradient
-(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals: one hospital's
-weights fit the second-level cache, several hospitals' weights do not.
+Hospitals are trained one at a time. Each layer's step is fused into the product that computes its gradient
+(``descent.py``). On one core with batches of 32, this is faster than products batched over hospitals, because only the
+weights of one hospital fit the second-level cache.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 
 
 BLOCK = 128
-"""Number of rows of many hospitals whose outputs are computed at once: they stay in a core's cache between layers."""
+"""The number of rows of many hospitals whose outputs are computed at once. Their activations stay in a core's cache
+between layers."""
 BLOCKS = 8
-"""Number of blocks whose rows are converted at once."""
+"""The number of blocks whose rows are converted at once."""
 
 
 @dataclass(frozen=True)
 class MLP:
     """The family ``mlp``.
 
-    ``hidden``: the widths of the hidden layers, from the input on; empty for none. ``loss``: for a real label,
-    ``squared`` (the default) or ``absolute``.
+    ``hidden`` has the widths of the hidden layers, from the input on; it may be empty. ``loss`` is ``squared`` (the
+    default) or ``absolute``, for a real label.
     """
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     hidden: Sequence[int] = (256, 128)
-    """Widths of the hidden layers, from the input on; empty for none."""
+    """The widths of the hidden layers, from the input on; empty for no hidden layer."""
     loss: str | None = None
     """The loss for a real label: ``squared`` (the default) or ``absolute``."""
 
@@ -70,7 +71,7 @@ class MLP:
 class MlpModel(DenseLayers):
     """A perceptron: ``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as in ``torch.nn.Linear``.
 
-    ``widths``: ``(F, hidden..., C)``; for a real label ``C`` is 1.
+    ``widths`` is ``(F, hidden..., C)``; for a real label ``C`` is 1.
     """
 
     clips_contrast = True
@@ -96,7 +97,8 @@ class MlpModel(DenseLayers):
         return np.concatenate(draws)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or real predictions, else ``[n, C]`` logits."""
+        """Return margins ``z_1 - z_0`` for two classes, or predictions of a real label, ``[n]``; for more than two
+        classes return logits ``[n, C]``."""
         layers = self._layers(theta.astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             a = self._below(layers, X)
@@ -109,10 +111,8 @@ class MlpModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`.
-
-        None for more than two classes, and if the bits of a product depend on the position of a row. This is so for
-        OpenBLAS's AVX2 code in float32.
+        """See :class:`raysim.training.base.Model`. It is None for more than two classes, and if the bits of a product
+        depend on the position of a row. The latter is so for OpenBLAS's AVX2 code in float32.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
@@ -232,7 +232,8 @@ class MlpModel(DenseLayers):
         end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the rows' directions of a contrastive term, ``[n, width]``; None if its two models are the same."""
+        """Return the directions of the rows for a contrastive term, ``[n, width]``; None if both frozen models are the
+        same."""
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
         if term.previous is term.received:
@@ -244,7 +245,7 @@ class MlpModel(DenseLayers):
         return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
-        """Return views of ``vector [P]``; ``Layout.split`` would take ten times as long for each hospital."""
+        """Return views of ``vector [P]`` by layer. ``Layout.split`` would take ten times as long for each hospital."""
         views, at = [], 0
         for fan_in, fan_out in self._pairs:
             cut = at + fan_in * fan_out
@@ -255,9 +256,8 @@ class MlpModel(DenseLayers):
 
 @lru_cache
 def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Test whether rows keep their outputs to the last bit at other positions in their block.
-
-    ``widths``: ``(F, hidden..., C)``.
+    """Whether rows have the same output, to the last bit, at every position in their block. ``widths`` is ``(F,
+    hidden..., C)``.
     """
     rng = np.random.default_rng(0)
     model = MlpModel(widths, "default", dtype.name)

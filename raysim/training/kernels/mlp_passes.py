@@ -32,8 +32,8 @@ class _Layer(NamedTuple):
 class Passes:
     """Forward and backward passes over one batch, in memory that all batches use in turn.
 
-    ``widths``: ``(F, hidden..., C)``. Rows are the last axis in memory. The left factor of each product is then a
-    layer's matrix without a transposition, which OpenBLAS computes up to twice as fast with AVX-512.
+    ``widths`` is ``(F, hidden..., C)``. Rows are the last axis in memory, so that the left factor of each product is a
+    layer's matrix without a transposition. OpenBLAS computes such products up to twice as fast with AVX-512.
     """
 
     def __init__(self, widths: Sequence[int], dtype: np.dtype[Any], loss: str) -> None:
@@ -42,7 +42,7 @@ class Passes:
         self._allocate(0)
 
     def _allocate(self, batch: int) -> None:
-        """Allocate memory for batches of up to ``batch`` rows, in place of the previous memory."""
+        """Allocate memory for batches of up to ``batch`` rows, to replace the previous memory."""
         self._most, self._batches = batch, dict[int, list[_Layer]]()
         self._activations, self._residuals = (np.empty(batch * sum(self._widths), self._dtype) for _ in range(2))
         self._scratch = np.empty(batch * max(self._widths), self._dtype)
@@ -66,7 +66,7 @@ class Passes:
         return [_Layer(*views) for views in zip(activations, activations[1:], residuals[1:], scratch[1:], strict=False)]
 
     def outputs(self, layers: Layers, rows: NDArray[Any]) -> NDArray[Any]:
-        """Fill the activations of the batch ``rows [b, F]``, and return the last layer's ``[b, C]``."""
+        """Fill the activations of the batch ``rows [b, F]``, and return the outputs of the last layer, ``[b, C]``."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         np.copyto(memory[0].received, rows)
         for k, ((weight, bias), layer) in enumerate(zip(layers, memory, strict=True)):
@@ -81,10 +81,9 @@ class Passes:
     def forward(
         self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> None:
-        """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``.
-
-        Each row's loss counts ``weights [b]`` times (None: once). Rows without ``labels [b]``, at the end, are padding:
-        their residuals are zeros.
+        """Fill the activations and the last residual, which is the gradient of the summed loss by the outputs ``[b,
+        C]``. Each row's loss is multiplied by its entry of ``weights [b]`` (None: by 1). Rows at the end that have no
+        ``labels [b]`` are padding: their residuals are zeros.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):
@@ -109,7 +108,7 @@ class Passes:
     def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
         """Fill the residuals of all layers below the last, for a batch of ``b`` rows.
 
-        ``contrast``: a further term of the loss, and its rows' directions, ``[b, width]`` or fewer rows.
+        ``contrast`` is a further term of the loss, with the directions of its rows, ``[b, width]`` or fewer rows.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
@@ -121,7 +120,8 @@ class Passes:
             np.multiply(below.T, layer.received.T > 0, below.T)
 
     def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
-        """Compute ``target <- keep * target + scale * gradient``; ``keep``: for weights, and for biases."""
+        """Compute ``target <- keep * target + scale * gradient``. ``keep`` has a factor for weights and a factor for
+        biases."""
         memory, ones = self._batch(len(rows)), self._ones[: len(rows)]
         for k in range(len(targets) - 1, -1, -1):
             (weight, bias), (received, _, residuals, _) = targets[k], memory[k]
@@ -139,7 +139,7 @@ class Passes:
     def row_squares(self, of_rows: NDArray[Any]) -> NDArray[Any]:
         """Return the squared 2-norm of each row's gradient.
 
-        ``of_rows [b]``: the squared norm of each input row, plus 1 for the bias.
+        ``of_rows [b]`` is the squared norm of each input row, plus 1 for the bias.
         """
         *hidden, last = self._batch(len(of_rows))
         total: NDArray[Any] | None = None
@@ -162,7 +162,8 @@ class Passes:
         return squares
 
     def scale(self, rows: NDArray[Any], factors: NDArray[Any]) -> None:
-        """Multiply the gradient of each of the batch's ``rows`` by its factor ``[b]``; 0 leaves the row out."""
+        """Multiply the gradient of each of the batch's ``rows`` by the row's factor ``[b]``. A factor of 0 leaves the
+        row out."""
         for layer in self._batch(len(rows)):
             np.multiply(layer.residuals.T, factors, layer.residuals.T)
         if np.count_nonzero(factors) < len(factors):  # zero times what is not finite is not zero
@@ -173,9 +174,8 @@ class Passes:
 
 
 PIECE = 16
-"""Batches drawn by Poisson sampling are padded with rows of zeros to a multiple of this number.
-
-Products with other numbers of rows take up to half as long again (31 rows: 80 us, 32: 52).
+"""The divisor of the number of rows in a batch drawn by Poisson sampling, which is padded with rows of zeros. Products
+with other numbers of rows take up to half as long again (31 rows: 80 us, 32: 52).
 """
 
 
@@ -187,7 +187,7 @@ def filled(rows: int) -> int:
 class MlpClip:
     """Clipping in one hospital's local update, whose rows are ``X [n, F]``.
 
-    ``buffer [filled(n), F]`` is memory for a batch; ``passes`` compute its gradients.
+    ``buffer [filled(n), F]`` is memory for a batch, and ``passes`` compute the batch's gradients.
     """
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], buffer: NDArray[Any], passes: Passes) -> None:
@@ -205,7 +205,7 @@ class MlpClip:
         return batch
 
     def shorten(self, batch: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """Clip the gradients of the ``rows [b]`` that were gathered into ``batch``, by scaling their residuals."""
+        """Clip the gradients of the ``rows [b]`` that are gathered in ``batch``, by scaling their residuals."""
         traces = self._passes.traces(batch) if self._factors.need_traces else []
         self._factors.plant(traces, rows)
         of_batch = self._of_batch[: len(batch)]

@@ -1,4 +1,5 @@
-"""Poisson regression of counts: its outputs are the means ``exp(w . x + b)``. It is fitted only by Newton's steps."""
+"""Poisson regression of counts, whose outputs are the means ``exp(w . x + b)``. It is fitted only by Newton's
+method."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 LARGEST = 80.0
-"""Largest logarithm of a mean, which float32 can still represent."""
+"""The largest logarithm of a mean with which float32 can represent the mean."""
 
 
 @dataclass(frozen=True)
 class PoissonRegression:
-    """The family of Poisson regressions, without options, for labels that are counts."""
+    """The family of Poisson regressions, for labels that are counts. It has no options."""
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     linear: ClassVar[bool] = True
-    """Whether models have a coefficient for each feature, and a constant."""
+    """Whether models have only a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features, always on a CPU."""

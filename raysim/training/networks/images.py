@@ -16,7 +16,8 @@ class FashionCnn(nn.Module):
     """The Fashion-MNIST network of Clust-PSI-PFL: three convolutions (8, 16, 32 maps) with max pooling, dense 2048.
 
     Rows are images of 28 x 28 (``n_features`` 784). The paper gives neither the kernel size nor the ``padding``.
-    Kernels here are 3 x 3 and padded, so that 3 x 3 values of 32 maps reach the dense layer; without padding, 1 x 1.
+    Kernels here are 3 x 3 and padded, so that the dense layer receives 3 x 3 values of 32 maps; without padding it
+    would receive 1 x 1.
     """
 
     def __init__(self, n_features: int, n_outputs: int, dense: int = 2048, padding: bool = True) -> None:
@@ -41,9 +42,10 @@ class FashionCnn(nn.Module):
 class CifarCnn(nn.Module):
     """The CIFAR-10 network of Clust-PSI-PFL: three blocks of 32, 64, 128 maps, dense 128, batch norm and dropout.
 
-    A block is twice a padded 3 x 3 convolution, ReLU and batch norm, then max pooling and dropout (.2, .3, .4); the
-    dense layer has ReLU, batch norm and dropout (.5). Rows are images of 3 x 32 x 32 (``n_features`` 3,072), channels
-    first. The paper gives neither the order of ReLU and batch norm nor batch norm's constants, which are torch's here.
+    A block has a padded 3 x 3 convolution, ReLU and batch norm, the same three again, then max pooling and dropout (.2,
+    .3, .4). The dense layer has ReLU, batch norm and dropout (.5). Rows are images of 3 x 32 x 32 (``n_features``
+    3,072), channels first. The paper gives neither the order of ReLU and batch norm nor the constants of batch norm.
+    Here the constants are torch's defaults.
     """
 
     def __init__(self, n_features: int, n_outputs: int, dense: int = 128) -> None:

@@ -1,6 +1,6 @@
 """Text networks of published experiments, as plain ``torch`` modules on rows of token ids.
 
-Rows ``[n, L]`` are whole numbers below ``vocabulary``, stored as floats like all features. 0 is padding, whose
+Rows ``[n, L]`` are whole numbers below ``vocabulary``, stored as floats like all features. The id 0 is padding, whose
 embedding is always zero. All hospitals use the vocabulary of the data.
 """
 
@@ -18,10 +18,10 @@ UNITS = 10
 class TextLstm(nn.Module):
     """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units with dropout .2 on its inputs.
 
-    The classifier receives the state after the last token. Padding is skipped at any position; a row of only padding
-    has the state zero. The dropout on inputs is Keras's: one mask for a row, the same at all steps. The paper's LSTM
-    also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither ``vocabulary`` nor the
-    embedding's ``dimension``.
+    The classifier receives the state after the last token. Padding is skipped at any position. A row of only padding
+    has the state zero. The dropout on inputs is as in Keras: a row has one mask, the same at all steps. The paper's
+    LSTM also has recurrent dropout of .2, which ``nn.LSTM`` does not have. The paper gives neither ``vocabulary`` nor
+    the embedding's ``dimension``.
     """
 
     lookup = "embedding.weight"
@@ -48,7 +48,7 @@ class TextLstm(nn.Module):
 
 
 class TextDense(nn.Module):
-    """The Amazon reviews network of Clust-PSI-PFL: embedding, flattened, a dense layer of 8 with ReLU.
+    """The Amazon reviews network of Clust-PSI-PFL: a flattened embedding, and a dense layer of 8 units with ReLU.
 
     The paper gives neither ``vocabulary`` nor the embedding's ``dimension``.
     """

@@ -1,8 +1,8 @@
-"""What CS-RCFL has hospitals compute: their own linear model, and the robust losses of other models on their rows.
+"""The client programs of CS-RCFL: a hospital's own linear model, and the robust losses of other models on its rows.
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
 :mod:`raysim.strategies.coalitions.robust.training`. Each hospital determines its radius ε_i with a :class:`RadiusRule`.
-The radius never leaves the hospital: each question computes it from the rows again.
+The radius never leaves the hospital: each program computes it from the rows again.
 
 Models are vectors of ``F`` weights and then the intercept. The loss is absolute for real labels (``classes`` 0) and
 logistic for two classes.
@@ -53,9 +53,8 @@ class RadiusRule:
                     raise ValueError(str(error).replace("radius", field, 1)) from None
 
     def check_trainable(self, classes: int, trains: bool) -> None:
-        """Raise ``ValueError`` for a radius that is used in training but too large to learn anything.
-
-        ``trains``: whether hospitals train robustly. The choice from a grid always trains robustly.
+        """Raise ``ValueError`` for a radius that is used in training and so large that the zero model is optimal.
+        ``trains`` says whether hospitals train robustly; the choice from a grid always does.
         """
         # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
@@ -98,7 +97,8 @@ class RadiusRule:
 
 
 def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa: float) -> Floats:
-    """Return the model ``[F + 1]`` with the smallest robust loss on rows ``X [n, F]``; radius 0 is plain training."""
+    """Return the model ``[F + 1]`` with the smallest robust loss on rows ``X [n, F]``. With radius 0 this is plain
+    training."""
     if classes:
         return train_logistic(X, signs(y), radius, kappa, intercept=True).theta
     return train_l1(X, y, radius, intercept=True).theta

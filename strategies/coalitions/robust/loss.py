@@ -1,11 +1,11 @@
-"""The worst loss of a model at a hospital whose distribution may differ a little from its rows, in closed form.
+"""Closed forms of the worst loss of a model at a hospital whose distribution may differ a little from its rows.
 
 X. Konti et al., *CS-RCFL*: hospital ``i`` considers a Wasserstein-1 ball of radius ε_i around the empirical law of its
 rows, and the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over that ball. The support is all
 of R^d (times the labels), the norm l2. The intercept is not transported: only margins and residuals use it.
 
-Deviation: equation (13) prints θ_i in the residual, which is a slip, because (12) has θ_j. The paper does not give the
-cost κ of a label change; it is an argument here.
+Deviation: equation (13) prints θ_i in the residual. This is a misprint: equation (12) has θ_j. The paper does not give
+the cost κ of a label change; it is an argument here.
 
 Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept. Callers
 that already have the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` use :func:`l1_of` and
@@ -41,14 +41,15 @@ def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float
 
 
 def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
-    """The robust logistic loss of each model, ``[M]``, with ``y [n]`` in {-1, +1} (:func:`signs`).
+    """Return the robust logistic loss of each model, ``[M]``, with ``y [n]`` in {-1, +1} (:func:`signs`).
 
     Transport costs ``|x - x'| + κ |y - y'| / 2``. With margins ``m_p = y_p x_p.θ`` the dual of the worst case is
 
         ``L = min over a >= |θ| of a ε + mean softplus(-m_p) + mean max(0, m_p - a κ)``,
 
-    for ``l(x, -y) - l(x, y) = m``. :func:`transport_prices` has its minimiser. κ = inf: labels are certain, and
-    ``L = ε |θ| + mean softplus(-m)``. Where ε >= κ/2 half of the labels can be flipped and no model is below log 2.
+    for ``l(x, -y) - l(x, y) = m``. :func:`transport_prices` returns its minimiser. With κ = inf labels are certain, and
+    ``L = ε |θ| + mean softplus(-m)``. If ε >= κ/2, half of the labels can be flipped, and every model's loss is at
+    least log 2.
     """
     return logistic_of(*_predicted(X, models), y, radius, kappa)
 
@@ -72,8 +73,8 @@ def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius:
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
     """Return the minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
 
-    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``. It stops falling where no more
-    than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)`` with decreasing margins.
+    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``. It stops falling where at most
+    ``r = floor(n ε / κ)`` margins exceed a κ. With margins in decreasing order, ``a* = max(|θ|, m_(r+1) / κ, 0)``.
     """
     n = len(margins)
     # If n ε / κ is a whole number the slope is 0, so that rounding it in either direction is harmless.

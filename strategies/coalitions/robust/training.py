@@ -12,8 +12,8 @@ norm, without transport of the intercept (the last scalar, if there is one).
   ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept ``sum y (s/n - v) = 0``).
 
 Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here δ smooths the kinks and
-scales a barrier for the cone, and Newton's method follows δ to 0. The gradient of the smoothed problem *is* a dual
-point, so each δ gives its own certificate. A solution needs some dozens of Newton steps.
+scales a barrier for the cone. Newton's method solves the problem for smaller and smaller δ. The gradient of the
+smoothed problem *is* a dual point, so each δ gives its own certificate. A solution needs some dozens of Newton steps.
 
 Radius 0 is plain training. Separable rows then have no optimum, and more features than rows have no unique solution.
 Therefore ``RIDGE/2 |θ|^2``, intercept included, is added at radius 0 and only there.
@@ -34,7 +34,7 @@ from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, 
 RIDGE = 1e-6
 """The weight of the ridge at radius 0."""
 SHRINK = 0.1
-"""The factor of δ from one smoothed problem to the next."""
+"""The factor by which δ shrinks from one smoothed problem to the next."""
 STAGES = 12
 """The largest number of smoothed problems."""
 STEPS = 100
@@ -132,16 +132,17 @@ def train_logistic(
 
 
 def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
-    """Return whether θ = 0 is optimal for certain labels and no intercept: ``|X'y| / (2n) <= ε``."""
+    """Return whether θ = 0 is optimal, for certain labels and no intercept: ``|X'y| / (2n) <= ε``."""
     return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
 
 
 Objective = Callable[[Floats], tuple[float, Callable[[], tuple[Floats, Floats]]]]
-"""A function from a point to its value (infinite outside the domain) and to a function for gradient and Hessian."""
+"""A function of a point. It returns the value (infinite outside the domain), and a function that returns gradient and
+Hessian."""
 
 
 def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
-    """Run Newton's method on the loss with its ridge. This loss has no kinks and does not depend on δ."""
+    """Run Newton's method on the loss with its ridge. The loss has no kinks and does not depend on δ."""
     n, P = Z.shape
     signed = Z * y[:, None]
 
@@ -184,7 +185,8 @@ def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool
 def _robust_logistic(
     X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
 ) -> Fit:
-    """Run Newton's method over ``(θ, a)``, barrier ``-δ log(a^2 - |θ|^2)``, smoothed ``max(0, m - a κ)``."""
+    """Run Newton's method over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and a smoothed ``max(0, m - a
+    κ)``."""
     n, P = Z.shape
     signed = Z * y[:, None]
     weights = (np.arange(P) < X.shape[1]).astype(np.float64)
@@ -193,7 +195,7 @@ def _robust_logistic(
     excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
 
     def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
-        """Return ``e = m - a κ`` and the root in its smoothed positive part ``(e + sqrt(e^2 + δ^2)) / 2``."""
+        """Return ``e = m - a κ``, and the square root in its smoothed positive part ``(e + sqrt(e^2 + δ^2)) / 2``."""
         excess = excess_of @ point
         return excess, np.sqrt(excess**2 + delta**2)
 
@@ -250,7 +252,7 @@ def _follow(
     scale: float,
     tolerance: float,
 ) -> Fit:
-    """Solve smoothed problems for δ = ``scale``, a tenth of it, ... until a certificate is within the tolerance."""
+    """Solve smoothed problems with δ = ``scale``, ``scale / 10``, ... until a certificate is within the tolerance."""
     best: Fit | None = None
     delta = scale
     for _ in range(STAGES):
@@ -269,9 +271,9 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps; the last, full steps shorten the gradient.
-
-    Near kinks, a gradient may be too large for the certificate although float64 cannot resolve a decrease of the value.
+    """Minimise a convex objective by damped Newton steps, then by full steps that shorten the gradient. The full steps
+    are needed near kinks: the gradient may be too large for the certificate when float64 no longer resolves a decrease
+    of the value.
     """
     value, derivatives = objective(point)
     gradient, hessian = derivatives()
@@ -304,7 +306,7 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """Return a dual point that needs the radius ``needed``, scaled down if this is more than ``radius``."""
+    """Return a dual point scaled down to ``radius`` if the radius that it needs, ``needed``, is larger."""
     return dual * (radius / needed) if needed > radius else dual
 
 
@@ -316,7 +318,7 @@ def _balanced(u: Floats) -> Floats:
 
 
 def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """Return ``s`` and ``v`` with ``sum y (s/n - v) = 0``, from shrinking one class's s or the other's v."""
+    """Return ``s`` and ``v`` with ``sum y (s/n - v) = 0``, by shrinking s of one class or v of the other class."""
     excess = float(y @ (s / len(y) - v))
     over = y * excess > 0
     if (total := float(s[over].sum()) / len(y)) > abs(excess):
@@ -332,11 +334,11 @@ def _sigmoid(z: Floats) -> Floats:
 
 
 def _entropy(s: Floats) -> float:
-    """Return ``mean of -s log s - (1 - s) log(1 - s)``."""
+    """Return the mean entropy, the mean of ``-s log s - (1 - s) log(1 - s)``."""
     inside = np.clip(s, 1e-300, 1 - 1e-16)
     return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
 
 
 def _ridge_cost(term: Floats) -> float:
-    """Return the loss of a dual point's bound to the ridge: ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
+    """Return by how much the ridge lowers a dual point's bound: ``max over θ of term.θ - RIDGE/2 |θ|^2``."""
     return float(term @ term) / (2 * RIDGE)

@@ -11,10 +11,10 @@ less than
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 
 The bound is valid for multipliers that are not optimal, so the search for good ones may stop at any time. They come
-from the alternating direction method of multipliers (spectral set | non-negative matrices). Violated clique
-inequalities are added during the search, and a primal-dual step moves their multipliers (Condat and Vũ). One iteration
-needs one eigendecomposition. Once converged, the bound is not below the bound of the linear program over Z, and from
-about 50 hospitals on it is far cheaper.
+from the alternating direction method of multipliers, which splits the spectral set from the non-negative matrices.
+Violated clique inequalities are added during the search, and a primal-dual step moves their multipliers (Condat and
+Vũ). One iteration needs one eigendecomposition. The converged bound is at least as high as the bound of the linear
+program over Z. For 50 hospitals or more it is far cheaper.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
 PENALTY = 100.0
-"""The penalty ρ of the method, relative to the size of the losses' differences."""
+"""The penalty ρ of the method, relative to the size of the differences between losses."""
 CHECK = 50
-"""Iterations between two evaluations of the bound."""
+"""The number of iterations between two evaluations of the bound."""
 WITHOUT_CUTS = 400
-"""Iterations before the first clique inequalities, which are worth finding only near a solution."""
+"""The number of iterations before the first clique inequalities. They are worth finding only near a solution."""
 BETWEEN_CUTS = 100
-"""Iterations between two additions of clique inequalities."""
+"""The number of iterations between two additions of clique inequalities."""
 PATIENCE = 500
 """The search stops when this many iterations have closed less than a hundredth of the gap."""
 VIOLATED = 1e-5
@@ -76,7 +76,7 @@ def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: flo
 
 
 class _Relaxation:
-    """The iterate: ``Z [N, N]`` in the spectral set, multipliers of ``Z >= 0``, and clique inequalities."""
+    """The iterate: ``Z [N, N]`` in the spectral set, the multipliers of ``Z >= 0``, and the clique inequalities."""
 
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
@@ -126,7 +126,7 @@ class _Relaxation:
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:
-    """Return the nearest point to ``values [m]`` in [0, 1] with sum ``total``: a shift, then a clip."""
+    """Return the point nearest to ``values [m]`` with entries in [0, 1] and sum ``total``: a shift, then a clip."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
     # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
     # ``low`` it is at least the total, at ``high`` below it.

@@ -42,7 +42,7 @@ class Cliques:
         return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
-        """Move the multipliers along the violations by ``Z [N, N]``, and not below 0."""
+        """Move the multipliers along the violations by ``Z [N, N]``, but not below 0."""
         self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
 
     def term(self) -> Floats:
@@ -50,11 +50,13 @@ class Cliques:
         return self._spread(self.multipliers, self.coefficients)
 
     def busy(self) -> Floats:
-        """Count the inequalities of each entry, symmetric ``[N, N]``; a pair's two entries count half each."""
+        """Return how many inequalities use each entry of Z, symmetric ``[N, N]``; each of a pair's two entries counts
+        half."""
         return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
 
     def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
-        """Return inequalities with a positive multiplier, and the ``most`` of ``new [m, size]`` by ``amounts``."""
+        """Return the inequalities with a positive multiplier, and the ``most`` inequalities of ``new [m, size]`` with
+        the largest ``amounts``."""
         code = self.hospitals ** np.arange(self.at.shape[1])
         kept = self.multipliers > 0
         old = self.at[kept]
@@ -71,16 +73,16 @@ class Cliques:
 
 
 def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
-    """Set step sizes with which the primal-dual method converges: the fullest entry limits each step."""
+    """Set the step sizes so that the primal-dual method converges: each step is limited by its entry with the most
+    inequalities."""
     busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
     for cliques in all_cliques:
         cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))
 
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Return ``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, and by how much.
-
-    At most ``most`` of them are returned for each i.
+    """Return the triangles ``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, and their
+    violations. At most ``most`` of them are returned for each i.
     """
     violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):
@@ -98,7 +100,7 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """Return some ``(i, j, k, l) [m, 4]`` like :func:`violated_triangles`; the search is not exhaustive.
 
-    For each i, the ``most`` triangles with the largest violation are extended by their best l.
+    For each i, the ``most`` triangles with the largest violation are extended by the l with the largest violation.
     """
     n = len(Z)
     violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]

@@ -1,11 +1,11 @@
 """The optimum of program (11) of CS-RCFL for up to about 20 hospitals and any losses, by dynamic programming.
 
-For a subset M of the hospitals, ``f_1(M) = c(M)`` is the cost of one coalition and ``f_k(M)`` the smallest cost of k.
-One of two parts contains the last hospital of M: ``f_k(M) = min over S of f_a(S) + f_b(M without S)``. S runs over the
-proper subsets of M that contain this hospital, with (a, b) = (1, k - 1), or (k/2, k/2), which needs fewer k. For all M
-with the last hospital h this is one (min, +) subset convolution over the h hospitals before it. The convolution is
-split in three by its top bit, down to blocks that are computed from a table of all pairs. Time ``log2(K) 3^(N-1)`` at
-most, memory ``log2(K) 2^N``.
+For a subset M of the hospitals, ``f_1(M) = c(M)`` is the cost of one coalition and ``f_k(M)`` the smallest cost of k
+coalitions. Then ``f_k(M) = min over S of f_a(S) + f_b(M without S)``. S runs over the proper subsets of M that contain
+the last hospital of M. (a, b) is (1, k - 1), or (k/2, k/2), which needs tables for fewer k. For all M with the last
+hospital h this is one (min, +) subset convolution over the h hospitals before it. The convolution is split in three by
+its top bit, down to blocks that are computed from a table of all pairs. Time ``log2(K) 3^(N-1)`` at most, memory
+``log2(K) 2^N``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK = 9
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the optimal labels ``[N]`` under ``losses [N, N]``, or None if ``seconds`` were not enough."""
+    """Return the optimal labels ``[N]`` under ``losses [N, N]``, or None if ``seconds`` are over before."""
     deadline = time.perf_counter() + seconds
     n = len(losses)
     costs = subset_costs(losses)
@@ -46,7 +46,7 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
 
 
 def _parts(k: int) -> tuple[int, int]:
-    """Return how many of k coalitions are in the part with the last hospital, and how many in the other part."""
+    """Return how many of k coalitions are in the part with the last hospital, and how many are in the other part."""
     return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
 
 
@@ -95,14 +95,15 @@ def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool
 
 @cache
 def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
-    """Return all subsets S of each mask M below ``size``, their complements in M, and each M's first pair."""
+    """Return all subsets S of each mask M below ``size``, their complements in M, and the index of each M's first
+    pair."""
     masks = np.arange(size)
     whole, part = np.nonzero((masks[None, :] & ~masks[:, None]) == 0)
     return part, whole - part, np.flatnonzero(np.r_[True, np.diff(whole) > 0])
 
 
 def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: int) -> None:
-    """Write the labels of the best k coalitions of ``mask``, from ``label`` on, into ``labels``."""
+    """Write the labels of the best k coalitions of ``mask`` into ``labels``, numbered from ``label`` on."""
     if k == 1:
         labels[_bits(mask)] = label
         return
@@ -113,7 +114,8 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """Return the part of ``mask`` with its last hospital (for ``a`` coalitions) and the other (for ``b``)."""
+    """Return the part of ``mask`` that has its last hospital (``a`` coalitions), and the other part (``b``
+    coalitions)."""
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
     return mask - rest, rest

@@ -1,9 +1,9 @@
 """Coalitions by local search: an upper bound on program (11) of CS-RCFL, and usually its optimum.
 
 The cost of a coalition is ``c(S) = (1/|S|) sum over i, j in S of L_ij``. It depends only on ``L + L'``, diagonal
-included. Searches start at random labels, at k-medoids of ``L + L'``, and then at the best labels found, with the
-members of three coalitions reassigned at random. For 200 hospitals these restarts find better partitions than more
-random starts or random moves of some hospitals.
+included. Searches start at random labels and at k-medoids of ``L + L'``. Further searches start at the best labels
+found, with the members of three coalitions reassigned at random. For 200 hospitals these restarts find better
+partitions than more random starts or random moves of some hospitals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ LEAST = 1e-10
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""A fixed order of numpy's products for all sizes: a search for the best order would take as long as the products."""
+"""A fixed order of contractions for numpy's products. A search for the best order would take as long as the
+products."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:
@@ -55,7 +56,7 @@ def search_coalitions(
 
 
 def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
-    """Apply the best move of one hospital, or if no move gains the best swap of two, until neither gains.
+    """Apply the best move of one hospital, or the best swap of two if no move gains, until neither gains.
 
     With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
     size, moving i from k to m changes the cost by
@@ -137,7 +138,7 @@ def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
 
 
 def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
-    """Reassign the members of three coalitions to these at random: two may merge while the third divides."""
+    """Reassign the members of three coalitions to these coalitions at random. Two may merge while the third divides."""
     again = rng.permutation(coalitions)[:3]
     members = np.flatnonzero(np.isin(labels, again))
     labels = labels.copy()

@@ -6,7 +6,7 @@ divide N hospitals into exactly K coalitions with the smallest ``sum over S of (
 Local search gives the partition, and a spectral bound limits its distance from the optimum. If the bound does not prove
 optimality, all partitions of up to 20 hospitals are enumerated by dynamic programming. For more hospitals the gap is
 stated. If each hospital's own model has the smallest loss on its rows
-(exact training, no radius), the cost only falls with K. K then cannot be chosen by it: use held-out loss.
+(exact training, no radius), the cost only falls with K. Choose K by held-out loss then, not by the cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers that normalise by the rows of a batch, and batches of one row, which have no variance."""
+"""Layers that normalise by the rows of a batch, and their treatment of batches of one row, which have no variance."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from torch import nn
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""The layers that normalise by the rows of a batch; the lazy kinds derive from these."""
+"""The layers that normalise by the rows of a batch. The lazy kinds are subclasses of these."""
 
 
 @contextmanager
 def running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """A context in which the ``parts`` that are in training mode use their running statistics."""
+    """A context in which those ``parts`` that are in training mode use their running statistics."""
     training = [part for part in parts if part.training]
     for part in training:
         part.eval()

@@ -1,4 +1,4 @@
-"""Clipped sums of gradients of any module, by a gradient for each row: always correct, but slow.
+"""Clipped sums of gradients of any module, from the gradient of each row. This is always correct, but slow.
 
 If a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), its norm
 needs the whole gradient. ``vmap`` computes the gradients of some rows at once.
@@ -21,13 +21,13 @@ from raysim.training.kernels.descent import begin, end, noise_of
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 
 CELLS = 2**24
-"""Largest number of scalars (rows times parameters) of gradients in memory at once."""
+"""The largest number of scalars (rows times parameters) of gradients in memory at once."""
 
 
 class RowGradients:
     """The gradients of a module's loss, row by row.
 
-    ``layout`` splits a vector ``[P]`` into its parameters; ``constant`` are its buffers, which stay.
+    ``layout`` splits a vector ``[P]`` into the module's parameters. ``constant`` are its buffers, which do not change.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, constant: Mapping[str, Tensor], loss: str) -> None:
@@ -42,7 +42,7 @@ class RowGradients:
     def clipped_sum(
         self, theta: Tensor, X: Tensor, y: Tensor, weights: Tensor, patient: Patients, clip: float
     ) -> NDArray[np.float64]:
-        """See :class:`raysim.training.kernels.clipped.Clippable`; rows of a patient are together in a call."""
+        """See :class:`raysim.training.kernels.clipped.Clippable`. All rows of a patient are in the same call."""
         each = np.arange(len(X)) if patient is None else patient
         total = np.zeros(len(theta))
         for low, high in chunks(each, max(1, CELLS // len(theta))):
@@ -58,7 +58,7 @@ class RowGradients:
 
 
 def chunks(patient: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """Return where to cut ascending ``patient [n]``: into parts of at most ``most`` rows, or of one patient."""
+    """Return where ascending ``patient [n]`` are cut into parts. A part has at most ``most`` rows, or one patient."""
     starts = np.flatnonzero(np.diff(patient, prepend=-1))
     cuts = [0] if len(patient) else []
     for start, stop in zip(starts, [*starts[1:], len(patient)], strict=False):

@@ -13,7 +13,7 @@ from raysim.core.errors import ConfigError
 
 
 def check_autocast(value: object, device: str, precision: str) -> None:
-    """Raise ``ConfigError`` if ``model.autocast`` is set and not possible."""
+    """Raise ``ConfigError`` if ``model.autocast`` is set but not possible."""
     if value is None:
         return
     if value != "bfloat16":
@@ -43,8 +43,8 @@ def parameter_count(make: Callable[[], nn.Module]) -> int:
 def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
     """Return whether the module draws random numbers when it trains.
 
-    Raises ``ConfigError`` for a module without parameters, with outputs other than ``[n, n_outputs]`` for rows
-    ``[n, n_features]``, or that draws random numbers when it is evaluated. The call changes the module's buffers.
+    Raises ``ConfigError`` if the module has no parameters, if its outputs for rows ``[n, n_features]`` are not ``[n,
+    n_outputs]``, or if it draws random numbers when it is evaluated. The call changes the module's buffers.
     """
     like = next(module.parameters(), None)
     if like is None:

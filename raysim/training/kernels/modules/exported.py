@@ -1,4 +1,4 @@
-"""Exports models as plain ``torch`` modules with the same outputs, for use outside raysim."""
+"""The export of models as plain ``torch`` modules with the same outputs, for use outside raysim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
-    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between; one output has shape ``[n]``."""
+    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them. If there is one output, it has shape
+    ``[n]``."""
     parts: list[nn.Module] = []
     for weight, bias in layers:
         linear = nn.Linear(weight.shape[1], weight.shape[0])
@@ -40,7 +41,7 @@ class Margins(nn.Module):
 
 
 def margins(z: Tensor, loss: str) -> Tensor:
-    """Convert outputs ``z [n, outputs]`` to ``[n]`` for a real label or two classes; else return them unchanged."""
+    """Convert outputs ``z [n, outputs]`` to ``[n]`` for a real label or two classes; return others unchanged."""
     if loss != LOG_LOSS:
         return z[:, 0]
     return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z

@@ -22,7 +22,7 @@ class FlatModule:
     """The module ``cls(n_features, n_outputs, **options)`` on a device, as a vector ``[P]``.
 
     The vector has the parameters in the order of ``named_parameters``, then the floating-point buffers. Raises
-    ``ConfigError`` if the module cannot be constructed, or gives outputs of another shape.
+    ``ConfigError`` if the module cannot be constructed, or its outputs have the wrong shape.
     """
 
     layout: Layout
@@ -38,7 +38,7 @@ class FlatModule:
     draws: bool
     """Whether the module draws random numbers when it trains."""
     lookup: str | None
-    """The name of the table that the features are indices into; None: no table."""
+    """The name of the table whose indices the features are; None means no table."""
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class FlatModule:
         return self.layout.split(self.send(theta))
 
     def become(self, views: dict[str, Tensor]) -> None:
-        """Make ``views`` the module's parameters and buffers; other buffers are reset to their first values."""
+        """Make ``views`` the module's parameters and buffers. Other buffers are reset to their values from
+        construction."""
         buffers = dict(self.module.named_buffers())
         held = [*self.parameters, *(buffers[name] for name in self._carried)]
         for tensor, view in zip(held, self._checked(views).values(), strict=True):
@@ -109,11 +110,12 @@ class FlatModule:
             buffers[name].copy_(made)
 
     def send(self, array: NDArray[Any], kind: DTypeLike | None = None) -> Tensor:
-        """Return a copy of ``array`` on the device, of a ``kind`` of numbers; None: in the run's precision."""
+        """Return a copy of ``array`` on the device, as numbers of a ``kind``; None means the run's precision."""
         return torch.from_numpy(np.array(array, self.dtype if kind is None else kind)).to(self.device)
 
     def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return ``views``, with negative variances (a server's optimiser can cause them) set to 0."""
+        """Return ``views`` with negative variances set to 0. An optimiser at the server can cause negative
+        variances."""
         for name in self._variances:
             views[name].clamp_(min=0.0)
         return views

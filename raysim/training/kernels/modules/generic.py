@@ -5,15 +5,16 @@ The steps of the loop are in :mod:`raysim.training.kernels.modules.local_sgd`.
 The loop is also the reference for the hand-written kernels. It therefore uses autograd and ``torch.optim`` in the usual
 way, except that the optimisers are torch's fused ones.
 
-Batch statistics and dropout depend on more than a row and its parameters. For them the following holds.
+Batch statistics and dropout depend on more than a row and the parameters. The rules for them are:
 
 - Floating-point buffers (a batch norm's running means and variances) come after the parameters in the vector. They
-  start from the model that a hospital receives, change while it trains, and are averaged like parameters. No gradient,
-  proximal term or optimiser changes them. Other buffers (a batch norm's count of batches, constants) are not sent:
-  every local update begins with their values from construction.
-- A batch of a single row has no variance: for it batch norm uses its running statistics, and leaves them unchanged.
+  start from the values in the model that a hospital receives, change while it trains, and are averaged like parameters.
+  No gradient, proximal term or optimiser changes them. Other buffers (a batch norm's count of batches, constants) are
+  not sent: every local update begins with their values from construction.
+- A batch of a single row has no variance. For this batch, batch norm uses its running statistics and leaves them
+  unchanged.
 - Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation. They depend only
-  on seed, round, hospital, epoch and batch. Evaluation draws none.
+  on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
 - Such modules are trained one hospital after another even on a GPU: padded rows would count in batch statistics, and
   masks drawn for a whole cohort would depend on its members.
 
@@ -43,10 +44,10 @@ from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
 EVALUATED = 1024
-"""Number of rows evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
+"""The number of rows evaluated at once. A network's activations may take a hundred times as much memory as its rows."""
 
 ALIGNED = 16
-"""Alignment, in scalars, of the vectors trained in one call."""
+"""The alignment, in scalars, of the vectors trained in one call."""
 
 
 def bind_module(
@@ -63,7 +64,7 @@ def bind_module(
 
     For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
     (see :class:`ModuleModel`) belong to the engine, not to ``cls``. Raises ``ConfigError`` if the module cannot be
-    constructed, or gives outputs of another shape.
+    constructed, or its outputs have the wrong shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
@@ -99,7 +100,8 @@ class ModuleModel:
     """The module of ``flat`` as a model, trained by autograd.
 
     - ``loss``: one of ``raysim.training.losses``.
-    - ``batches``: whether a GPU may train hospitals at once: the module has no buffers, random numbers or ``lookup``.
+    - ``batches``: whether a GPU may train several hospitals at once. It may if the module has no buffers, random
+      numbers or ``lookup``.
     - ``halves``: whether the products of a local update's steps are computed in bfloat16, as ``torch.autocast`` chooses
       them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
     """
@@ -114,7 +116,8 @@ class ModuleModel:
         return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
-        """Return ``[n]`` margins ``z_1 - z_0`` for two classes or real predictions, else ``[n, C]`` logits."""
+        """Return margins ``z_1 - z_0`` for two classes, or predictions of a real label, ``[n]``; for more than two
+        classes return logits ``[n, C]``."""
         with torch.no_grad():
             self._flat.become(self._flat.views(theta))
             self.module.eval()
@@ -168,7 +171,7 @@ class ModuleModel:
         patient: Patients,
         clip: float,
     ) -> Vector:
-        """See :class:`raysim.training.kernels.clipped.Clippable`. Computed in the run's precision."""
+        """See :class:`raysim.training.kernels.clipped.Clippable`. The sum is computed in the run's precision."""
         if self._flat.lookup is not None:
             check_entries(X, self.layout.shapes[self.layout.names.index(self._flat.lookup)][0])
         self.module.train()

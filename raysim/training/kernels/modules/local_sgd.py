@@ -1,7 +1,8 @@
 """A hospital's local update: LocalSGD of a module by autograd.
 
-The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) serves any torch module. The
-representation of a row is the input of the module's last ``nn.Linear``, in the order of the module's parts.
+The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) works with any torch module that has a
+linear layer. The representation of a row is the input of the module's last ``nn.Linear``, in the order of the module's
+parts.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Batch(NamedTuple):
     y: Tensor
     """The labels, ``[b]``."""
     shares: Tensor
-    """The factors of the rows' losses in the objective, ``[b]``: weights over b."""
+    """The factors of the rows' losses in the objective, ``[b]``: the weights divided by b."""
 
 
 class ProximalTerms:
-    """A task's proximal, linear and weight decay terms, on ``parameters`` in the order of ``layout``."""
+    """A task's proximal, linear and weight decay terms. They apply to ``parameters`` in the order of ``layout``."""
 
     def __init__(self, task: Task, optimizer: Optimizer, parameters: Sequence[nn.Parameter], layout: Layout) -> None:
         like = parameters[0].detach()
@@ -62,10 +63,9 @@ class ProximalTerms:
 
 
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
-    """Run LocalSGD of ``task`` with the module of ``flat``; The vector ``into [P]`` holds the start, and then the
-    result.
-
-    ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are computed in bfloat16.
+    """Run LocalSGD of ``task`` with the module of ``flat``. The vector ``into [P]`` has the initial parameters, and
+    afterwards the result. ``loss`` is one of ``raysim.training.losses``. ``halves`` says whether products are computed
+    in bfloat16.
     """
     layout, on_cpu = flat.layout, flat.device.type == "cpu"
     theta = torch.from_numpy(into) if on_cpu else flat.send(task.start)
@@ -104,7 +104,8 @@ def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss
 
 
 def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> Iterator[Batch]:
-    """Yield the batches of all epochs; seed torch's generator at the beginning of an epoch, if the module draws."""
+    """Yield the batches of all epochs. If the module draws random numbers, seed torch's generator at the beginning of
+    each epoch."""
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
     rows = flat.send(task.X)
@@ -126,7 +127,7 @@ def _batches(flat: FlatModule, task: Task, optimizer: Optimizer, loss: str) -> I
 
 
 def seed(kind: str, value: int) -> None:
-    """Seed the generator of a ``kind`` of device. ``torch.manual_seed`` would take 2 ms for the CPU alone."""
+    """Seed the generator of a ``kind`` of device. ``torch.manual_seed`` would take 2 ms, even for the CPU alone."""
     if kind == "cpu":
         torch.default_generator.manual_seed(value)
     else:
@@ -144,7 +145,7 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 class Contrasting:
     """The term of the module's latest forward pass, compared with two frozen copies of its parameters and buffers.
 
-    It is used as a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
+    The object is a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
     module without a linear layer.
     """
 

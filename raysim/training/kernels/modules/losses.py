@@ -23,7 +23,7 @@ def squared(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def absolute(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return ``|z - y|``; autograd takes 0 as its derivative at 0."""
+    """Return ``|z - y|``. Its derivative at 0 is 0, as in autograd."""
     return (outputs.squeeze(-1) - y).abs()
 
 

@@ -1,7 +1,6 @@
-"""torch's own fused optimisers for the autograd loop, whose state can be restored and read out.
-
-They are called as functions: the classes of ``torch.optim`` check hooks, groups and options in every step, which takes
-as long as the step of a small network. Fused Adam takes a fifth of the time.
+"""torch's fused optimisers for the autograd loop, with a state that can be restored and stored. They are called as
+functions, because the classes of ``torch.optim`` check hooks, groups and options in every step. This takes as long as
+the step of a small network. Fused Adam takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM
 
 
 class Solver(Protocol):
-    """An optimiser of a module's parameters; it changes the parameters that have a gradient."""
+    """An optimiser of a module's parameters. It changes the parameters that have a gradient."""
 
     def step(self) -> None:
         """Update the parameters by their gradients."""
         ...
 
     def resume(self, layout: Layout, moments: Moments) -> None:
-        """Continue from ``moments``; called before the first step."""
+        """Continue from ``moments``. It is called before the first step."""
         ...
 
     def leave(self, layout: Layout, moments: Moments) -> None:
-        """Store the state in ``moments``; buffers and parameters without a gradient get zeros."""
+        """Store the state in ``moments``. Buffers and parameters without a gradient get zeros."""
         ...
 
 
@@ -146,7 +145,7 @@ def _split(vector: NDArray[np.floating], parameters: Sequence[nn.Parameter], lay
 def _joined(
     tensors: Sequence[Tensor | None], parameters: Sequence[nn.Parameter], layout: Layout
 ) -> NDArray[np.floating]:
-    """Return one vector ``[P]``, with zeros in place of missing tensors."""
+    """Return one vector ``[P]``, with zeros for missing tensors."""
     vector = np.zeros(layout.size, parameters[0].detach().cpu().numpy().dtype)
     for tensor, view in zip(tensors, layout.split(vector).values(), strict=False):
         if tensor is not None:
