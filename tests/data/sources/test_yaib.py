@@ -210,7 +210,9 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     assert "of 0 stays with a label at hour 50" in message(
         path=cohort(tmp_path / "h", per_stay().assign(time=1)), hours=50
     )
-    assert "outc.parquet has 5 rows more than stays" in message(path=cohort(tmp_path / "t", pd.concat([per_stay()] * 2)))
+    assert "outc.parquet has 5 rows more than stays" in message(
+        path=cohort(tmp_path / "t", pd.concat([per_stay()] * 2))
+    )
     twice = pd.DataFrame({"stay_id": [1, 1], "age": [1.0, 2.0]})
     assert "sta.parquet has 1 row more than stays" in message(path=cohort(tmp_path / "s", per_stay(), sta=twice))
     assert "label holds other values than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
