@@ -116,7 +116,7 @@ def ui(
         raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
     sweep = None
     if folder is not None and (sweep := recorded(folder)[0]) is None:
-        raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or none")
+        raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or leave it out")
     with contextlib.ExitStack() as standing:
         with waiting(options.console_of(), "starting MLflow"):
             charts = None if sweep is None else charts_of(uri, sweep)

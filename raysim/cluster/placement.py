@@ -258,7 +258,7 @@ def _too_much(
     for name, (share, what) in each.items():
         if count * share > total[name] + 1e-9:
             return ResourceError(
-                f"resources.{name}: {counted(count, 'actor')} x {share:g} need {count * share:g} {what}, and there are "
+                f"resources.{name}: {counted(count, 'actor')} x {share:g} need {count * share:g} {what}, but there are "
                 f"{total[name]:g}; lower it, or put more hospitals in one actor"
             )
     # Alone, which of the two can the machines not hold? Together they may be too much for each machine as well.

@@ -1,1 +1,1 @@
-"""The engine: one round of a run, with its messages, training, merging and evaluation."""
+"""A round: messages, training, merging, evaluation."""

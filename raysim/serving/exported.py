@@ -87,11 +87,11 @@ class Exported:
             raise DataError(f"MODEL: cannot score these {X.shape[1]} features ({reason})") from None
         risks = outputs if outputs.ndim == 1 else outputs[:, -1]
         if outputs.ndim > 2 or (outputs.ndim == 2 and outputs.shape[1] > 2) or len(risks) != len(columns):
-            raise DataError(f"MODEL: gives outputs of shape {outputs.shape}, not one probability a row")
+            raise DataError(f"MODEL: gives outputs of shape {outputs.shape}, not one probability for each row")
         known = risks[np.isfinite(risks)]
         if len(known) and (known.min() < 0 or known.max() > 1):
             raise DataError(
-                f"MODEL: gives {known.min():.4g} to {known.max():.4g}, no probabilities; add a last sigmoid"
+                f"MODEL: gives {known.min():.4g} to {known.max():.4g}, which are no probabilities; add a final sigmoid"
             )
         return risks, notes
 

@@ -108,7 +108,7 @@ class Predictor:
         if hospital is not None:
             if hospital not in theirs:
                 hint = nearest(hospital, theirs) if len(theirs) <= 20 else f"known: {some(list(theirs), NAMED)}"
-                raise ConfigError(f"--hospital: '{hospital}' is not one of the run's; {hint}")
+                raise ConfigError(f"--hospital: '{hospital}' is not a hospital of the run; {hint}")
             owners = theirs[hospital]
             if owners == NOBODY:
                 raise ConfigError(f"--hospital: {self._untrained(hospital, served)}")

@@ -52,7 +52,7 @@ def features(rows: pd.DataFrame) -> Any:
         marks = described["na_values"]
         marks = marks.get(column["name"], []) if isinstance(marks, dict) else marks
         if any(isinstance(value, date | time | timedelta) for value in rows[column["name"]].dropna().head(1)):
-            raise ValueError(f"column {column['name']!r} holds dates or times, and training had none; convert them")
+            raise ValueError(f"column {column['name']!r} holds dates or times, but training had none; convert them")
         comma = described["decimal"] == "," and column["kind"] == "numeric"
         given = _recorded(rows[column["name"]], described["missing"], marks, comma)
         if column["kind"] == "numeric":

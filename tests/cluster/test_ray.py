@@ -268,9 +268,9 @@ def test_a_gpu_share_without_cuda_is_said(federate: MakeFederation):
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        (ResourcesSection(hospitals_per_actor=1, cpus_per_actor=1), "8 actors x 1 need 8 CPUs, and there are 4"),
-        (ResourcesSection(hospitals_per_actor=4, gpus_per_actor=3), "2 actors x 3 need 6 GPUs, and there are 2"),
-        (ResourcesSection(hospitals_per_actor=1, gpus_per_actor=0.6), "8 actors x 0.6 need 4.8 GPUs, and there are 2"),
+        (ResourcesSection(hospitals_per_actor=1, cpus_per_actor=1), "8 actors x 1 need 8 CPUs, but there are 4"),
+        (ResourcesSection(hospitals_per_actor=4, gpus_per_actor=3), "2 actors x 3 need 6 GPUs, but there are 2"),
+        (ResourcesSection(hospitals_per_actor=1, gpus_per_actor=0.6), "8 actors x 0.6 need 4.8 GPUs, but there are 2"),
         (ResourcesSection(gpus_per_actor=1.5), "1.5 is more than one GPU but not whole"),
     ],
 )
@@ -284,7 +284,7 @@ def test_more_than_there_is_is_an_error_that_says_what_there_is(federate: MakeFe
 
 def test_actors_that_cannot_come_up_in_time_are_an_error_and_not_a_wait():
     stuck = RayPool(Placement((np.array([0]),), cpus=1000, gpus=0), "cpu")
-    with pytest.raises(ResourceError, match="not up after"):
+    with pytest.raises(ResourceError, match="not started after"):
         stuck.wait(0.5)
 
 

@@ -180,7 +180,7 @@ PATIENTS: dict[str, Any] = {"unit": "patient", "epsilon": 3, "delta": 1e-4}
         (
             {"data": SMALL["data"] | {"task": "regression"}, "model": "linear_regression"}
             | {"evaluation": {"clinical": {"bins": 5}}},
-            "evaluation.clinical: its figures are for two classes, and the label is a number",
+            "evaluation.clinical: its figures are for two classes, but the label is a number",
         ),
     ],
 )

@@ -66,7 +66,8 @@ def test_order_and_bounds_by_hand() -> None:
 
 
 def test_preprocessing_is_fitted_on_training_rows_of_all_hospitals() -> None:
-    federation = build(Synthetic(hospitals=6, rows=500, missing=0), Split(), "standard", seed=0)
+    parts = Split(train=0.5, validation=0.25, test=0.25)  # and on no validation row
+    federation = build(Synthetic(hospitals=6, rows=500, missing=0), parts, "standard", seed=0)
     train = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(6)]).astype(float)
     varies = train.std(axis=0) > 0
     np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-5)

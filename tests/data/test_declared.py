@@ -17,11 +17,13 @@ import raysim
 from raysim.config import plugins
 from raysim.config.reading import checked, resolve
 from raysim.core.errors import ConfigError, RaysimError
+from raysim.data.build import build
 from raysim.data.contribution import drawn
 from raysim.data.declared import Range, moments, ranges_of, with_noise
 from raysim.data.federation import Federation
 from raysim.data.fitted import Categorical, Numeric
 from raysim.data.raw_columns import RawColumns
+from raysim.data.split import Split
 from raysim.engine.server.job_checks import check_job
 from raysim.experiment.jobs import make_job
 from raysim.privacy.events import Event, Gaussian, Laplace
@@ -31,6 +33,7 @@ from raysim.secure.protocol import SecureSum
 from raysim.secure.setup import SetupSums
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
+from tests.data.written import fixed, records
 
 RANGES = {"age": [0, 100], "sex": ["f", "m", None], "lactate": [0, 20, None]}
 
@@ -132,6 +135,18 @@ def test_with_hardly_any_noise_means_and_deviations_are_those_of_the_rows():
     assert (first.mean, second.mean) == pytest.approx(tuple(np.nanmean(values, axis=0)), abs=1e-6)
     assert (first.scale, second.scale) == pytest.approx(tuple(np.nanstd(values, axis=0)), abs=1e-6)
     assert (first.flagged, second.flagged, second.fill, scalars) == (False, True, second.mean, 6)
+
+
+def test_noisy_means_are_of_training_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
+    values = np.random.default_rng(5).uniform(0, 9, 80)
+    source = fixed(records({"x": values}, [0, 1] * 40, ["a"] * 30 + ["b"] * 50), "noisy means")
+    noise = ScalerNoise(Mechanism(Gaussian(1e-9), "seeded"), "example", 1, shared=False)
+    parts = Split(train=0.5, validation=0.25, test=0.25)
+    federation = build(source, parts, ranges={"x": [0, 9]}, noise=noise)
+    assert federation.sizes("validation").all()
+    train = np.concatenate([federation.X[federation.rows(h, "train"), 0] for h in range(2)]).astype(float)
+    assert (train.mean(), train.std()) == pytest.approx((0.0, 1.0), abs=1e-5)
 
 
 def test_of_what_noise_hides_the_range_alone_is_taken():

@@ -103,6 +103,13 @@ def test_a_shared_group_goes_where_its_first_hospital_put_it() -> None:
     np.testing.assert_array_equal(both[10:], alone)
 
 
+def test_a_group_that_is_placed_counts_with_all_of_its_rows() -> None:
+    # Six rows of the second hospital train already, more than half of its ten: all its others test.
+    home, group = np.repeat([0, 1], [2, 10]), np.array([0, 0, *[0] * 6, 1, 2, 3, 4])
+    part = assign(Split(train=0.5, test=0.5), home, names(2), group, 3)
+    assert part.tolist() == [0] * 8 + [2] * 4
+
+
 def test_a_hospital_does_not_depend_on_the_others() -> None:
     home = np.repeat([0, 1, 2], 20)
     part = assign(Split(), home, ("a", "b", "c"), None, 0)

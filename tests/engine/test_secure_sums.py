@@ -16,11 +16,13 @@ from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Outcome
+from raysim.engine.pipeline.secure_sums import SecureSums
 from raysim.engine.run_state import RunState
 from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.job_checks import check_job
 from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
+from raysim.strategies.base import LocalProblem, Upload
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
@@ -71,6 +73,16 @@ def test_lost_hospitals_change_both_modes_alike(federation, seed, neighbours):
     assert not np.array_equal(
         model.models, run(federation, job_of(federation, FedAvg(), rounds=5, seed=seed), 1).models
     )
+
+
+def test_each_sum_of_a_round_has_masks_of_its_own():
+    """Two passes over the updates of a round, then the next round; the number of a sum decides its masks."""
+    sums = SecureSums(SecureSection(mode="execute"), 3, "fedavg", 2)
+    problem = LocalProblem(np.zeros(5, np.int64), Upload(np.full(5, 0.2)))
+    passes = [sums.half(round, problem, np.arange(5)) for round in (1, 1, 2)]
+    assert [(secure.round, secure.group) for each in passes for secure in each.sums] == [(1, 0), (1, 1), (2, 0)]
+    first, again, later = (each.sums[0].masked(0, np.zeros(2, np.int64)).tolist() for each in passes)
+    assert first != again != later != first
 
 
 def test_who_is_left_counts_for_all(federation):

@@ -87,6 +87,16 @@ def test_a_rough_figure_of_two_places_is_above_the_fine_one_by_two_percent_at_mo
     assert math.isinf(accountant.rough(Repeated(0.0, rate, 2, rounds), 1e-5))
 
 
+def test_a_rough_figure_counts_the_other_releases_of_each_place():
+    """Three normal releases at two places are six; the epsilons of Laplace noise add up, at both places."""
+    event, delta = Repeated(1.1, 0.01, 2, 10), 1e-5
+    normal, pure = Gaussian(5.0, 1.0, 3), Laplace(20.0, 2)
+    fine = accountant.epsilon([event, Gaussian(5.0, 1.0, 6)], delta)
+    assert fine <= accountant.rough(event, delta, (normal,)) <= 1.02 * fine
+    both = accountant.rough(event, delta, (normal, pure))
+    assert both - accountant.rough(event, delta, (normal,)) == pytest.approx(2 * 2 / 20.0)
+
+
 def test_normal_noises_of_all_units_are_one_beside_other_events():
     apart: list[Event] = [Laplace(2), Gaussian(10), Gaussian(20, 1.0, 4)]
     together = Gaussian((1 / 100 + 4 / 400) ** -0.5)

@@ -18,12 +18,16 @@ from typing import Any
 import pytest
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent, get_epsilon_gaussian
 from dp_accounting.pld import PLDAccountant
+from scipy.special import ndtr
 
 from raysim.config.sections.privacy import PrivacySection
 from raysim.engine import attack_figures
-from raysim.engine.job import Job, Round
+from raysim.engine.guarantee import Terms
+from raysim.engine.job import EarlierPlays, Job, Round
+from raysim.engine.privacy import privacy_ledger
 from raysim.engine.privacy.privacy_ledger import guaranteed as promised_before
 from raysim.experiment.session import InProcess
+from raysim.privacy.events import Gaussian
 from raysim.storage.resume import read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of
@@ -122,6 +126,31 @@ def test_a_trial_that_left_no_ledger_is_charged_to_its_end(federate):
     whole = promised_before(job, federation)
     assert whole is not None
     assert whole.epsilons["outsider"] == pytest.approx(by_hand(ROUNDS))
+
+
+def test_noisy_statistics_of_earlier_starts_are_charged(federate):
+    """A run that was started twice before, and repeated three rounds, has told its counts three times."""
+    federation = federate([12, 9, 10])
+    section = PrivacySection(
+        unit="patient", mode="pooled", rate=0.2, noise_multiplier=Z, delta=DELTA, clip=0.5,
+        statistics={"label_counts": {"noise_multiplier": 8.0}}, declared_public=("sizes", "metrics"),
+    )  # fmt: skip
+    job = replace(job_of(federation, FedAvg(), rounds=ROUNDS), privacy=section, earlier=EarlierPlays(2, 3))
+    whole = promised_before(job, federation)
+    assert whole is not None
+    assert whole.releases["outsider"] == [[("normal", Z, 0.2, ROUNDS + 3), ("normal", 8.0, 1.0, 3)]]
+
+
+def test_a_patient_at_two_hospitals_moves_a_sum_by_two_clips():
+    """Where all patients are in each sum: normal noise of ``z`` on a change of 2, by its closed form."""
+    section = PrivacySection(unit="patient", mode="pooled", rate=1.0, noise_multiplier=Z, delta=DELTA)
+    everyone = Terms(ROUNDS, 1.0, 3, (12, 9, 10), sampled=False)
+    others = [Gaussian(8.0)]  # told once by each of the two
+    moved = math.sqrt(ROUNDS * (2 / Z) ** 2 + 2 / 8.0**2)
+    epsilon = privacy_ledger._twice(section, everyone, ROUNDS, others)
+    delta = ndtr(moved / 2 - epsilon / moved) - math.exp(epsilon) * ndtr(-moved / 2 - epsilon / moved)
+    assert delta == pytest.approx(DELTA, rel=1e-6)
+    assert privacy_ledger._twice(section, everyone, 0, others) == 0.0
 
 
 def test_a_run_without_the_attack_is_in_the_joint_epsilon():

@@ -18,7 +18,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome
+from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.messages.update_sums import number_rows
 from raysim.engine.privacy.checks import check_privacy
 from raysim.engine.privacy.release import Release, release_of
@@ -235,6 +235,21 @@ def test_an_adaptive_clip_that_stays_is_a_fixed_one(federation):
     still = {"adaptive": {"rate": 0.0, "bits": math.inf}, "noise_multiplier": 1.5, "clip": 0.2}
     fixed = private(federation, noise_multiplier=1.5, clip=0.2)
     assert (private(federation, **still).models == fixed.models).all()
+
+
+def test_the_clip_follows_the_share_among_the_hospitals_expected_in_a_round(federation):
+    """All updates are longer than the clip: whoever takes part sends -1/2, and four of five are expected."""
+    job = job_of(federation, FedAvg(**UNIFORM), selection=Poisson(0.8), rounds=6)
+    job = replace(job, privacy=section(clip=1e-4, adaptive={"quantile": 0.5, "rate": 0.5}))
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(job, every=1))
+    clips = [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)]
+    cohorts = [event.cohort_size for event in events if isinstance(event, Round)]
+    assert len(set(cohorts)) > 1
+    clip = 1e-4
+    for reached, cohort in zip(clips, cohorts, strict=False):
+        clip *= math.exp(-0.5 * (max(0.5 - 0.5 * cohort / (0.8 * 5), 0.0) - 0.5))
+        assert reached == pytest.approx(clip, rel=1e-9)
 
 
 def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):

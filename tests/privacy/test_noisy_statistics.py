@@ -235,11 +235,11 @@ def test_the_golden_composition_of_laplace_normal_and_sampled_noise():
 
 
 REFUSED = [
-    ({"unit": "hospital", "sizes": "noisy"}, r"privacy.sizes: noisy .*privacy.unit: hospital"),
+    ({"unit": "hospital", "sizes": "noisy"}, r"privacy.sizes: noisy .*privacy.unit is hospital"),
     ({"unit": "hospital", "statistics": {"label_counts": {}}}, r"privacy.statistics.label_counts: .*unit: hospital"),
     ({"statistics": {"predictions": {}}}, r"privacy.statistics.predictions: .*never released with noise"),
     ({"statistics": {"update": {}}}, r"privacy.statistics.update: .*never released with noise"),
-    ({"statistics": {"sizes": {"epsilon": 1.0}}}, r"privacy.statistics.sizes: is for privacy.sizes: noisy"),
+    ({"statistics": {"sizes": {"epsilon": 1.0}}}, r"privacy.statistics.sizes: needs privacy.sizes: noisy"),
     ({"sizes": "noisy", "declared_public": ("sizes",)}, r"privacy.declared_public: 'size' .*privacy.statistics.size"),
     (
         {"statistics": {"label_counts": {"epsilon": 1.0, "noise_multiplier": 1.0}}},

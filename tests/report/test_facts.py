@@ -390,6 +390,7 @@ def test_fairness() -> None:
     assert open_one.state == "open"
     assert open_one.remedy == "judge age on more rows: gaps beyond 0.05 are not ruled out"
     assert fairness([replace(gap("sex", 0.004, 0.8), larger=False)]).state == "open"
+    assert fairness([gap("sex", -0.021, 0.8)]).state == "open", "a gap of either sign is a gap"
     shown = fairness([gap("sex", 0.08, 0.01), gap("age", -0.01, 0.7)])
     assert (shown.state, shown.forbids) == ("warn", False)
     assert shown.text.startswith("Within hospitals the model ranks men better than women by sex (+0.080, ")
@@ -400,7 +401,7 @@ def test_fairness() -> None:
         "open",
         "Gaps within hospitals by sex: too few rows for an interval that says anything.",
     )
-    one_of_two = fairness([gap("sex", 0.04, 0.07), gap("age", 0.0, 0.9)])
+    one_of_two = fairness([replace(gap("sex", 0.04, 0.07), p=0.035), gap("age", 0.0, 0.9)])
     assert "sex +0.040 (+0.010 to +0.070), p = 0.07 over all attributes; and age 0.000" in one_of_two.text
     undefined = replace(wide, estimate=NAN)
     assert not WithinGap("sex", True, undefined, (undefined,), 1.0, 1.0).judged
@@ -476,6 +477,7 @@ def test_what_was_found_at_hospitals_outside() -> None:
         "ok",
         "AUROC at 2 hospitals that took no part (va and cleveland): 0.790 (0.710 to 0.860).",
     )
+    assert limiting.unseen(CLASSIFICATION, of, level, Limits(0.48, 0.92)).state == "open", "chance is not ruled out"
     nowhere = limiting.unseen(CLASSIFICATION, of, Paired(NAN, 0, 0, NAN, NAN, NAN, NAN), Limits(NAN, NAN))
     assert (nowhere.state, "No AUROC is defined at the 2 hospitals" in nowhere.text) == ("open", True)
     assert limiting.unseen(CLASSIFICATION, of, level, NOTHING).text.endswith(": its interval says nothing.")

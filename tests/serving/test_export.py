@@ -301,7 +301,7 @@ def test_the_command_refuses_in_a_line(
         "--hospital: there is no single cluster model for all"
     )
     assert line(chip, "--out", "m", "--hospital", "1") == (
-        "--hospital: '1' is not one of the run's; did you mean '12'?"
+        "--hospital: '1' is not a hospital of the run; did you mean '12'?"
     )
     assert line(chip, "--out", "m", "--model", "clusters").startswith(
         "--model: 'clusters' was used for no hospital in "

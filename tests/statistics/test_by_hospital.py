@@ -92,6 +92,16 @@ def test_states_of_hospitals() -> None:
     assert found.low[5] < found.high[5]
 
 
+def test_a_hospital_is_off_by_holm_s_procedure_over_all_of_them() -> None:
+    """Nine events where four are expected: p = .031, which is no finding beside another hospital."""
+    risks, off, right = np.full(40, 0.1), np.arange(40) < 9, np.arange(40) < 4
+    alone = calibration_by_hospital(counted(risks, off.astype(np.int64), [0, 40]))
+    y = np.concatenate([off, right]).astype(np.int64)
+    both = calibration_by_hospital(counted(np.concatenate([risks, risks]), y, [0, 40, 80]))
+    assert both.p[0] == alone.p[0] == pytest.approx(2 * binom.sf(8, 40, 0.1), rel=0.05)
+    assert (alone.state[0], both.state[0]) == ("off", "open")
+
+
 def test_of_several_seeds_the_largest_p_decides() -> None:
     good, bad = E1_A, np.full(12, 0.99)
     both = [

@@ -503,7 +503,7 @@ def test_the_gain_in_net_benefit_is_that_of_rows(at: float) -> None:
     """A row's benefit less that of the default, which is to act on everyone or on nobody."""
     rng = np.random.default_rng(0)
     defaults, counts, expected = set(), [], []
-    for share in (0.02, 0.1, 0.4, 0.7):
+    for share in (0.02, 0.1, 0.4, 0.7, 0.5):
         y = rng.random(60) < share
         called = rng.random(60) < np.where(y, 0.7, 0.3)
         benefit = np.where(y, 1.0, -at / (1 - at))

@@ -179,6 +179,28 @@ def test_three_groups_have_one_p_over_all_pairs():
     assert shown.low > 0, "the last group ranks worse"
 
 
+def test_the_smallest_visible_gap_is_for_all_attributes_at_once():
+    """The rank of the critical statistic is 5 of 400 for each of four attributes, and 20 for one."""
+    sums = sums_of(three(1), 3, draws=399)
+    first, second = sums.sums()
+    descending = np.sort(np.abs(first / np.sqrt(second)).max(axis=0))[::-1]
+    for attributes, rank in ((1, 20), (4, 5)):
+        found = within_gap("ethnicity", ("a", "b", "c"), sums, larger=True, attributes=attributes)
+        for pair in found.pairs:
+            assert pair.visible == pytest.approx((descending[rank] + 0.8416212336) * pair.se)
+            assert pair.high - pair.low == pytest.approx(2 * descending[20] * pair.se), "the interval is for one alone"
+
+
+def test_hospitals_like_these_are_judged_by_student_s_t():
+    """Five hospitals of equal weight: four degrees of freedom."""
+    gaps = np.array([0.02, 0.04, 0.06, 0.08, 0.1])
+    value, counts = np.stack([0.5 + gaps, np.full(5, 0.5)], axis=1), np.full((5, 2, 2), 3)
+    sums = AttributeSums(counts, value, np.full((5, 2), 1e-8), None, {0: np.zeros((2, 1, 1), np.int64)})
+    (pair,) = within_gap("sex", ("F", "M"), sums, larger=True).pairs
+    half = 2.776445105 * gaps.std(ddof=1) / np.sqrt(5)
+    assert (pair.like_low, pair.like_high) == pytest.approx((0.06 - half, 0.06 + half))
+
+
 def test_a_hospital_without_one_of_the_four_counts_adds_nothing():
     without = ([0.9, 0.8], [0, 0], [0.1, 0.3, 0.5], [0, 1, 1])
     usual, more = sums_of([FIRST, SECOND]), sums_of([FIRST, without, SECOND])

@@ -183,6 +183,16 @@ def test_nothing_to_split(settings, splits):
     assert int((forest.column[0] >= 0).any()) == splits
 
 
+def test_a_node_of_just_enough_rows_for_two_sides_is_split():
+    X, y = np.arange(8, dtype=np.float32)[:, None], np.repeat([0.0, 1.0, 10.0, 11.0], 2)
+    settings = {"trees": 1, "depth": 2, "rate": 1.0, "l2": 0.0, "edges": "exact"}
+    forest = boosted(TreeTask(TreeSettings(min_rows=2, **settings), (0,), 0), X, y)
+    assert forest.column[0].tolist() == [0, 0, 0]
+    assert forest.margins(X)[:, 0] == pytest.approx(y, abs=1e-4)
+    fewer = boosted(TreeTask(TreeSettings(min_rows=3, **settings), (0,), 0), X, y)
+    assert fewer.column[0].tolist() == [0, -1, -1]
+
+
 def test_rate_0_is_the_base():
     X, y = table(5)
     events = y.sum()

@@ -47,7 +47,7 @@ def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size:
     if hospitals * min_size > len(labels):
         raise DataError(
             f"data.clients: {hospitals} with at least {min_size} rows each need {hospitals * min_size:,} rows, "
-            f"there are {len(labels):,}; take fewer hospitals or a lower min_size"
+            f"but there are {len(labels):,}; take fewer hospitals or a lower min_size"
         )
     classes, codes = np.unique(labels, return_inverse=True)
     of_class = np.bincount(codes, minlength=len(classes))

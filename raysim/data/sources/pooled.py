@@ -242,8 +242,8 @@ def check_homes(names: pd.Series, silo: str, what: str) -> None:
     empty = np.flatnonzero(names.str.strip().fillna("") == "")
     if len(empty):
         raise DataError(
-            f"data.silo: {silo}, but {what} has {counted(len(empty), 'row')} without one, the first row "
-            f"{empty[0] + 1:,}; remove such rows"
+            f"data.silo: {silo}, but {what} has {counted(len(empty), 'row')} without a value "
+            f"(first: row {empty[0] + 1:,}); remove these rows"
         )
 
 

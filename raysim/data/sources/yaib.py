@@ -175,7 +175,7 @@ class Yaib(BaseModel):
         (more,) = counts(connection, f"SELECT count(*) - count(DISTINCT stay_id) FROM {table}")
         if more:
             raise DataError(
-                f"data.path: {self._file(file)} has {counted(more, 'row')} too many for its stays; keep one of each"
+                f"data.path: {self._file(file)} has {counted(more, 'row')} more than stays; keep one row for each stay"
             )
 
     def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
@@ -235,7 +235,8 @@ class Yaib(BaseModel):
         else:
             if not is_number(label) or not np.isin(values, (0, 1)).all():
                 raise DataError(
-                    f"data.path: {self._file('outc')} column label holds more than 0 and 1, or truth values"
+                    f"data.path: {self._file('outc')} column label holds other values than 0 and 1; "
+                    "write these, or truth values"
                 )
             y, classes = values.astype(np.int64), (f"no {self.path.name}", self.path.name)
             notes.append(f"{self.path.name}: {y.sum():,} of {len(y):,} stays ({y.mean():.1%})")

@@ -111,10 +111,10 @@ def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
     real."""
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
-        raise ConfigError(f"evaluation.clinical: its figures are for two classes, and {kind}; take it out")
+        raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; take it out")
     if not classes and evaluation.minimum_events != EvaluationSection().minimum_events:
         raise ConfigError(
-            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, and {kind}; take "
+            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, but {kind}; take "
             "it out"
         )
 

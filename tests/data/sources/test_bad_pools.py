@@ -40,7 +40,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "data.partition.alpha: 0.01 over 100 hospitals and 10 classes left a hospital with fewer than 17 rows "
             "in each of 50 tries",
         ),
-        ({"data.clients": 200}, "data.clients: 200 with at least 10 rows each need 2,000 rows, there are 1,797"),
+        ({"data.clients": 200}, "data.clients: 200 with at least 10 rows each need 2,000 rows, but there are 1,797"),
         (
             {"data.clients": 2000, "data.partition": "{name: similarity}"},
             "data.clients: 2000 is more than the 1,797 rows",
@@ -239,7 +239,7 @@ def test_a_tweet_of_no_user_where_users_are_hospitals(user, capsys, monkeypatch)
     Path(TRAINING).write_text(Path(TRAINING).read_text().replace("user1", user))
     data = {"data.source": "sent140", "data.path": ".", "data.preprocessing": "none", "data.silo": "user"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
-    assert said == f"data.silo: user, but {TRAINING} has 1 row without one, the first row 2; remove such rows"
+    assert said == f"data.silo: user, but {TRAINING} has 1 row without a value (first: row 2); remove these rows"
 
 
 def test_a_review_of_nobody_where_reviewers_are_hospitals(capsys, monkeypatch):
@@ -247,7 +247,7 @@ def test_a_review_of_nobody_where_reviewers_are_hospitals(capsys, monkeypatch):
         Path(name).write_text("userId,Text,Cat1\nA,fine,beauty\n,bad,beauty\n")
     data = {"data.source": "amazon_reviews", "data.path": ".", "data.preprocessing": "none", "data.silo": "user"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
-    assert said == "data.silo: user, but train_40k.csv has 1 row without one, the first row 2; remove such rows"
+    assert said == "data.silo: user, but train_40k.csv has 1 row without a value (first: row 2); remove these rows"
     said = refused(["run", *settings(data | {"data.silo": "partition"})], capsys, monkeypatch)
     assert said.startswith("data.source: the pool has no row of class 'baby products'")
 

@@ -223,7 +223,7 @@ def test_typed_dates_are_no_categories(tmp_path: Path) -> None:
     records = read(tmp_path / "rows.csv", {"categorical": ["day"]})
     assert isinstance(records, Records)
     fitted = prepare(records.features, np.arange(8), np.ones(8, np.bool_), "standard", 2).preprocessing
-    with pytest.raises(DataError, match=r"table: column 'day' holds timestamp.*, and training had text"):
+    with pytest.raises(DataError, match=r"table: column 'day' holds timestamp.*, but training had text"):
         read_new_rows(frame, fitted)
-    with pytest.raises(ValueError, match="column 'day' holds dates or times, and training had none"):
+    with pytest.raises(ValueError, match="column 'day' holds dates or times, but training had none"):
         exported_from(fitted)["features"](frame)

@@ -19,6 +19,7 @@ from raysim.data.records import Records
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
 from raysim.data.tables.columns import numbers, texts
+from raysim.data.tables.reading import typed
 
 SMALL = """\
 hospital,died,age,unit,note
@@ -341,6 +342,14 @@ def test_whole_numbers_that_no_float_holds_are_rounded(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     rounded = numbers(parquet_file.read_table(tmp_path / "t.parquet"), "x", "data.numeric")
     assert rounded.tolist() == [2.0**64, 2.0**53, 3.0]
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_whole_numbers_of_a_csv_are_told_apart_beyond_what_a_float_holds(sign: str) -> None:
+    """Patients of neighbouring numbers are two, whatever their sign."""
+    written = [f"{sign}9007199254740993", f"{sign}9007199254740992", "3"]
+    column, finding = typed(pa.chunked_array([written]))
+    assert (column.to_pylist(), finding) == ([int(text) for text in written], None)
 
 
 def test_rows_of_one_text_share_it() -> None:

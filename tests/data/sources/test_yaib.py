@@ -210,11 +210,13 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
     assert "of 0 stays with a label at hour 50" in message(
         path=cohort(tmp_path / "h", per_stay().assign(time=1)), hours=50
     )
-    assert "outc.parquet has 5 rows too many" in message(path=cohort(tmp_path / "t", pd.concat([per_stay()] * 2)))
+    assert "outc.parquet has 5 rows more than stays" in message(
+        path=cohort(tmp_path / "t", pd.concat([per_stay()] * 2))
+    )
     twice = pd.DataFrame({"stay_id": [1, 1], "age": [1.0, 2.0]})
-    assert "sta.parquet has 1 row too many" in message(path=cohort(tmp_path / "s", per_stay(), sta=twice))
-    assert "label holds more than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
-    assert "label holds more than 0 and 1" in message(path=cohort(tmp_path / "x", per_stay(list("abcde"))))
+    assert "sta.parquet has 1 row more than stays" in message(path=cohort(tmp_path / "s", per_stay(), sta=twice))
+    assert "label holds other values than 0 and 1" in message(path=cohort(tmp_path / "m", per_stay([0, 1, 2, 0, 0])))
+    assert "label holds other values than 0 and 1" in message(path=cohort(tmp_path / "x", per_stay(list("abcde"))))
     uneven = pd.DataFrame(HOURS, columns=["stay_id", "time", "hr", "crea"])
     uneven["time"] = [0, 2, 2.5, 4, 2, 4, 6, 0]
     half = cohort(tmp_path / "u", per_stay(), dyn=uneven)

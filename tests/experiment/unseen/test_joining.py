@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from scipy.optimize import minimize
 
 import raysim
 from raysim.config import plugins, reading
+from raysim.config.sections.evaluation import UnseenSection
 from raysim.engine.job import Outcome, Result
 from raysim.engine.messages.plan import ModelSpec
 from raysim.engine.packing import Arrays, pack_newcomers, unpack_newcomers
 from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import fine_tuned, in_cluster, joined
+from raysim.experiment.unseen.rows import _joining
 from raysim.strategies.base import Rows
 from raysim.strategies.shared.signatures import BLOCKS, NearestSignature, exact_signature
 from raysim.strategies.shared.skews import NearestSkew, Skews
@@ -47,6 +50,17 @@ def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
     assert set(alone.loc[0, "served_by"]) == {"nobody"}
     assert alone.loc[20, "log_loss"].between(0.3, 1).all()
     assert set(alone.loc[20, "served_by"]) == {"personal, trained on its rows"}
+
+
+def test_all_rows_of_a_patient_join_together_or_are_judged() -> None:
+    """Four patients of three rows: of four or five rows that could join, the three of one patient do."""
+    people = np.repeat([7, 3, 9, 5], 3)
+    federation: Any = SimpleNamespace(identities=people, rows=lambda h, part: slice(0, 12), hospitals=("h0",))
+    order, joins = _joining(federation, 0, 1, UnseenSection(onboarding=(0, 4, 5, "all"), held=0.5))
+    assert joins == {0: 0, 4: 3, 5: 3, "all": 6}
+    assert sorted(order.tolist()) == list(range(12))
+    for rows in (3, 6):
+        assert not set(people[order[:rows]]) & set(people[order[rows:]])
 
 
 def test_a_model_of_the_hospitals_own_cannot_be_fine_tuned_by_a_newcomer(tmp_path: Path) -> None:

@@ -166,6 +166,16 @@ def test_every_fold_is_validated_on_once(monkeypatch):
     assert sorted(row for rows in trained_on[::2] for row in set(range(7)) - set(rows)) == list(range(7))
 
 
+def test_every_row_counts_alike_in_the_validation_of_a_radius(monkeypatch):
+    """Seven rows in folds of three, two and two: 3 + 4 + 4 is less than 5.7 + 3 + 3, though 1 + 2 + 2 is more."""
+    monkeypatch.setattr(fits, "trained", lambda *_: np.zeros(2))
+    monkeypatch.setattr(
+        fits, "transfer_losses", lambda _, norms, y, *rest: np.array([[2.0, 1.5], [1.0, 1.9]][len(y) > 2])
+    )
+    rule = fits.RadiusRule(0.0, None, 0, (0.1, 0.2), 3, np.inf)
+    assert rule.of(np.ones((7, 1)), np.zeros(7), 0) == 0.1
+
+
 def test_a_radius_is_of_use_below_half_of_kappa():
     for radius, usable in ((np.nextafter(0.5, 0), True), (0.5, False)):
         rule = fits.RadiusRule(radius, None, 0, (), 3, 1.0)
