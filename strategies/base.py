@@ -203,8 +203,8 @@ class Strategy(Settings):
         """Return how hospitals train asynchronously, or None for synchronous rounds.
 
         With an :class:`Asynchrony` the state has one model, and a round is one update of this model: ``problem`` and
-        ``aggregate`` concern the hospitals' updates in the buffer. Row 0 then means the model that a hospital received,
-        which may be old: see ``view.staleness``.
+        ``aggregate`` concern the hospitals' updates in the buffer. Row 0 then means the model that a hospital received.
+        This model may be old: see ``view.staleness``.
         """
         return None
 
@@ -289,8 +289,8 @@ class Strategy(Settings):
     def private(self, view: FederationView) -> Mask | None:
         """Return a mask ``[P]`` of the parameters that never leave a hospital, or None.
 
-        Wherever a hospital starts from a model of the server or uses one, its own values replace these parameters. Its
-        own values are those after its last local training. Before its first training the model's values are used.
+        When a hospital starts from a model of the server or uses such a model, its own values replace these parameters.
+        Its own values are those after its last local training. Before its first training the model's values are used.
         """
         return None
 

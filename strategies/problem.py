@@ -218,9 +218,9 @@ class Update:
     sums: Floats
     """The weighted sums of hospitals' vectors, ``[G, P]``; zeros if nothing was sent."""
     deltas: Floats | None = None
-    """Each hospital's delta, ``[H, P]``, if the upload asked for ``single`` deltas."""
+    """Each hospital's delta, ``[H, P]``, if the upload requires ``single`` deltas."""
     losses: Floats | None = None
-    """The mean training loss of each entry before training, ``[H]``, if the upload or the selection asks for it."""
+    """The mean training loss of each entry before training, ``[H]``, if the upload or the selection requires it."""
     numbers: Floats | None = None
     """The weighted sums of the numbers that hospitals sent in addition to their deltas, concatenated, ``[E]``."""
     problem: LocalProblem | None = None

@@ -258,7 +258,7 @@ class Reply:
     sent: Mapping[str, Any]
     """What leaves the hospital: all arrays that the program declares, by name."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """The arrays that the hospital stores, by name. The stored arrays of other names do not change."""
+    """The arrays that the hospital stores, by name. Stored arrays with other names do not change."""
     group: int = 0
     """The sum to which the hospital's arrays are added, if there are several."""
 
@@ -317,7 +317,7 @@ class Program:
 
     def run_many(self, contexts: Sequence[Context]) -> Sequence[Reply]:
         """Run the program for several hospitals at once. Override it if this is faster. The replies must have the same
-        bits as those of :meth:`run`, however hospitals are grouped."""
+        bits as the replies of :meth:`run`, for any grouping of hospitals."""
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:

@@ -118,8 +118,8 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the integers of a range of whole numbers. With a step, return the integers whose products with the
-        step are the values."""
+        """Return the values of a range of whole numbers. With a step, return the integers whose products with the step
+        are the values."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)

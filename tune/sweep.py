@@ -89,7 +89,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 class SweepRun:
-    """A sweep in its folder."""
+    """A sweep with its folder."""
 
     def __init__(self, out: Manifest, plan: SweepPlan, config: Config, console: Console) -> None:
         self._out = out

@@ -100,7 +100,7 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the update, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the mean.
+    """Return the update for which ``rule(sent)`` is furthest from the mean, among ALIE and IPM with various factors.
 
     ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """

@@ -32,7 +32,7 @@ SECONDS = 30.0
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
     """Return a federation in which only hospitals ``served`` have rows.
 
-    Its ids and names are those of the whole federation. With ``training_of_all`` it also has the training rows of all
+    It has the ids and names of the whole federation. With ``training_of_all`` it also has the training rows of all
     other hospitals.
     """
     bounds, mine = federation.bounds, set(served.tolist())

@@ -1,4 +1,4 @@
-"""The comparison of this process's software with that of other nodes."""
+"""The comparison of this process's software with the software of other nodes."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
     """Return ``config`` with the plug-ins' own keys in ``sections`` checked and filled in, as plain YAML types.
 
-    ``where`` is the field of its strategy. ``strategies`` that come from other configurations are not changed.
+    ``where`` is the field of its strategy. ``strategies`` from other configurations are not changed.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:

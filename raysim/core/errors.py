@@ -39,7 +39,7 @@ class DataError(RaysimError):
 
 
 class ResourceError(RaysimError):
-    """The configuration asks for more than the machine or cluster has."""
+    """The configuration requests more than the machine or cluster has."""
 
 
 class StrategyError(RaysimError):

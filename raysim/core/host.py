@@ -39,11 +39,9 @@ def collect_rarely() -> None:
 
 
 def end_in_order() -> None:
-    """Make SIGTERM end this process like Ctrl-C. Batch systems and containers announce the end by SIGTERM. Further
-    SIGTERMs are ignored.
-
-    Python loses an exception that is raised in a destructor or callback. :class:`Terminated` is then raised again a
-    little later, or by the next :func:`end_if_terminating`.
+    """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they end a process.
+    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. It is
+    then raised again a little later, or by the next :func:`end_if_terminating`.
     """
     global _terminating
     _terminating = False
@@ -77,7 +75,8 @@ def is_terminating() -> bool:
 
 
 def end_if_terminating() -> None:
-    """Raise :class:`Terminated` again if it was caught. Called wherever a command continues."""
+    """Raise :class:`Terminated` again if it was caught. The function is called at every place where a command
+    continues."""
     if _terminating:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Terminated(143)

@@ -2,7 +2,8 @@
 their exits.
 
 Modules in the user's folder, usually the working directory, are searched last: a file there never shadows a module of
-raysim, of Python or of a library. No configuration and no file of a run decides where code comes from.
+raysim, of Python or of a library. No configuration and no file of a run can change the folders from which code is
+imported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random streams keyed by their purpose, independent of the order of calls.
 
-Every random number of a run comes from ``stream(seed, purpose, *key)``; the key of a hospital's batches is ``(round,
+Every random number of a run is drawn from ``stream(seed, purpose, *key)``; the key of a hospital's batches is ``(round,
 hospital, epoch)``. A method that uses more numbers therefore does not shift another method's batches, and the placement
 of a hospital does not change its numbers.
 """

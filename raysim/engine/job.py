@@ -52,7 +52,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""How many rounds beyond the last reported round may have been run: one certainly, a second one possibly."""
+"""The largest number of rounds that may have been run after the last reported round: one has certainly begun, a second
+one possibly."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Job:
     last: LastSteps = field(default_factory=LastSteps)
     """Further steps of hospitals after the last round: fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
-    """Earlier starts and repeated rounds, which also cost privacy."""
+    """Earlier starts of the run and its repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
         """Return this job with its ``guarantee``, whose epsilon and noise are filled in. With None, return it
@@ -139,9 +140,9 @@ class Round:
     staleness: float = 0.0
     """The mean staleness of the cohort's updates, in versions of the global model."""
     training_loss: float | None = None
-    """Mean loss over the training rows of all hospitals, if measured; see :class:`TrainingLosses`."""
+    """The mean loss over the training rows of all hospitals, if measured; see :class:`TrainingLosses`."""
     validation_loss: float | None = None
-    """Mean loss over the validation rows of all hospitals, if the run may stop early; see :class:`Stopping`."""
+    """The mean loss over the validation rows of all hospitals, if the run may stop early; see :class:`Stopping`."""
 
     def exchange(self, further: Bytes) -> None:
         """Add ``further`` bytes, which were exchanged after the round's updates."""
@@ -242,7 +243,7 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return how many rows each hospital has, ``[N]``, as far as this is public; see :func:`noisy_stays`."""
+        """Return how many rows each hospital has, ``[N]``, or the public estimate of it; see :func:`noisy_stays`."""
         if self.all_rows is not None:
             return self.all_rows
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])

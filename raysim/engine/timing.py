@@ -38,7 +38,7 @@ class Reached:
     virtual_seconds: float
     """Virtual time from the run's start; NaN if the target was never reached."""
     bytes: float
-    """Bytes exchanged until then; NaN if the target was never reached."""
+    """The bytes exchanged until the target was reached; NaN if it was never reached."""
 
 
 def check_target(target: Mapping[str, float], task: TaskKind) -> None:
@@ -109,8 +109,8 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
     """Return one row per strategy, model used, seed and evaluated round.
 
-    The columns are ``virtual_seconds``, ``bytes`` until then, and the ``value`` of a metric. Runs with undefined time
-    are left out.
+    The columns are ``virtual_seconds``, the ``bytes`` exchanged so far, and the ``value`` of a metric. Runs with
+    undefined time are left out.
     """
     import pandas as pd
 

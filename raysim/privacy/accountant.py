@@ -22,12 +22,11 @@ TOLERANCE = 1e-5
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The discretisation steps of privacy loss: the library's own, and steps for patients at several hospitals, for an
-exact figure and for a rough one. With the latter, epsilon is never smaller; it is larger by about 1/5000, and by 1/100
-of the cost of thousands of rounds."""
+exact figure and for a rough one. Epsilon is never smaller with the latter two. It is larger by about 1/5000 with the
+coarse step, and for thousands of rounds by about 1/100 with the rough step."""
 
 LARGE = 50.0
-"""The epsilon above which steps of privacy loss grow in proportion. Epsilon grows by less than 1/100,000 through
-this."""
+"""The epsilon above which steps of privacy loss grow in proportion. This increases epsilon by less than 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
 """The number of different events above which Rényi divergences bound epsilon, because each distribution takes up to a
@@ -48,7 +47,7 @@ LEAST_DELTA = 1e-14
 it."""
 
 MOST_NOISELESS = -20.0
-"""The logarithm of the smallest multiplier. A target that holds with so little noise holds with any noise."""
+"""The logarithm of the smallest multiplier. If a target is met with this little noise, it is met with any noise."""
 
 
 def library() -> Any:

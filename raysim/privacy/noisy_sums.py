@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 
 
 SUM_BITS = 30
-"""The number of fractional bits of secure sums, which are 64-bit integers. They can count up to four thousand million
-rows."""
+"""The number of fractional bits of secure sums. These are 64-bit integers, so up to four thousand million rows can be
+added."""
 
 
 class Hidden(Protocol):

@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are some tenths larger than those of privacy loss distributions. They determine the noise of hundreds
-of hospitals quickly; the accountant computes the reported epsilon again.
+These upper bounds are some tenths larger than the epsilon from privacy loss distributions. They determine the noise of
+hundreds of hospitals quickly; the accountant computes the reported epsilon again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Aggregation:
     assumed: float = 0.0
     """The assumed share of wrong updates: ``f = floor(assumed * m)`` of ``m``."""
     before: str = "none"
-    """Pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
+    """The pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
     """The radius of centred clipping; None means the median of the distances."""
     passes: int = 1

@@ -60,7 +60,7 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
 
 
 def bulyan_selection(updates: Floats, f: int) -> Ids:
-    """Return the updates that Bulyan averages over, in the order of selection, ``[m - 2f]``."""
+    """Return the updates that Bulyan averages, in the order in which they are chosen, ``[m - 2f]``."""
     m = len(updates)
     if m < 4 * f + 3:
         raise ValueError(f"{m} updates are fewer than the {4 * f + 3} that Bulyan needs for {f} wrong ones")

@@ -8,7 +8,7 @@ hospitals whose vector is in the sum, they reveal the own mask. For hospitals th
 the key. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors
 equals the sum of the vectors to the last bit.
 
-Secrets come from the run's seed, so that a run can be repeated; the protocol is simulated and protects nobody.
+Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
 """
 
 from __future__ import annotations

@@ -171,9 +171,11 @@ class ContrastTerm:
     temperature: float
     """Temperature, which divides similarities (tau)."""
     received: Vector
-    """The parameters ``[P]`` of the model that the hospital received, towards whose representations the term draws."""
+    """The parameters ``[P]`` of the model that the hospital received. The term draws representations towards those of
+    this model."""
     previous: Vector
-    """The parameters ``[P]`` of the hospital's last local model, away from whose representations the term draws."""
+    """The parameters ``[P]`` of the hospital's last local model. The term draws representations away from those of this
+    model."""
 
 
 class DeviceFull(Exception):
@@ -207,7 +209,7 @@ class Model(Protocol):
         ...
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the loss of each row ``[n]``; training minimises its mean. ``outputs`` come from ``logits``."""
+        """Return the loss of each row ``[n]``; training minimises its mean. ``outputs`` are results of ``logits``."""
         ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """The model ``boosted_trees``: trees grown from sums over rows, on the recorded columns.
 
-Numbers are not scaled, missing values stay missing, and categories are positions. Like all models, it is stored, used
+Numbers are not scaled, missing values are not replaced, and categories are indices. Like all models, it is stored, used
 and evaluated as a vector of parameters (:mod:`raysim.trees.stored`). No gradient changes it: strategies for trees grow
 it.
 """

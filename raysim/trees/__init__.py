@@ -1,6 +1,6 @@
 """Boosted trees, computed from sums over rows.
 
-Strategies, models and exports share this plain mathematics.
+Strategies, models and exports share these functions.
 
 - :mod:`raysim.trees.settings`: the keys of the model, and the columns that it uses.
 - :mod:`raysim.trees.edges`: bins of columns, from counts alone; :mod:`raysim.trees.binning`: rows in these bins.

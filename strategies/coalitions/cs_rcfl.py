@@ -57,9 +57,9 @@ class CoalitionState(State):
     """The state of CS-RCFL. With ``clusters: each`` there is no search, and its numbers are None."""
 
     value: float | None = None
-    """The cost of the coalitions found."""
+    """The cost of the coalitions that were found."""
     bound: float | None = None
-    """A lower bound on the cost of any coalitions."""
+    """A lower bound on the cost of all possible coalitions."""
     seconds: float | None = None
     """How long the search took."""
 

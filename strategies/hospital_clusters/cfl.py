@@ -6,7 +6,7 @@ Under Privacy Constraints*, IEEE Transactions on Neural Networks and Learning Sy
 All hospitals begin as one cluster. A cluster of three or more may split if the weighted mean of its hospitals' deltas
 is short, ``u = |mean| < eps1``, while one delta is long, ``g = max |delta_i| > eps2``. The cluster is divided into two
 groups so that a, the largest cosine between deltas of different groups, is smallest. If ``sqrt((1 - a) / 2) > gamma``,
-both groups continue from the cluster's model, each with its own average; otherwise the cluster stays.
+both groups continue from the cluster's model, each with its own average. Otherwise the cluster is not split.
 
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
 ``complete`` linkage, which the authors' code uses, may not. With client sampling, a hospital is represented by its last

@@ -8,13 +8,13 @@ are standardised and clustered by k-means++. The number of clusters, 2 to K - 1 
 largest mean silhouette. Each cluster then runs its own federated averaging, and each hospital uses its cluster's model.
 
 Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares both).
-Fewer than three hospitals, or hospitals that are all alike, form one cluster (the paper's search cannot return one
-cluster; its authors' code can, see ``allow_one``). The configured selection samples inside each cluster: the paper's
-half of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
-without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If hospitals are
-compared by labels alone, these join the cluster whose centre is nearest to a hospital without skew. The search costs
-K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this size, and all
-hospitals are clustered with the number it finds.
+Fewer than three hospitals, or hospitals that are all alike, form one cluster (unlike the paper's search; the authors'
+code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster: the paper's half
+of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without
+training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If hospitals are compared by
+labels alone, these join the cluster whose centre is nearest to a hospital without skew. The search takes time
+proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this
+size, and all hospitals are clustered with the number it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal

@@ -9,7 +9,8 @@ Every τ rounds each hospital receives all S centres and sends ``u_ks``, the sha
 under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre samples
 ``ceil(fraction K / S)`` of the K hospitals that have rows and are available, without replacement, with probabilities
 ``v_sk`` in proportion to ``u_ks n_k``. All sampled hospitals minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their
-own model. A centre becomes the plain mean of the models that its sampled hospitals return; without any it stays.
+own model. A centre becomes the plain mean of the models that its sampled hospitals return. Without sampled hospitals it
+does not change.
 
 Choices: the number of hospitals that a centre samples is our choice. ``selection: configured`` is the variant without
 sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by ``u_ks
@@ -158,7 +159,7 @@ class FedSoft(Strategy):
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
-        """Ask hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""
+        """Call hospitals for their shares ``u [N, S]`` under ``centres [S, P]``."""
         u = np.zeros((len(view.sizes), len(centres)))
         nearest = statistics_of(view, NearestShares((len(centres),)), view.trainable, centres)
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)

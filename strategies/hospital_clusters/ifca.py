@@ -185,5 +185,5 @@ class Ifca(Weighted):
 
 
 def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
-    """Ask hospitals ``ids [H]`` for the model row that each chooses, ``[H]``."""
+    """Call hospitals ``ids [H]`` for the model row that each chooses, ``[H]``."""
     return 1 + statistics_of(view, Nearest(), ids, state.models[1:]).astype(np.int64)

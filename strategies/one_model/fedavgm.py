@@ -32,7 +32,7 @@ class FedAvgM(Weighted):
     momentum: BelowOne = 0.7
     """β: the momentum, the weight of the previous step in the next step."""
     server_learning_rate: NonNegativeFloat = 1.0
-    """Step size of the server."""
+    """The step size of the server."""
 
     def setup(self, view: FederationView) -> MomentumState:
         return MomentumState(models=view.initial[None, :].copy(), velocity=np.zeros_like(view.initial))

@@ -3,10 +3,10 @@
 D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama: *Federated Learning Based on Dynamic
 Regularization*, ICLR 2021, Algorithm 1.
 
-A participant minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2`` and then sets
-``g_i -= alpha (theta_i - w)``, which stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` over the N
-hospitals with training rows, and its next model is the mean of the participants' models less ``h / alpha``. The ``g_i``
-of hospitals that do not take part does not change. A tiny alpha makes the last term huge: the paper uses .01 to .1.
+A participant minimises ``L_i(theta) - g_i . theta + alpha/2 |theta - w|^2`` and then sets ``g_i -= alpha (theta_i -
+w)``. ``g_i`` stays at the hospital. The server updates ``h -= alpha/N sum delta_i`` over the N hospitals with training
+rows, and its next model is the mean of the participants' models less ``h / alpha``. The ``g_i`` of hospitals that do
+not take part does not change. A tiny alpha makes the last term huge: the paper uses .01 to .1.
 
 Traffic per participant: P scalars down, P + 1 up.
 """

@@ -7,8 +7,8 @@ Biomedical Informatics 99, 2019; as in the baseline of FedGMC (Ye et al.), Table
 Each hospital sends the mean of its patients' continuous features. The server clusters these means by k-means. The
 silhouette chooses the number of clusters, 3 to 8 and fewer than hospitals. Each patient belongs to the nearest centre,
 and federated averaging trains a model for each cluster. The paper first encodes patients by a federated denoising
-autoencoder. ``encoder`` names a trained autoencoder (see :mod:`raysim.strategies.patient_clusters.encoding`); without
-it features are not encoded.
+autoencoder. Here ``encoder`` may name a trained autoencoder (see :mod:`raysim.strategies.patient_clusters.encoding`).
+Without an encoder features are not encoded.
 
 Traffic per hospital, with d continuous features of D value columns, and e encoded features. Once, up: D scalars (which
 columns are continuous), e (its mean patient) and G (its rows in each cluster). Once, down: d (the columns), ``d + G e``

@@ -23,7 +23,7 @@ from raysim.strategies.base import (
 )
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
-"""The smallest number of rows per column, and in total, for which the server may receive one hospital's sums. A few
+"""The smallest number of rows per column, and in total, with which a hospital's sums may be sent to the server. A few
 Hessians and gradients of fewer rows would allow reconstructing the rows."""
 
 

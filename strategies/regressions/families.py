@@ -53,7 +53,7 @@ class Family:
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
     own: Callable[[Floats], Floats]
-    """Minus the loss of each row in a saturated fit, from ``y``. The sum of this and of the loss is half the
+    """The loss of each row in a saturated fit with its sign changed, from ``y``. Added to the loss, it gives half the
     deviance."""
     alone: Callable[[float], float]
     """The mean loss if ``mu`` is the mean of all rows, from this mean. It is the baseline without columns, and NaN for

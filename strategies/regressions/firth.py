@@ -4,9 +4,9 @@ D. Firth: *Bias Reduction of Maximum Likelihood Estimates*, Biometrika 1993; G. 
 Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
-information matrix ``I``. Its second derivatives cost several times as much, so they are computed only where steps are
+information matrix ``I``. Its second derivatives take several times as long, so they are computed only if steps are
 slow. Between these points L-BFGS corrects the last second derivatives, or the information. With rare columns the loss
-may have several minima; the fit is the one that is reached from coefficients of 0.
+may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether steps stay as long as before although the likelihood's expected ``rises`` get small.
+    """Return whether steps do not get shorter although the likelihood's expected ``rises`` get small.
 
     ``largest`` is the largest coefficient.
     """

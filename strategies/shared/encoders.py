@@ -1,6 +1,5 @@
-"""The mark of functions that encode patients.
-
-Only marked functions may be called with rows. See :mod:`raysim.strategies.patient_clusters.encoding`.
+"""The decorator that marks functions as encoders of patients. Only marked functions may be called with rows. See
+:mod:`raysim.strategies.patient_clusters.encoding`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Signature(Statistic):
 
     For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
     observed values, and NaN for a column without them. All values are NaN for a hospital without rows. With noise, the
-    program sends sums over rows, as far as the ``blocks`` need them. A row adds 1, 1 for its class, and for each column
+    program sends the sums over rows that the ``blocks`` need. A row adds 1, 1 for its class, and for each column
     whether there is a value, the value and its square, in units of ``CLIP``.
     """
 

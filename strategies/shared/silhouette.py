@@ -45,8 +45,8 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
 def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
     """Return the index of the ``candidates`` with the largest mean silhouette; ties go to the first.
 
-    Each candidate has labels ``[N]`` of ``rows [N, D]``. The cost grows with N^2: above ``SAMPLE`` rows, silhouettes
-    are computed on a sample of this size from ``rng``.
+    Each candidate has labels ``[N]`` of ``rows [N, D]``. The time grows with N^2. Above ``SAMPLE`` rows, silhouettes
+    are therefore computed on a sample of this size from ``rng``.
     """
     if len(candidates) == 1:
         return 0
@@ -66,7 +66,7 @@ def best_clusters(
     Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
     are all alike, form one cluster. With ``allow_one`` the result is one cluster if no other has a silhouette above 0.
 
-    Trying one number costs time proportional to N^2, and about N numbers are tried. Above ``search_sample`` rows, the
+    Trying one number takes time proportional to N^2, and about N numbers are tried. Above ``search_sample`` rows, the
     number is therefore searched on a sample of this size from ``rng(0)``. All rows are then clustered with it.
     """
     n = len(rows)

@@ -26,7 +26,8 @@ class TreesState(State):
     edges: tuple[Floats, ...] = ()
     """The edges of each column's bins, as ``F`` arrays; empty before the first round."""
     last: dict[str, NDArray[Any]] | None = None
-    """The trees of the last round as they are sent, which hospitals have not yet added to their margins."""
+    """The trees of the last round, in the form in which they are sent. Hospitals have not yet added them to their
+    margins."""
 
 
 class Trees(Strategy):
@@ -71,7 +72,7 @@ class Trees(Strategy):
         return [(array, everyone) for array in last.values()]
 
     def last(self, state: TreesState, row: int) -> dict[str, NDArray[Any]] | None:
-        """Return the trees that the last round added to the model ``row``, as they are sent."""
+        """Return the trees that the last round added to the model ``row``, in the form in which they are sent."""
         return state.last
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
@@ -96,9 +97,8 @@ def steps_of(view: FederationView, state: State) -> int:
 
 
 def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
-    """Return ``K`` finished or growing trees as they are sent.
-
-    Each tree has the column of each split, the bins that go left as bits, and the value of each leaf.
+    """Return ``K`` finished or growing trees in the form in which they are sent. A tree has the column of each split,
+    the bins that go left as bits, and the value of each leaf.
     """
     return {
         "column": np.stack([tree.column for tree in trees]),

@@ -39,7 +39,8 @@ Floats = NDArray[np.float64]
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return all figures of the page, in order, for which there are enough objectives, keys and trials."""
+    """Return the figures of the page, in order. A figure is left out if there are too few objectives, keys or trials
+    for it."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)

@@ -46,7 +46,7 @@ CAUGHT = (signal.SIGINT, signal.SIGUSR1)
 SPECK = 0.001
 """The amount of a resource of the driver's node that each trial requests.
 
-The request makes Ray run trials on this node, from which rows are sent to the actors.
+The request makes Ray run trials on the driver's node. From this node rows are sent to the actors.
 """
 
 

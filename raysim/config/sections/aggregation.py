@@ -36,8 +36,8 @@ USED = {
 
 
 class AggregationSection(Section):
-    """The section ``aggregation``: the rule ``name`` for hospitals' updates, of which a share ``assumed`` is assumed
-    wrong.
+    """The section ``aggregation``: the rule ``name`` for hospitals' updates, with a share ``assumed`` of updates that
+    are assumed to be wrong.
 
     ``before`` is a step before the rule. With ``weights: capped`` hospitals are weighted by their training rows, at
     most ``cap``; otherwise all hospitals have equal weights.

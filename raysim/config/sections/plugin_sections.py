@@ -52,7 +52,7 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in of this section: the one made before from the same keys, or else the result of
+        """Return the plug-in of this section: the plug-in made before from the same keys, or else the result of
         ``make``."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()

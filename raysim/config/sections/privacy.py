@@ -302,4 +302,4 @@ UPDATES = ("update", "variate")
 """The kinds of egress that a guarantee always covers."""
 
 WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "rows")
-"""The kinds that ``privacy.statistics`` cannot name."""
+"""The kinds of egress that ``privacy.statistics`` cannot name."""

@@ -114,7 +114,7 @@ class SecureGeometricMedian(Step):
 
 
 def points(update: Update) -> Floats:
-    """Return the points ``[G, P]`` after a pass; 0 for a sum that was given up."""
+    """Return the points ``[G, P]`` after a pass; 0 for a discarded sum."""
     if update.numbers is None:
         raise ValueError("the update has no pulls")
     pulls = update.numbers[:, None]

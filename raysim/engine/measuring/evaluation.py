@@ -167,7 +167,7 @@ class Evaluation:
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, as far as they were measured.
+        """Enter a round's metrics and training loss, if they were measured.
 
         The ledger books them under round ``ledger_round``, or with None under the round of ``row``. Return hospitals'
         figures for each model used, in the order of ids, ``[N, len(task.figures)]``.

@@ -104,8 +104,8 @@ class RoundPlan:
     round: int
     """The number of the round, which is part of the key of the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision. ``[0, P]`` if the round neither measures nor trains, and
-    ``[0, 0]`` for a call that no round yields."""
+    """The server's models ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither measures nor
+    trains, and ``[0, 0]`` for a call outside a round."""
     ids: Ids
     """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None

@@ -101,8 +101,9 @@ def releases_of_updates(
 ) -> list[Gaussian] | None:
     """Return the noisy releases of ``rounds`` as an adversary observes them; None if the adversary observes exact sums.
 
-    ``multiplier`` is the noise multiplier. ``rounds`` is the largest number of rounds that any hospital has joined. Not
-    for mode ``local`` with units smaller than the hospital, where noise differs between hospitals.
+    ``multiplier`` is the noise multiplier. ``rounds`` is the largest number of rounds that any hospital has joined. The
+    function does not apply to mode ``local`` with units smaller than the hospital, because noise then differs between
+    hospitals.
     """
     if section.unit == "hospital" and section.way == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
@@ -124,7 +125,7 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
 
 @dataclass(frozen=True)
 class OtherReleases:
-    """Privacy cost of noisy statistics other than updates, split by mechanism."""
+    """The privacy cost of noisy statistics other than updates, split by mechanism."""
 
     laplace: float = 0.0
     """The sum of the epsilons of all Laplace noise."""

@@ -100,7 +100,7 @@ class FirstAnswers:
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
         """Request the noisy sizes and counts of the ``classes`` by calling ``ask``.
 
-        A resumed run takes the ``earlier`` answers, which come from :attr:`memory`.
+        A resumed run uses the ``earlier`` answers, which were stored by :attr:`memory`.
 
         Seeded noise is reproducible. With seeded noise hospitals therefore send their statistics again, so that changed
         answers in a checkpoint have no effect.

@@ -41,7 +41,7 @@ class Release(HospitalStep):
     noise: Origin = "seeded"
     """The source of the noise."""
     bit: bool = False
-    """Whether hospitals also send a bit to a separate last sum: whether their update was within the clip."""
+    """Whether hospitals also send, to a separate last sum, a bit that says whether their update was within the clip."""
     own_bit: float = 0.0
     """The standard deviation of the noise on a hospital's bit."""
     patients: PatientRelease | None = None

@@ -25,7 +25,7 @@ from raysim.strategies.base import Floats, at_least
 def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -> Floats:
     """Return ``L_j = ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|``, ``[M]`` (eq. 12 and 13): absolute loss, ``y [n]`` real.
 
-    The cost of transport is the l2 distance of ``(x, y)``, hence the 1 under the root.
+    The 1 under the root is there because the cost of transport is the l2 distance of ``(x, y)``.
     """
     return l1_of(*_predicted(X, models), y, radius)
 
