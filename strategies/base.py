@@ -262,8 +262,10 @@ class Strategy(Settings):
         return {name: of_model for name in self.serves if (of_model := rows[name]) is not None}
 
     def starts(self, view: FederationView) -> Floats:
-        """Return the initial models ``[K, P]``. A row of ``models`` that still equals one of them is untrained. Figures
-        are undefined for hospitals that would use an untrained model.
+        """Return the initial models ``[K, P]``.
+
+        A row of ``models`` that still equals one of them is untrained. Figures are undefined for hospitals that would
+        use an untrained model.
         """
         return view.initial[None, :]
 
@@ -277,8 +279,10 @@ class Strategy(Settings):
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
         """Return the rule that gives hospitals without training rows their cluster; with None, ``state.cluster`` is
-        used. The method is called only if there are such hospitals. Its calls to hospitals are measurements and do not
-        count as traffic.
+        used.
+
+        The method is called only if there are such hospitals. Its calls to hospitals are measurements and do not count
+        as traffic.
         """
         return None
 
@@ -296,6 +300,7 @@ class Strategy(Settings):
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what hospitals receive after a round so that they can evaluate the model ``row`` on validation rows.
+
         They know the models of earlier rounds and all that they received with calls. Each array has one entry for each
         hospital of its ids. With None, they receive the model.
         """

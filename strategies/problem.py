@@ -129,9 +129,10 @@ class Upload:
 
 @dataclass(frozen=True, eq=False)
 class RowGroups:
-    """The groups of rows of a problem whose ``H`` entries are groups instead of whole hospitals. A hospital has one
-    entry for each group that it trains on. The method :meth:`raysim.strategies.base.Strategy.division` defines the
-    groups.
+    """The groups of rows of a problem whose ``H`` entries are groups instead of whole hospitals.
+
+    A hospital has one entry for each group that it trains on. The method
+    :meth:`raysim.strategies.base.Strategy.division` defines the groups.
     """
 
     hospital: Ids

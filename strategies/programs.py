@@ -182,9 +182,10 @@ class LocalModel(Protocol):
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
-        """Run the configured local training from ``theta``, on these batches. The loss has two additional terms:
-        ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal`` ``(weight_j, towards_j [P])``, and ``linear .
-        theta``. Parameters in the mask ``frozen [P]`` do not change.
+        """Run the configured local training from ``theta``, on these batches.
+
+        The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal``
+        ``(weight_j, towards_j [P])``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
         """
         ...
 
@@ -293,8 +294,9 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``. Arrays
-        in :attr:`Call.received` are counted separately, and configured values are not counted.
+        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``.
+
+        Arrays in :attr:`Call.received` are counted separately, and configured values are not counted.
         """
         return 0
 
@@ -319,9 +321,10 @@ class Program:
         return [self.run(at) for at in contexts]
 
     def run_added(self, contexts: Sequence[Context]) -> tuple[Sequence[Added], Sequence[Mapping[str, Any]]]:
-        """Return the sums over several hospitals, and each hospital's memory. Override it if this is faster. The engine
-        calls it only if no single hospital's contribution is hidden or bounded. The result must have the same bits as
-        the sum of the replies.
+        """Return the sums over several hospitals, and each hospital's memory.
+
+        Override it if this is faster. The engine calls it only if no single hospital's contribution is hidden or
+        bounded. The result must have the same bits as the sum of the replies.
         """
         raise NotImplementedError
 

@@ -49,8 +49,10 @@ class Newcomers:
 
     def row(self, X: NDArray[Any], observed: NDArray[np.bool_], labels: NDArray[Any]) -> int | None:
         """Return the model row for a hospital with features ``X [n, F]`` and ``observed [n, D]``, as in
-        :class:`raysim.strategies.programs.Rows`. The labels of ``k`` of these rows are known, ``labels [k]``; ``k`` may
-        be 0. None means that more labels are needed to choose a model.
+        :class:`raysim.strategies.programs.Rows`.
+
+        The labels of ``k`` of these rows are known, ``labels [k]``; ``k`` may be 0. None means that more labels are
+        needed to choose a model.
         """
         raise NotImplementedError
 
@@ -139,9 +141,10 @@ def losses_of(at: Context) -> Floats:
 
 @dataclass(frozen=True)
 class MeanLoss(Statistic):
-    """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows. With noise
-    the program sends the sums of the rows' losses, limited to :data:`LARGEST_LOSS` and in its units, and the number of
-    rows.
+    """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
+
+    With noise the program sends the sums of the rows' losses, limited to :data:`LARGEST_LOSS` and in its units, and the
+    number of rows.
     """
 
     models: int

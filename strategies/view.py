@@ -1,6 +1,7 @@
 """The arguments of a strategy's methods: the server's view of the federation, the selection, and the strategy's own
-state. Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the
-server.
+state.
+
+Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models of the server.
 """
 
 from __future__ import annotations

@@ -24,8 +24,10 @@ Tested = Mapping[str, tuple[float, float]]
 
 def falls(choice: Choice, tested: Tested | None) -> list[str]:
     """Return a caution about objectives in which the recommended trial is far worse on test rows than on validation
-    rows. Far means more than half the range of all completed trials. The differences between trials are then hardly
-    larger than the differences between sets of rows.
+    rows.
+
+    Far means more than half the range of all completed trials. The differences between trials are then hardly larger
+    than the differences between sets of rows.
     """
     if choice.recommended is None or not tested:
         return []

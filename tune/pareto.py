@@ -79,8 +79,10 @@ def _volume(points: Floats) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of the recommended trial in one objective. ``gap >= 0`` is its distance from the best value, and
-    ``share`` is the gap divided by the front's range of that objective. ``best`` is the index of the best trial.
+    """The cost of the recommended trial in one objective.
+
+    ``gap >= 0`` is its distance from the best value, and ``share`` is the gap divided by the front's range of that
+    objective. ``best`` is the index of the best trial.
     """
 
     gap: float

@@ -54,8 +54,9 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial if its best value is below the median of the other trials' means. It does so
-    from round ``grace`` on (Golovin, 2017).
+    """The scheduler that stops a trial if its best value is below the median of the other trials' means.
+
+    It does so from round ``grace`` on (Golovin, 2017).
     """
 
     name: Literal["median"] = "median"

@@ -1,4 +1,4 @@
-"""The effect of an attack, as figures over the honest hospitals."""
+"""The effect of an attack, as figures of the honest hospitals."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ class AttackFigures:
     honest: dict[str, float]
     """Mean, worst decile and Gini over honest hospitals."""
     change: dict[str, float]
-    """The same figures, less those of the run without attack."""
+    """These figures minus the figures of the run without attack."""
     harm_in: float
-    """The mean loss of honest hospitals that share a cluster with a Byzantine one; without clusters, of all."""
+    """The mean loss of the honest hospitals that share a cluster with a Byzantine hospital; without clusters, of all
+    honest hospitals."""
     harm_out: float
     """The mean loss of the other honest hospitals; NaN if there are none."""
     largest_bad_share: float
     """The largest share of Byzantine hospitals in a cluster."""
     success: float
-    """For a backdoor, the share of triggered rows predicted as its class, less that without attack."""
+    """For a backdoor, the share of triggered rows that are predicted as the attack's class, minus this share without
+    attack."""
     per_hospital: tuple[float, ...]
     """Each hospital's loss, in order of ids."""
     price: dict[str, float] = field(default_factory=dict)
-    """Cost of the rule without attack: its figures less those of the uniform average; empty without a rule."""
+    """The cost of the rule without attack: its figures minus those of the uniform average; empty without a rule."""

@@ -1,5 +1,5 @@
-"""Attacks that use the updates of others, ``[h, P]``; each function returns the update that all Byzantine hospitals
-send, ``[P]``."""
+"""Attacks that use the updates of other hospitals, ``[h, P]``. Each function returns the update that all Byzantine
+hospitals send, ``[P]``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Floats = NDArray[np.float64]
 
 
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
-    """Return the mean less ``factor`` standard deviations (A Little Is Enough), by default :func:`alie_factor`."""
+    """Return the mean minus ``factor`` standard deviations (A Little Is Enough). The default factor is
+    :func:`alie_factor`."""
     a = alie_factor(m, f) if factor is None else factor
     sent: Floats = updates.mean(axis=0) - a * updates.std(axis=0)
     return sent
@@ -23,7 +24,7 @@ def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats
 def alie_factor(m: int, f: int) -> float:
     """Return the largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are Byzantine.
 
-    0 if Byzantine updates are the majority.
+    Return 0 if Byzantine updates are the majority.
     """
     from scipy.special import ndtri
 
@@ -41,7 +42,7 @@ def ipm(updates: Floats, factor: float) -> Floats:
 
 
 def deviation(updates: Floats, kind: Deviation) -> Floats:
-    """Return the direction in which updates are pushed, ``[P]``."""
+    """Return the direction in which the mean is moved, ``[P]``."""
     mean: Floats = updates.mean(axis=0)
     towards: Floats
     if kind == "sd":
@@ -55,7 +56,7 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
     """Return the largest step along ``direction`` whose distance from each update is at most the largest distance of
-    two."""
+    two updates."""
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -70,7 +71,8 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step whose sum of squared distances to all updates is at most the largest sum of an update."""
+    """Return the largest step whose sum of squared distances to all updates is at most the largest such sum of any
+    update."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
@@ -94,11 +96,11 @@ def min_sum(updates: Floats, kind: Deviation) -> Floats:
 
 
 STEPS = np.geomspace(0.1, 20.0, 10)
-"""The factors that :func:`adaptive` tries with each of two attacks: twenty evaluations."""
+"""The factors that :func:`adaptive` tries with each of two attacks, twenty evaluations in total."""
 
 
 def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
-    """Return the attack, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the mean.
+    """Return the update, of ALIE and IPM with various factors, for which ``rule(sent)`` is furthest from the mean.
 
     ``rule(sent)`` is the server's aggregate ``[P]`` if all Byzantine hospitals send ``sent [P]``.
     """
@@ -111,7 +113,7 @@ def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
 def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
     """Return the first principal direction of the updates so far, ``[P]``: ``before``, updated by this round's updates.
 
-    It makes one step of Oja's rule a round; the first round's direction is exact.
+    Each round makes one step of Oja's rule; the first round's direction is exact.
     """
     centred = updates - updates.mean(axis=0)
     if before is None:

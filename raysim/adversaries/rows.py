@@ -1,4 +1,5 @@
-"""Attacks on the rows of a Byzantine hospital: flipped labels, a feature wrong in unit or stuck, a trigger and label.
+"""Attacks on the rows of a Byzantine hospital: flipped labels, a feature in a wrong unit, a stuck sensor, or a
+backdoor.
 
 Functions return changed copies; rows ``X [n, d]`` and labels ``y [n]`` do not change.
 """
@@ -14,7 +15,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
-    """Return labels with ``C - 1 - y`` for a ``share`` of the rows."""
+    """Return labels in which a ``share`` of the rows has ``C - 1 - y`` instead of ``y``."""
     turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
     return X, turned.astype(y.dtype)
 
@@ -27,10 +28,10 @@ def units(
     offset: float = 0.0,
     recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
-    """Return rows with feature ``feature`` times ``factor``, plus ``offset``. With ``offset`` the factor applies to the
-    unscaled values.
+    """Return rows with feature ``feature`` multiplied by ``factor``, plus ``offset``.
 
-    ``recorded [n]``: rows with a recorded value, whose unit can be wrong; None: all.
+    With ``offset`` the factor applies to the unscaled values. ``recorded [n]`` are the rows with a recorded value,
+    whose unit can be wrong; None means all.
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset
@@ -39,7 +40,7 @@ def units(
 
 
 def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
-    """Return rows with a sensor that is stuck at the mean of its values."""
+    """Return rows of a stuck sensor: its feature is the mean of its values."""
     changed = X.copy()
     if len(y):
         changed[:, feature] = X[:, feature].mean(dtype=np.float64)
@@ -49,7 +50,8 @@ def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
 def backdoor(
     X: NDArray[Any], y: NDArray[Any], feature: int, value: float, label: int, share: float, rng: np.random.Generator
 ) -> Rows:
-    """Return rows with feature ``feature`` set to ``value`` and the label set to ``label`` for a ``share`` of them."""
+    """Return rows and labels in which a ``share`` of the rows has feature ``feature`` set to ``value`` and the label
+    ``label``."""
     triggered = some(len(y), share, rng)
     changed, labels = X.copy(), y.copy()
     changed[triggered, feature] = value

@@ -1,4 +1,4 @@
-"""Attacks of one hospital on its own update ``D [P]``."""
+"""Attacks of one hospital that change only its own update ``D [P]``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def sign_flip(update: Floats, factor: float) -> Floats:
 
 
 def scale(update: Floats, factor: float) -> Floats:
-    """Return ``factor * D``: with the number of hospitals as the factor, the mean becomes this hospital's model."""
+    """Return ``factor * D``. If the factor is the number of hospitals, the mean becomes this hospital's model."""
     return factor * update
 
 
 def gaussian(update: Floats, mean: float, std: float, rng: np.random.Generator) -> Floats:
-    """Return noise alone."""
+    """Return noise without the update."""
     return rng.normal(mean, std, len(update))
 
 
 def zero(update: Floats) -> Floats:
-    """Return zeros: a free rider."""
+    """Return zeros, the update of a free rider."""
     return np.zeros_like(update)

@@ -1,4 +1,4 @@
-"""Which hospitals are Byzantine, and what they know."""
+"""The choice of Byzantine hospitals, and what they know."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Knowledge = Literal["own", "colluders", "all"]
 ``all``: the updates of all honest hospitals."""
 
 Deviation = Literal["sd", "unit", "sign"]
-"""The direction away from the mean: against the standard deviations, the mean's direction, or the mean's signs."""
+"""The direction away from the mean: minus the standard deviations, minus the mean's direction, or minus the mean's
+signs."""
 
 LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "label_flip": ("own",),
@@ -32,22 +33,22 @@ LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "adaptive": ("all", "colluders"),
     "signature_lie": ("all",),
 }
-"""Possible knowledge of each attack, its default first."""
+"""The possible knowledge of each attack. The first entry is the default."""
 
 ON_ROWS = ("label_flip", "units", "backdoor")
 """Attacks on the training rows of a Byzantine hospital."""
 
 ON_UPDATES = ("sign_flip", "scale", "gaussian", "zero")
-"""Attacks on its own update alone."""
+"""Attacks that change only the hospital's own update."""
 
 TOGETHER = ("mimic", "alie", "ipm", "min_max", "min_sum", "adaptive")
 """Attacks that need the updates of others."""
 
 
 def bad_hospitals(seed: int, hospitals: int, share: float) -> NDArray[np.int64]:
-    """Return the ids of ``floor(share * hospitals)`` Byzantine hospitals, ascending; the same in all rounds of a run.
+    """Return the ids of ``floor(share * hospitals)`` Byzantine hospitals, ascending.
 
-    A larger share contains the hospitals of a smaller one.
+    They are the same in all rounds of a run. The hospitals of a larger share include those of a smaller share.
     """
     count = int(np.floor(share * hospitals + 1e-9))
     return np.sort(stream(seed, "byzantine").permutation(hospitals)[:count])

@@ -1,1 +1,1 @@
-"""Ray: nodes, placement, actors, shipping of rows."""
+"""The connection to Ray: nodes, placement, actors, and shipping of rows."""

@@ -1,6 +1,6 @@
-"""Hospitals' memory that an actor has made and still has, so that its next calls need not carry it.
+"""A cache of the hospitals' memory that an actor has made, so that its next calls need not contain it.
 
-An actor stays pure: this is a cache, and a call for memory that the actor no longer has is repeated with the memory.
+An actor stores nothing else: if the memory of a call is no longer cached, the call is repeated with the memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 RECENT = 8
-"""How many memories an actor keeps, one for each of the runs that may share it."""
+"""How many memories an actor caches: one for each of the runs that may share the actor."""
 
 
 def keeps_memory(plan: RoundPlan) -> bool:
-    """Return whether an actor stores a plan's memory, which the round's further calls of a program may read."""
+    """Return whether an actor caches a plan's memory, which further calls of a program in the round may read."""
     return plan.problem is None and plan.call is not None and plan.remembers
 
 
@@ -25,12 +25,12 @@ Made = NewType("Made", str)
 
 
 def made_by(reference: Any) -> Made:
-    """Return the memory that a ``reference`` stands for."""
+    """Return the memory to which a ``reference`` refers."""
     return Made(reference.task_id().hex())
 
 
 class Forgotten(Exception):
-    """Raised by an actor that does not have the named memory, as after a restart."""
+    """Raised by an actor that does not have the named memory, for instance after a restart."""
 
 
 class RecentMemory:
@@ -40,13 +40,13 @@ class RecentMemory:
         self._states: OrderedDict[Made, HospitalStates] = OrderedDict()
 
     def add(self, made: Made, states: HospitalStates) -> None:
-        """Keep ``states``, and drop the oldest beyond :data:`RECENT`."""
+        """Store ``states``, and drop the oldest memories beyond :data:`RECENT`."""
         self._states[made] = states
         while len(self._states) > RECENT:
             self._states.popitem(last=False)
 
     def of(self, made: Made) -> HospitalStates:
-        """Return memory, which the caller only reads. Raises :class:`Forgotten`."""
+        """Return the memory of a name, which the caller must not change. Raises :class:`Forgotten`."""
         if made not in self._states:
             raise Forgotten(made)
         return self._states[made]

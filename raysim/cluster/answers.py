@@ -1,4 +1,4 @@
-"""Replies of Ray's actors, and plain errors if none come."""
+"""Replies of Ray's actors, and plain errors if a reply is missing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from raysim.core.errors import ResourceError
 
 
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
-    """Wait for the first replies of actors; ``asked`` has a reference for each, and errors call one ``kind``.
+    """Wait for the first replies of actors.
 
-    Raises ``ResourceError`` if they are not ready within ``seconds``, with a ``remedy`` in addition to stopping other
-    work, or if one cannot start.
+    ``asked`` has a reference for each actor, and errors call an actor ``kind``. Raises ``ResourceError`` if they are
+    not ready within ``seconds``, or if one cannot start. The error says to stop other work or to apply the ``remedy``.
     """
     import ray
 
@@ -32,7 +32,7 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
 
 
 def fetch(refs: Any) -> Any:
-    """Call ``ray.get`` and raise the remote error itself, not wrapped in Ray's trace."""
+    """Call ``ray.get``, and raise the remote error itself, without Ray's wrapping."""
     import ray
 
     try:

@@ -1,6 +1,6 @@
-"""Connect to Ray: one that is started here, or the cluster that ``RAY_ADDRESS`` names.
+"""The connection to Ray: to a Ray that is started here, or to the cluster that ``RAY_ADDRESS`` names.
 
-Failures are reported within half a minute, where Ray would wait and try again.
+Failures are reported within half a minute, where Ray alone would wait and try again.
 """
 
 from __future__ import annotations
@@ -27,38 +27,40 @@ from raysim.core.errors import HangingError, ResourceError
 from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
-"""Seconds that Ray may take to start, or to connect this process, before it counts as hanging."""
+"""The number of seconds that Ray may take to start or to connect this process, before it counts as hanging."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
-"""Environment variables that Ray sets in the process that connects to it."""
+"""The environment variables that Ray sets in the process that connects to it."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable with which Ray passes settings to a submitted job, among them variables for its processes."""
+"""The variable with which Ray passes settings to a submitted job, including variables for its processes."""
 
 LISTENER = "ray_listen_error_messages"
 """The thread that prints messages of Ray's processes, including logs of dead ones."""
 
 TALKATIVE = ("ray.widgets.util",)
-"""Loggers that print while Ray is imported: in a notebook they report packages missing that only Ray's widgets need."""
+"""The loggers that print while Ray is imported. In a notebook they report missing packages that only Ray's widgets
+need."""
 
 _imported_closed = False
-"""Whether ray was imported here with the variable that makes a Ray of one's own listen on this machine alone."""
+"""Whether ray was imported here with the variable that makes a private Ray listen on this machine only."""
 
 WATCH_SECONDS = 0.05
-"""Seconds between two checks whether the processes of a Ray that was started here still run."""
+"""The number of seconds between two checks whether the processes of a Ray that was started here are still running."""
 
 
 def awaited() -> bool:
-    """Return whether this process has a Ray: one that it is connected to, or that ``RAY_ADDRESS`` names."""
+    """Return whether this process has a Ray: a Ray to which it is connected, or a Ray that ``RAY_ADDRESS`` names."""
     return named() is not None or ("ray" in sys.modules and sys.modules["ray"].is_initialized())
 
 
 @contextlib.contextmanager
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]:
-    """Connect this process to Ray for a while. Yields None if it was connected before; then it stays connected.
+    """Connect this process to Ray while the context is open.
 
-    ``dashboard``: whether a Ray that is started here has its dashboard. Raises ``ResourceError`` within 40 seconds if
-    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
+    Yields None if the process was connected before; it then stays connected. ``dashboard`` says whether a Ray that is
+    started here has a dashboard. Raises ``ResourceError`` within 40 seconds if the cluster cannot be used, and
+    ``HangingError`` if a call of Ray does not return.
     """
     global _imported_closed
     address = named()
@@ -109,7 +111,8 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
 
 
 def _kept_up(options: Mapping[str, Any]) -> Keeper:
-    """Yield a running Ray. One that is started here, and fails to start in time on a busy machine, is started again."""
+    """Yield a running Ray. If a Ray that is started here does not start in time on a busy machine, it is started
+    again."""
     keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)
@@ -124,9 +127,9 @@ def _kept_up(options: Mapping[str, Any]) -> Keeper:
 
 
 class Keeper:
-    """Calls ``ray.init(**options)`` and ``ray.shutdown()`` on its own thread.
+    """A thread that calls ``ray.init(**options)`` and ``ray.shutdown()``.
 
-    ``ray.init`` has been observed to wait for ever inside Ray's code, where no exception reaches it. Away from the main
+    ``ray.init`` has been observed to wait forever inside Ray's code, where no exception reaches it. Outside the main
     thread it also sets no signal handler: Ray's handler aborts a process three seconds after SIGTERM. The thread lives
     as long as Ray is needed, because Linux ends Ray's processes with the thread that started them.
     """
@@ -138,9 +141,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
     def start(self, seconds: float) -> None:
-        """Return when Ray is up. Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer.
+        """Return when Ray is running.
 
-        If Ray's code blocks all other threads, Python's watchdog ends a process that belongs to raysim, with its trace.
+        Raises the errors of ``ray.init``, and ``HangingError`` if it takes longer. If Ray's code blocks all other
+        threads and the process belongs to raysim, Python's watchdog ends the process and prints its trace.
         """
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:
@@ -167,11 +171,11 @@ class Keeper:
         self._up.result()
 
     def leave(self) -> None:
-        """Begin to shut Ray down, which takes a second, while the caller goes on without it."""
+        """Begin to shut Ray down, which takes a second, while the caller continues."""
         self._leave.set()
 
     def stop(self) -> None:
-        """Shut Ray down, and return when that has happened."""
+        """Shut Ray down, and return afterwards."""
         self.leave()
         self._thread.join()
 
@@ -196,7 +200,7 @@ class Keeper:
 def _lost(part: str) -> NoReturn:
     """End this process, which belongs to raysim, because a part of its Ray has ended.
 
-    Ray would end it some seconds later with exit code 1 and pages of logs, or wait for ever.
+    Ray would end it some seconds later with exit code 1 and pages of logs, or wait forever.
     """
     shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
@@ -219,7 +223,7 @@ def dashboard_address() -> str | None:
 
 
 def live_nodes() -> tuple[Node, ...]:
-    """Return the nodes of this process's Ray, its own node first."""
+    """Return the nodes of this process's Ray. Its own node comes first."""
     import ray
 
     return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())

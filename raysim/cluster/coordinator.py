@@ -16,18 +16,18 @@ from raysim.engine.server.coordinator import Coordinator
 from raysim.engine.server.pool import Pool
 
 PAUSE = 0.05
-"""Seconds between two messages of events."""
+"""The number of seconds between two messages of events."""
 
 
 class CoordinatorActor:
-    """A Ray actor with a :class:`Coordinator`. ``folders`` may hold the user's modules, which jobs refer to."""
+    """A Ray actor with a :class:`Coordinator`. ``folders`` may contain the user's modules to which jobs refer."""
 
     def __init__(self, folders: Sequence[str], pool: Pool) -> None:
         search_only(folders)
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """Run :meth:`Coordinator.run`; yields the new events every ``PAUSE`` seconds.
+        """Run :meth:`Coordinator.run`, and yield the new events every ``PAUSE`` seconds.
 
         The job runs on a background thread, so that no round waits for the sending of its events.
         """
@@ -38,7 +38,7 @@ class CoordinatorActor:
                 time.sleep(PAUSE)
 
     def ready(self) -> None:
-        """Reply once the process is up."""
+        """Reply as soon as the process is running."""
 
 
 def coordinate(pool: Pool) -> Any:
@@ -56,7 +56,8 @@ T = TypeVar("T")
 
 
 class BackgroundIterator(Generic[T]):
-    """Runs the iterator ``items`` to its end on a background thread; :meth:`take` returns the items so far."""
+    """An object that runs the iterator ``items`` to its end on a background thread. :meth:`take` returns the items so
+    far."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._queue: SimpleQueue[T | _End] = SimpleQueue()
@@ -65,13 +66,15 @@ class BackgroundIterator(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether all items have been taken. Never True of an iterator that raised; :meth:`take` raises its error."""
+        """Whether all items have been taken. It is never True if the iterator raised an error; :meth:`take` raises this
+        error."""
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:
-        """Wait for an item, then return all that are there; an empty list at the end, or after ``seconds`` without one.
+        """Wait for an item, then return all available items.
 
-        Raises the iterator's error once all items before it have been taken.
+        Return an empty list at the end, or after ``seconds`` without an item. Raises the iterator's error once all
+        items before it have been taken.
         """
         taken: list[T] = []
         while self._end is None and (not taken or not self._queue.empty()):
@@ -98,7 +101,7 @@ class BackgroundIterator(Generic[T]):
 
 
 class _End:
-    """The iterator has come to its end, or has failed."""
+    """A mark that the iterator has ended or failed."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error

@@ -1,4 +1,4 @@
-"""The device that a process computes on."""
+"""The device on which a process computes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and what torch finds, for errors."""
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and what torch finds, which is for errors."""
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -19,7 +19,8 @@ def resolve_device(device: str) -> tuple[str, str]:
 
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Linux' file with a container's processor time limit: microseconds of time in microseconds of period."""
+"""The Linux file with a container's limit of processor time: microseconds of computing per period, and the period in
+microseconds."""
 
 
 def cores() -> float:
@@ -33,7 +34,7 @@ def cores() -> float:
 
 
 def cards() -> int:
-    """Return the number of GPUs of a Ray started here: those that NVIDIA's driver lists and torch finds."""
+    """Return the number of GPUs of a Ray started here: the GPUs that both NVIDIA's driver and torch find."""
     if not os.path.isdir("/proc/driver/nvidia/gpus"):
         return 0  # else torch is imported only to say so
     import torch
@@ -42,9 +43,9 @@ def cards() -> int:
 
 
 def device_for(device: str, gpus: float) -> str:
-    """Return the device for an actor with a share ``gpus``: without a share, ``auto`` is the CPU.
+    """Return the device for an actor with a share ``gpus``.
 
-    Such an actor may see the GPU of its node, but may use none of it.
+    Without a share, ``auto`` is the CPU, because the actor may find the GPU of its node but must not use it.
     """
     return "cpu" if device == "auto" and not gpus else device
 
@@ -52,8 +53,8 @@ def device_for(device: str, gpus: float) -> str:
 def settle_device(device: str, gpus: float) -> None:
     """Make this process compute on ``device`` with its share ``gpus``, a fraction or a number of cards.
 
-    A fraction of a card limits memory to that part: a process that needs more runs out of memory itself, without harm
-    to its neighbours. Convolutions are computed in float32, not in TF32 with its ten bits, and by deterministic
+    A fraction limits the process to that part of a card's memory. A process that needs more runs out of memory, without
+    harm to other processes. Convolutions are computed in float32, not in TF32 with its ten bits, and by deterministic
     algorithms.
     """
     if device != "cuda":
@@ -66,7 +67,7 @@ def settle_device(device: str, gpus: float) -> None:
 
 
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """Return a warning if a reserved GPU is missing, or None. Raises ``ResourceError`` for ``cuda`` without one."""
+    """Return a warning if a reserved GPU is missing, or None. Raises ``ResourceError`` for ``cuda`` without a GPU."""
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
     if wanted == "auto" and resolved == "cpu":

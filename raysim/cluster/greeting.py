@@ -1,4 +1,4 @@
-"""Find out within seconds whether a Ray at an address replies and accepts this process."""
+"""A quick test whether a Ray at an address replies and accepts this process."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import sys
 from raysim.core.errors import ResourceError
 
 CONNECT_SECONDS = 10.0
-"""Seconds that a machine may take to reply at all."""
+"""The number of seconds within which a machine must reply."""
 
 GREET_SECONDS = 25.0
-"""Seconds that Ray on that machine may take to accept this process."""
+"""The number of seconds within which Ray on that machine must accept this process."""
 
 SLOW = "timed out during startup"
 """Part of Ray's message about a node that needs more than half a minute to start."""
 
 AUTO, LOCAL = "auto", "local"
-"""Values of ``RAY_ADDRESS`` that are no address: a running Ray on this machine, and a new Ray."""
+"""The values of ``RAY_ADDRESS`` that are no address: a running Ray on this machine, and a new Ray."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
 REFUSED = ("AuthenticationError", "InvalidAuthToken")
-"""Parts of Ray's messages about a wrong token; Ray tries again for twenty seconds and more."""
+"""Parts of Ray's messages about a wrong token, with which Ray tries again for twenty seconds or more."""
 
 GREETING = """
 import logging, sys
@@ -36,7 +36,7 @@ try:
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
 """
-"""A program that connects to the Ray at an address, and prints that Ray's address."""
+"""A program that connects to the Ray at an address and prints the address of that Ray."""
 
 
 def named() -> str | None:
@@ -48,8 +48,8 @@ def named() -> str | None:
 def answering(address: str) -> str:
     """Return the address of the Ray behind ``address``, once it has accepted a process.
 
-    It reports in seconds what Ray would retry for minutes: no reply, no Ray at the address, a missing or wrong token.
-    Raises ``ResourceError``.
+    Raises ``ResourceError`` within seconds if there is no reply, no Ray at the address, or a missing or wrong token.
+    Ray alone would retry for minutes.
     """
     if "://" in address:
         raise ResourceError(
@@ -108,7 +108,7 @@ def _greeted(address: str) -> str:
 
 
 def _refused(said: str) -> bool:
-    """Return whether Ray wrote that a token is wrong, as its last message or earlier."""
+    """Return whether Ray's last message or an earlier one says that a token is wrong."""
     return any(part in said for part in REFUSED)
 
 
@@ -121,7 +121,7 @@ def short(reason: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """Return a remedy for Ray's message ``reason``."""
+    """Return the remedy for Ray's message ``reason``."""
     if "Version mismatch" in reason:
         return "install the same Python and Ray here as on the cluster (constraints.txt)"
     if "token" in reason:

@@ -25,7 +25,7 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class ActorReady:
-    """An actor's first reply: its device, what torch finds, and its node's address and software."""
+    """An actor's first reply: its device, the devices that torch finds, and its node's address and software."""
 
     resolved: str
     seen: str
@@ -36,7 +36,7 @@ class ActorReady:
 class HospitalActor:
     """A Ray actor with a :class:`HospitalGroup`, on the device of its GPU share.
 
-    Each call contains the rows that are shipped to it, if any (:mod:`raysim.cluster.shipping`).
+    A call contains the rows that are shipped to the actor, if rows are shipped (:mod:`raysim.cluster.shipping`).
     """
 
     def __init__(
@@ -48,9 +48,10 @@ class HospitalActor:
         threads: int,
         *served: Ids,
     ) -> None:
-        """``folders`` may hold the user's modules. It computes with at most ``threads`` threads.
+        """``folders`` may contain the user's modules.
 
-        ``gpus`` is its share of GPUs, ``served`` are the ids of its hospitals, see :data:`PIECE`.
+        The actor computes with at most ``threads`` threads. ``gpus`` is its share of GPUs. ``served`` are the ids of
+        its hospitals, see :data:`PIECE`.
         """
         search_only(folders)
         host.limit_threads(threads)
@@ -64,7 +65,8 @@ class HospitalActor:
     def round(
         self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined]:
-        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names state that is not here."""
+        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names memory that this actor does not
+        have."""
         import ray
 
         plan = received(plan)
@@ -92,7 +94,7 @@ class HospitalActor:
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Reply once the process is up; report its software if it is not on the node ``asking``."""
+        """Reply once the process is running. Report its software if it is not on the node ``asking``."""
         import ray
 
         node = ray.util.get_node_ip_address()

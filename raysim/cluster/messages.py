@@ -1,4 +1,5 @@
-"""Messages to actors: each is pickled once, and small ones travel as plain bytes, which Ray passes on as they are."""
+"""Messages to actors. Each is pickled once, and small messages are sent as plain bytes, which Ray does not pickle
+again."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 SMALL = 2**16
-"""Size in bytes up to which a plan travels within the call of each actor, which any Ray allows."""
+"""The largest size in bytes of a plan that is sent within the call of each actor. Every Ray allows this size."""
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
-    """Return an argument for the calls of all actors, which receive ``plan``: the pickled plan, or a reference to it in
-    the object store if it is large."""
+    """Return an argument for the calls of all actors, which receive ``plan``. It is the pickled plan or, if the plan is
+    large, a reference to it in the object store."""
     import ray
 
     if plan.models.nbytes < SMALL:
@@ -41,9 +42,10 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 
 
 class Joined:
-    """Hospitals' memory as a result of an actor. It arrives as :data:`HospitalStates`.
+    """Hospitals' memory as a result of an actor.
 
-    Small arrays of one name travel as one: Ray's time is in the number of arrays.
+    It is unpickled as :data:`HospitalStates`. Small arrays of one name are sent as one array, because Ray's time
+    depends on the number of arrays.
     """
 
     def __init__(self, states: HospitalStates) -> None:

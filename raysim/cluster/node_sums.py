@@ -1,9 +1,9 @@
-"""Add actors' sums within nodes and groups of nodes before they reach the coordinator.
+"""The addition of actors' sums within nodes and groups of nodes, before they are sent to the coordinator.
 
-An actor's sums are as large as the models, and every actor that trains a hospital has some. With several nodes, the
-actors of a node therefore leave their sums in the node's memory, one of them adds them, and one sum per node travels.
-With many nodes, groups of up to :data:`MOST_SUMS` node sums are added again, each at one of its nodes, until at most
-that many are left for the coordinator.
+An actor's sums are as large as the models, and every actor that trains a hospital has sums. With several nodes, the
+actors of a node therefore store their sums in the node's memory, and one of them adds them. Only one sum per node is
+sent. With many nodes, groups of up to :data:`MOST_SUMS` node sums are added again, each group at one of its nodes. This
+is repeated until at most that many sums remain for the coordinator.
 
 They are sums of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so the order of additions
 changes no bit.
@@ -21,14 +21,14 @@ from raysim.engine.messages.update_sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]
-"""Actors whose sums are added by the first of them, which then holds the result."""
+"""Actors whose sums are added by the first of them. The first actor then has the result."""
 
 MOST_SUMS = 8
-"""Largest number of sums that the coordinator, or one node for others, adds."""
+"""The largest number of sums that the coordinator adds, or one node for other nodes."""
 
 LEAST_BYTES = 2**17
-"""Size of an actor's sums from which on they are added on their way. Smaller ones travel within its reply: Ray sends
-results of up to 100 KiB without a separate call."""
+"""The smallest size in bytes of an actor's sums that are added before they reach the coordinator. Smaller sums are sent
+within the actor's reply: Ray sends results of up to 100 KiB without a separate call."""
 
 
 def sums_bytes(plan: RoundPlan) -> int:
@@ -41,10 +41,10 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Return which actor adds whose sums, in levels: groups of one level are independent, and need the results of the
-    level before.
+    """Return which actor adds whose sums, in levels.
 
-    ``actors`` have sums to add; ``nodes`` has the node of every actor.
+    Groups of one level are independent, and need the results of the level before. ``actors`` have sums to add;
+    ``nodes`` has the node of every actor.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:
@@ -60,7 +60,8 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """Return the actors whose sums are worth adding within nodes; ``served`` has the hospitals of each actor."""
+    """Return the actors with sums that are large enough to be added within nodes; ``served`` has the hospitals of each
+    actor."""
     if sums_bytes(plan) < LEAST_BYTES:
         return frozenset()
     return frozenset(
@@ -69,7 +70,7 @@ def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
 
 
 def added(sums: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The sum of arrays of one shape, which are not changed."""
+    """Return the sum of arrays of one shape, which are not changed."""
     total = sums[0].copy()
     for others in sums[1:]:
         total += others

@@ -1,4 +1,5 @@
-"""The environment of a Ray that is started here: its variables, its token, and a folder of this user alone."""
+"""The environment of a Ray that is started here: its variables, its token, and a folder that only this user can
+enter."""
 
 from __future__ import annotations
 
@@ -20,17 +21,18 @@ QUIET = {
     # Ray's announced default, which also silences the announcement.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Environment variables of every Ray that this process connects to, unless they are set."""
+"""The environment variables of every Ray to which this process connects, unless they are set."""
 
 NO_PORT = "65536"
-"""A port that nobody can listen at: two of Ray's processes serve metrics at a port that cannot be switched off."""
+"""A port at which no process can listen. Two of Ray's processes provide metrics at a port that cannot be switched
+off."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable that decides whether other machines can reach a Ray; Ray reads it at import."""
+"""The variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
 
 MESSAGE = 2**20
-"""Largest size in bytes of an argument or result that travels within a call of an actor, on a Ray that is started here.
-Larger ones go through Ray's object store, which takes more processor time: 2 ms a round of two actors."""
+"""The largest size in bytes of an argument or result that is sent within a call of an actor, on a Ray that is started
+here. Larger ones use Ray's object store, which takes more processor time: 2 ms a round of two actors."""
 
 LOCAL = {
     "RAY_AUTH_MODE": "token",
@@ -42,39 +44,39 @@ LOCAL = {
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
-"""Further variables for a Ray that is started here. Every process needs the token, in any version. Other machines
-cannot reach it, as on Windows and macOS. No port serves metrics without the token. Ray starts no worker per core in
-advance, because a run may need only two. A worker may start slowly, as on a busy machine. Ray's own limit of a message
-is 100 KiB; see :data:`MESSAGE`."""
+"""Further variables for a Ray that is started here. Every process needs the token, with any version of Ray. Other
+machines cannot reach it, as on Windows and macOS. No port provides metrics without the token. Ray starts no worker per
+core in advance, because a run may need only two. A worker may start slowly, as on a busy machine. Ray's own limit of a
+message is 100 KiB; see :data:`MESSAGE`."""
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Variables that set a token or its file, which is then not changed."""
+"""The variables that set a token or its file. If one is set, it is not changed."""
 
 LONGEST_FOLDER = 42
-"""Longest path of a folder in which Ray can make its sockets, whose paths have at most 107 bytes."""
+"""The longest path of a folder in which Ray can create its sockets, whose paths have at most 107 bytes."""
 
 WITHIN = "r"
-"""Name of Ray's folder in the user's folder."""
+"""The name of Ray's folder in the user's folder."""
 
 MORE = len("/12345678/") + len(WITHIN)
-"""Number of characters of the path after its parent folder and the beginning of its name."""
+"""The number of characters that the path has after its parent folder and the beginning of its name."""
 
 PLACES = ("/tmp", "/var/tmp")
-"""Alternative places if the temporary folder's path is too long, as on some batch systems."""
+"""The alternative places if the path of the temporary folder is too long, as on some batch systems."""
 
 ALIVE = "alive"
-"""A file in the folder of a Ray that stays locked while the process that started it lives."""
+"""A file in the folder of a Ray. It stays locked while the process that started the Ray is alive."""
 
 KEPT_SECONDS = 3600.0
-"""Seconds for which the folder of a killed command is kept, for its logs."""
+"""The number of seconds for which the folder of a killed command is kept, for its logs."""
 
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[str]:
-    """Create a folder for the sockets and logs of a Ray, which only this user can enter; it is removed at the end.
+    """Create a folder for the sockets and logs of a Ray, which only this user can enter.
 
-    If Ray hangs, it stays for its logs. Folders of killed commands are removed first. Raises ``ResourceError`` if no
-    folder with a short enough path can be made.
+    It is removed at the end, unless Ray hangs: then it is kept for its logs. Folders of killed commands are removed
+    first. Raises ``ResourceError`` if no folder with a short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
     root = _root(prefix)
@@ -123,9 +125,9 @@ def _remove_ended(root: str, prefix: str) -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Make this user's commands start their Rays one after the other: a busy machine starts several too slowly.
+    """Make this user's commands start their Rays one after the other, because a busy machine starts several too slowly.
 
-    They lock the folder of the token. If it cannot be locked, commands do not wait.
+    Commands lock the folder of the token. If it cannot be locked, they do not wait.
     """
     try:
         folder = os.open(Path.home() / ".ray", os.O_RDONLY | os.O_DIRECTORY)
@@ -146,8 +148,8 @@ def one_at_a_time() -> Iterator[None]:
 def private_token() -> None:
     """Ensure that ``~/.ray/auth_token`` exists and that only its owner can read it.
 
-    The folder gets mode 0700 and the file 0600, also if both exist, belong to this user and are open to others. If
-    writing fails, Ray reports it.
+    The folder gets mode 0700 and the file 0600, also if they exist, belong to this user and are open to others. If
+    writing fails, Ray reports this.
     """
     if any(name in os.environ for name in TOKEN_NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
@@ -163,7 +165,7 @@ def private_token() -> None:
 
 
 def _make_token(path: Path) -> None:
-    """Write the token atomically: another process may read or make it at the same time."""
+    """Write the token atomically, because another process may read or write it at the same time."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)  # of mode 0600
     try:
         with os.fdopen(handle, "w") as file:

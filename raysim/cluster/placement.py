@@ -1,4 +1,4 @@
-"""Assign hospitals to actors, resources to actors, and actors to machines.
+"""The assignment of hospitals to actors, of resources to actors, and of actors to machines.
 
 Amounts are counted in ten-thousandths, as Ray does, so that Ray accepts every placement.
 """
@@ -28,13 +28,13 @@ class Placement:
     served: tuple[Ids, ...]
     """The hospital ids of each actor, ascending."""
     cpus: float
-    """CPUs of each actor."""
+    """The number of CPUs of each actor."""
     gpus: float
-    """GPUs of each actor."""
+    """The number of GPUs of each actor."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """Different ``(cpus, gpus)`` of single actors, by actor."""
     nodes: tuple[int, ...] = ()
-    """The machine of each actor as an index into the nodes of :func:`place`; empty if it does not matter."""
+    """The machine of each actor, as an index into the nodes of :func:`place`; empty if the machine does not matter."""
 
     def share(self, actor: int) -> tuple[float, float]:
         """Return the CPUs and GPUs of one actor."""
@@ -60,8 +60,8 @@ def place(
 ) -> Placement:
     """Distribute hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
 
-    Hospitals that ``resources.per_hospital`` names (by ``names``) have their own actor. Raises ``ResourceError`` if the
-    actors cannot run at once.
+    Each hospital that ``resources.per_hospital`` names (by ``names``) has its own actor. Raises ``ResourceError`` if
+    the actors cannot run at once.
     """
     _check_shares(resources)
     _check_device(resources, len(rows))
@@ -97,7 +97,8 @@ def check_named(resources: ResourcesSection, names: Sequence[str]) -> None:
 
 
 def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
-    """Return the number of actors for the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
+    """Return the number of actors for the hospitals: by ``hospitals_per_actor``, or the largest number that can run at
+    once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
     cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
@@ -106,7 +107,8 @@ def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[
 
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
-    """Assign hospitals to actors: largest first to the least loaded, then the first; ascending ids within."""
+    """Assign hospitals to actors: the largest hospital first, to the actor with the fewest rows; ties go to the first
+    actor. Ids are ascending within an actor."""
     loads = [(0, actor) for actor in range(actors)]
     homes: list[int] = []
     largest_first = np.argsort(-rows, kind="stable")
@@ -130,14 +132,14 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
 
 
 class _FreeMachine:
-    """The remaining resources of a machine, in units: CPUs, and each GPU, because a fraction lies on one."""
+    """The remaining resources of a machine, in units: CPUs, and each GPU, because a fraction is always on one GPU."""
 
     def __init__(self, node: Node) -> None:
         self.cpus = math.floor(node.cpus * UNIT + 1e-6)
         self.devices = [UNIT] * node.gpus
 
     def slots(self, cpus: int, gpus: int) -> int:
-        """Return how many actors with this share fit."""
+        """Return how many actors with this share fit on the machine."""
         fits = self.cpus // cpus if cpus else 10**9
         if gpus >= UNIT:
             fits = min(fits, self.devices.count(UNIT) // (gpus // UNIT))
@@ -146,7 +148,7 @@ class _FreeMachine:
         return fits
 
     def take(self, cpus: int, gpus: int) -> None:
-        """Allocate an actor's share; a fraction of a GPU comes from the fullest device that has it."""
+        """Allocate an actor's share. A fraction of a GPU is taken from the fullest device on which it fits."""
         self.cpus -= cpus
         if gpus >= UNIT:
             for _ in range(gpus // UNIT):
@@ -189,7 +191,8 @@ def _place_single(
 
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
-    """Choose a machine for each of ``count`` equal actors, in proportion to the free places; fewer if no more fit."""
+    """Choose a machine for each of ``count`` equal actors, in proportion to the free places. Return fewer if no more
+    fit."""
     heap = []
     for i, machine in enumerate(machines):
         if slots := min(count, machine.slots(cpus, gpus)):
@@ -206,7 +209,8 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the most CPUs, up to one, of each of ``count`` actors; equal parts if GPUs prevent running all."""
+    """Return the largest number of CPUs, up to one, for each of ``count`` actors. If GPUs prevent running all at once,
+    return equal parts."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
@@ -247,7 +251,8 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Return the field to lower: the resource that is short in total, or else the one that no machine can provide."""
+    """Return the configuration field to lower: the field of the resource that is short in total, or else of the one
+    that no machine can provide."""
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}
     for name, (share, what) in each.items():
@@ -268,7 +273,8 @@ def _too_much(
 
 
 def _units(value: float) -> int:
-    """Return a share rounded down, so that six sixths of a device are at most one; a share above 0 stays one.
+    """Return a CPU or GPU share in units, rounded down, so that six sixths of a device are at most one device. A share
+    above 0 has at least one unit.
 
     An equal share that was rounded up to three or four digits, such as .1667, counts as that share.
     """

@@ -1,4 +1,4 @@
-"""The hospitals' processes from the coordinator's side: in this process, or as Ray actors.
+"""The coordinator's access to the hospitals' processes: this process, or Ray actors.
 
 Both run the same :class:`HospitalGroup`; only the transport of messages differs.
 """
@@ -36,14 +36,14 @@ from raysim.strategies.base import POOLED
 T = TypeVar("T")
 
 PIECE = 8192
-"""Number of ids in one argument of an actor. Ray stores larger arguments in its object store, and if one is lost there,
-the actor cannot be restarted."""
+"""The number of ids in one argument of an actor. Ray stores larger arguments in its object store, and if one is lost
+there, the actor cannot be restarted."""
 
 
 class LocalPool:
     """All hospitals in this process, for a debugger and for small federations.
 
-    It computes with the threads of the process; see :func:`raysim.core.host.threads`.
+    They compute with the threads of the process; see :func:`raysim.core.host.threads`.
     """
 
     def __init__(self, placement: Placement, device: str) -> None:
@@ -76,7 +76,7 @@ class RayPool:
     """
 
     restart_seconds = 60.0
-    """Additional seconds for an actor that was restarted."""
+    """The additional number of seconds for an actor that was restarted."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Return once every actor is up, with the first warning of an actor, or None; sets ``places``.
+        """Return once every actor is running, with the first warning of an actor, or None; set ``places``.
 
-        Raises ``ResourceError`` if they are not up in time, if one cannot have its device, or if a node has other
+        Raises ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other
         software than this process.
         """
         import ray
@@ -139,7 +139,7 @@ class RayPool:
         return self._noted(plan, memory)
 
     def _noted(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a round, and note which memory the actors keep."""
+        """Run a round, and record which memory the actors cache."""
         partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
         if keeps_memory(plan):
             self._made.extend(made_by(each) for each in later)
@@ -165,7 +165,7 @@ class RayPool:
         return list(answers.values()), [call[1] for call in calls]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
-        """Add the sums ``held`` back at actors on their way; return those that arrive, by the actor that adds."""
+        """Add the ``held`` sums of actors within nodes. Return the sums that remain, by the actor that adds them."""
         for level in node_sums.additions(sorted(held), self._nodes):
             summed = {
                 group[0]: self.actors[group[0]].added.remote(*(held.pop(actor) for actor in group)) for group in level
@@ -183,7 +183,7 @@ class RayPool:
     ) -> list[Any]:
         """Call a round at all actors.
 
-        Returns for each the references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
+        Return for each actor references to its partial result, to its hospitals' memory, and, for actors in ``apart``,
         to its sums.
         """
         shared = shared_by_all(plan)
@@ -217,10 +217,10 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Return when each actor of ``refs`` has replied or died; with ``fetched``, when its reply is in this process.
+        """Return when each actor of ``refs`` has replied or died.
 
-        A late actor is restarted once, and repeats its call. Raises ``ResourceError`` naming the hospitals of an actor
-        that is late again.
+        With ``fetched``, its reply must be in this process. A late actor is restarted once, and repeats its call.
+        Raises ``ResourceError`` naming the hospitals of an actor that is late again.
         """
         import ray
 
@@ -234,7 +234,7 @@ class RayPool:
             )
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Return the actors without a reply within ``seconds``; with ``fetched``, in this process."""
+        """Return the actors without a reply within ``seconds``. With ``fetched``, the reply must be in this process."""
         import ray
 
         if not refs:

@@ -1,6 +1,7 @@
-"""The four private names of Ray that raysim reads, each with a fallback if a version of Ray lacks it.
+"""The four private names of Ray that raysim reads.
 
-None of them is changed. ``pyproject.toml`` bounds the versions: 2.52 was the first with tokens.
+Each has a fallback if a version of Ray lacks it, and none is changed. ``pyproject.toml`` limits the versions of Ray:
+2.52 was the first with tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ NAMES = {
     "settings": "ray._raylet.Config",
     "token": "ray._raylet.AuthenticationTokenLoader",
 }
-"""Modules of three of the names; the fourth is the argument ``_py_driver_sys_path`` of ``JobConfig``."""
+"""The modules of three of the names. The fourth is the argument ``_py_driver_sys_path`` of ``JobConfig``."""
 
 
 def read(what: str) -> Any:
-    """Return the part of Ray that ``NAMES`` calls ``what``; None if this Ray has none."""
+    """Return the part of Ray that ``NAMES`` calls ``what``; None if this version of Ray has none."""
     module, _, name = NAMES[what].rpartition(".")
     try:
         return getattr(importlib.import_module(module), name, None)
@@ -29,18 +30,18 @@ class _Nowhere(list[str]):
     """A list of folders that stays empty."""
 
     def extend(self, more: Any) -> None:
-        """Leaves ``more`` out."""
+        """Ignore ``more``."""
 
     def __bool__(self) -> bool:
         return True  # Ray takes a list of its own in the place of one that is empty
 
 
 def job_without_folders() -> Any:
-    """Return a job for ``ray.init`` whose workers import modules from the places of their Python only.
+    """Return a job for ``ray.init`` whose workers import modules only from their Python's own places.
 
-    Ray would first search the folder of the driver's script and its working directory, where a file may have the name
-    of a module of Python, raysim or a library. raysim's actors search these last; see :mod:`raysim.core.importing`.
-    A Ray without this argument searches them first.
+    Otherwise Ray would first search the folder of the driver's script and its working directory, where a file may have
+    the name of a module of Python, raysim or a library. raysim's actors search these folders last; see
+    :mod:`raysim.core.importing`. A Ray without this argument searches them first.
     """
     from ray.job_config import JobConfig
 
@@ -51,7 +52,7 @@ def job_without_folders() -> Any:
 
 
 def reread_authentication() -> None:
-    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again; it caches them.
+    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, because it caches them.
 
     A Ray without these names keeps the values from its import.
     """
@@ -62,9 +63,9 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Return the essential processes (raylet, GCS) of a Ray started by this process that have ended.
+    """Return the essential processes (raylet, GCS) that have ended, of a Ray started by this process.
 
-    Empty for a Ray without this name, which detects it some seconds later.
+    The result is empty for a Ray without this name, which detects ended processes some seconds later.
     """
     ended = getattr(read("node"), "dead_processes", list)
     return [kind for kind, _ in ended() if kind in ("raylet", "gcs_server")]

@@ -1,4 +1,4 @@
-"""Wait for free resources on a Ray that other work occupies, for a limited time and with a message."""
+"""A limited wait for free resources, with a message, on a Ray that is occupied by other work."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from raysim.config.nodes import Node, amount
 from raysim.core.errors import ResourceError
 
 RESERVE_SECONDS = 25.0
-"""Seconds to wait for free resources on running nodes."""
+"""The number of seconds to wait for free resources on running nodes."""
 
 SAY_SECONDS = 3.0
-"""Seconds of waiting before a message."""
+"""The number of seconds of waiting before a message."""
 
 LOOK_SECONDS = 0.1
-"""Seconds between two checks of free resources."""
+"""The number of seconds between two checks of free resources."""
 
 GROW_SECONDS = 900.0
-"""Seconds that an autoscaler may take to start nodes."""
+"""The number of seconds that an autoscaler may take to start nodes."""
 
 
 def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
     """Return a placement group with the actors' resources on each machine; None if Ray places them correctly without
     one.
 
-    Raises ``ResourceError`` if other work keeps occupying the resources, or no node is started.
+    Raises ``ResourceError`` if other work continues to occupy the resources, or no node is started.
     """
     grows = not all(nodes[i].started for i in placement.nodes)
     if len(set(placement.nodes)) < 2 and not placement.overrides and not grows:
@@ -50,7 +50,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
 
 def await_room(cpus: float, gpus: float = 0.0) -> None:
-    """Return once this process's Ray has these resources free. Raises ``ResourceError`` if they stay occupied."""
+    """Return once this process's Ray has these resources free. Raises ``ResourceError`` if they remain occupied."""
     import ray
 
     def room(seconds: float) -> bool:
@@ -67,10 +67,9 @@ def await_room(cpus: float, gpus: float = 0.0) -> None:
 
 
 def _await(there: Callable[[float], bool], what: str, seconds: float) -> None:
-    """Return once ``there``, called with a waiting time in seconds, succeeds; tell the user that other work is waited
-    for.
+    """Return once ``there``, called with a waiting time in seconds, succeeds.
 
-    Raises ``ResourceError`` after ``seconds``.
+    Meanwhile tell the user that raysim waits for other work. Raises ``ResourceError`` after ``seconds``.
     """
     import ray
 

@@ -1,7 +1,7 @@
-"""Provide hospitals' rows to their actors.
+"""The access of actors to the rows of their hospitals.
 
 An actor that can read the federation's folder (one machine, a shared file system) maps it and reads only its hospitals'
-rows. To other actors their hospitals' rows are shipped through Ray's object store, once per federation. An actor never
+rows. Other actors receive their hospitals' rows through Ray's object store, once per federation. An actor never
 receives rows of other actors' hospitals. The exception is an actor that trains on pooled rows, which receives all rows
 if a strategy needs them.
 """
@@ -19,19 +19,21 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Ids
 
 Delivery = Literal["auto", "shared", "shipped"]
-"""``auto`` ships to actors that cannot read the folder, ``shared`` refuses that, ``shipped`` ships to all."""
+"""How rows reach actors: ``auto`` ships rows to actors that cannot read the folder, ``shared`` refuses such actors, and
+``shipped`` ships rows to all actors."""
 
 KEPT = 8
-"""Federations cached at once, by the pool and by an actor: mostly one for each seed of a comparison."""
+"""The number of federations cached at once, by the pool and by an actor: mostly one for each seed of a comparison."""
 
 SECONDS = 30.0
-"""Seconds that an actor may take to check a folder, before its file system counts as unavailable."""
+"""The number of seconds that an actor may take to check a folder, before its file system counts as unavailable."""
 
 
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
-    """Return a federation in which only hospitals ``served`` have rows; ids and names stay those of the whole.
+    """Return a federation in which only hospitals ``served`` have rows.
 
-    With ``training_of_all`` it also has the training rows of all other hospitals.
+    Its ids and names are those of the whole federation. With ``training_of_all`` it also has the training rows of all
+    other hospitals.
     """
     bounds, mine = federation.bounds, set(served.tolist())
     chosen, new = [], np.zeros_like(bounds)
@@ -63,17 +65,17 @@ def identity(federation: Federation) -> tuple[Any, ...]:
 
 
 class Unreadable(ResourceError):
-    """An actor cannot read a folder that it, or its predecessor before a restart, could read."""
+    """Raised if an actor cannot read a folder that it could read before, possibly before a restart."""
 
 
 class Receiver:
-    """The source of an actor's rows: it maps the file, unless rows were shipped to it."""
+    """The source of an actor's rows. It maps the file, unless rows were shipped to the actor."""
 
     def __init__(self) -> None:
         self._shipped: dict[tuple[str, bool], Any] = {}
 
     def accept(self, folder: str, shipment: Shipment | None) -> None:
-        """Record the shipment of a call; its rows are fetched when they are first needed, also after a restart."""
+        """Record the shipment of a call. Its rows are fetched when they are first needed, also after a restart."""
         if shipment is None:
             return
         for pooled, ref in zip((False, True), shipment, strict=True):
@@ -83,7 +85,8 @@ class Receiver:
             del self._shipped[next(iter(self._shipped))]
 
     def open(self, folder: str, pooled: bool) -> Federation:
-        """Return the federation in ``folder``, with the rows of the actor's hospitals, or all to train on."""
+        """Return the federation in ``folder``, with the rows of the actor's hospitals or, for pooled training, of
+        all."""
         ref = self._shipped.get((folder, pooled))
         if ref is None:
             try:
@@ -104,15 +107,15 @@ class Receiver:
 
 
 Shipment = tuple[Any, Any]
-"""References to an actor's part of a federation and to the part with all training rows (or None)."""
+"""References to an actor's part of a federation, and to the part with all training rows (or None)."""
 
 
 STILL = (False, "a node that stands still")
-"""Placeholder for the reply of a lost actor: whether it reads a folder, and the name of its node."""
+"""A placeholder for the reply of a lost actor: whether it can read a folder, and the name of its node."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """Return an actor's reply. For a lost actor, which may be restarted by the next call, it is unknown."""
+    """Return an actor's reply. The reply of a lost actor, which may be restarted by the next call, is unknown."""
     import ray
 
     try:
@@ -153,7 +156,7 @@ class Sender:
         ]
 
     def forget(self, folder: str) -> None:
-        """Determine again which actors need a shipment, after one was restarted on another node."""
+        """Determine again which actors need a shipment, after an actor was restarted on another node."""
         self._sent.pop(folder, None)
         self._pooled.pop(folder, None)
 

@@ -1,4 +1,4 @@
-"""Compare the software of this process with that of other nodes."""
+"""The comparison of this process's software with that of other nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.core.package import FOLDER
 
 
 def source_files(package: Path) -> list[Path]:
-    """Return the Python files of ``package``; in a checkout some of its folders are links."""
+    """Return the Python files of ``package``. In a checkout some of its folders are links."""
     folders = os.walk(package, followlinks=True)
     return [Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")]
 
@@ -35,7 +35,7 @@ def software() -> dict[str, str]:
 
 
 def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ``ResourceError`` if another node (by address) has different software than this process."""
+    """Raise ``ResourceError`` if another node (by address) has software that differs from this process's."""
     import ray
 
     here = ray.util.get_node_ip_address()

@@ -1,4 +1,4 @@
-"""A compressor and its settings, alone or with error feedback."""
+"""A compressor and its settings, without or with error feedback."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """A compressor with its settings; each line names the compressors that read it."""
+    """A compressor with its settings. The text of each setting names the compressors that use it."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
     ratio: float = 0.1
-    """``top_k``, ``random_k``: the share of entries that are sent."""
+    """For ``top_k`` and ``random_k``: the share of entries that are sent."""
     levels: int = 16
-    """``qsgd``: number of steps of the length of the vector."""
+    """For ``qsgd``: the number of steps into which the length of the vector is divided."""
     bits: int = 8
-    """``grid``: bits of each entry."""
+    """For ``grid``: the number of bits of each entry."""
     step: float = 1e-3
-    """``grid``: the distance between neighbouring values, in the update's unit."""
+    """For ``grid``: the distance between neighbouring values, in the update's unit."""
     indices: str = "common"
-    """``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` for each hospital."""
+    """For ``random_k``: ``common`` samples entries once for all hospitals of a round, ``own`` separately for each
+    hospital."""
     feedback: Feedback = "none"
-    """``none``: unsent entries are lost; ``ef``, ``ef21``: see :func:`with_error_feedback` and :func:`ef21`."""
+    """The error feedback. With ``none`` unsent entries are lost; ``ef`` and ``ef21`` are :func:`with_error_feedback`
+    and :func:`ef21`."""
 
     def count(self, p: int) -> int:
         """Return the number of sent entries of ``p``: ``ratio * p`` rounded up, at least one."""
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """Return this grid with a step so that messages times ``weight`` add without rounding, and ``weight`` times
-        that step.
+        """Return this grid with a step at which messages times ``weight`` are added without rounding, and ``weight``
+        times that step.
 
-        A sum of messages then reveals only the sum of their whole multiples.
+        A sum of messages then reveals only the sum of their multiples of the step.
         """
         counts = exact_multiple(weight * self.step)
         return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
-        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and its bits."""
+        """Return the vector ``[P]`` that the server reconstructs from the message of ``u [P]``, and the number of bits
+        of the message."""
         p = len(u)
         k = self.count(p)
         if self.name == "top_k":
@@ -76,7 +79,8 @@ class Compression:
 def with_error_feedback(
     compression: Compression, update: Floats, error: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Compress ``update + error`` (error feedback). Returns the sent vector ``[P]``, the new error ``[P]``, the bits.
+    """Compress ``update + error`` (error feedback). Return the sent vector ``[P]``, the new error ``[P]`` and the
+    number of bits.
 
     ``error [P]`` is the unsent remainder of earlier rounds. All sent vectors plus the new error equal all updates.
     """
@@ -88,7 +92,8 @@ def with_error_feedback(
 def ef21(
     compression: Compression, update: Floats, held: Floats, rng: np.random.Generator
 ) -> tuple[Floats, Floats, int]:
-    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Returns the sent vector ``[P]``, new ``held``, bits.
+    """Compress ``update - held`` (EF21, Richtarik et al. 2021). Return the sent vector ``[P]``, the new ``held`` and
+    the number of bits.
 
     ``held [P]`` is the sum of all vectors that the hospital has sent. The server stores the same sum for each hospital.
     """

@@ -1,6 +1,7 @@
-"""Five compressors of a vector ``u [P]``: the vector ``[P]`` that the server reconstructs, and the bits of the message.
+"""Five compressors of a vector ``u [P]``.
 
-Each is a function of the vector and, if it is random, of a generator. A ``*_bits`` function counts ``p`` entries.
+Each returns the vector ``[P]`` that the server reconstructs. Its arguments include a generator if it is random. The
+``*_bits`` functions return the number of bits of a message of ``p`` entries.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ FLOAT_BITS = 32
 
 
 def top_k(u: Floats, k: int) -> Floats:
-    """Return the ``k`` entries with the largest magnitudes, the first among equals; 0 elsewhere."""
+    """Return the ``k`` entries with the largest magnitudes, and 0 elsewhere. Of equal magnitudes the first is
+    chosen."""
     if k >= len(u):
         return u.copy()
     kept = np.argsort(-np.abs(u), kind="stable")[:k]
@@ -26,7 +28,7 @@ def top_k(u: Floats, k: int) -> Floats:
 
 
 def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """Return ``k`` uniformly sampled entries, times ``P / k``; 0 elsewhere. Unbiased."""
+    """Return ``k`` uniformly sampled entries times ``P / k``, and 0 elsewhere. The result is unbiased."""
     p = len(u)
     if k >= p:
         return u.copy()
@@ -37,15 +39,15 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 
 def sign(u: Floats) -> Floats:
-    """Return the mean magnitude with each entry's sign; an entry 0 stays 0."""
+    """Return the mean magnitude with the sign of each entry. An entry of 0 remains 0."""
     sent: Floats = np.sign(u) * np.abs(u).mean()
     return sent
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
-    """QSGD (Alistarh et al. 2017): each magnitude is a multiple ``0..levels`` of ``|u| / levels``. Unbiased.
+    """Quantise by QSGD (Alistarh et al. 2017): each magnitude becomes a multiple ``0..levels`` of ``|u| / levels``.
 
-    An entry between two multiples is rounded up or down at random.
+    An entry between two multiples is rounded up or down at random, so that the result is unbiased.
     """
     length = float(np.linalg.norm(u))
     if length == 0.0:
@@ -58,41 +60,43 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
 
 
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:
-    """Round each entry at random to the multiple of ``step`` below or above it. Unbiased within ``grid_limit(bits)``.
+    """Round each entry at random to the multiple of ``step`` below or above it.
 
-    Multiples beyond the limit are sent as the limit.
+    The result is unbiased within ``grid_limit(bits)``; multiples beyond the limit are sent as the limit.
     """
     low, high = grid_limit(bits)
     return np.clip(np.floor(u / step + rng.random(len(u))), low, high) * step
 
 
 def grid_limit(bits: int) -> tuple[int, int]:
-    """Return the least and the largest multiple of the step that fit into ``bits`` bits."""
+    """Return the smallest and the largest multiple of the step that fit into ``bits`` bits."""
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
 def top_k_bits(p: int, k: int) -> int:
-    """Count the values, and their places: indices or flags, whichever is shorter; none if all are sent."""
+    """Count the bits of the values and of their places. Places are indices or flags, whichever is shorter; there are
+    none if all are sent."""
     places = 0 if k >= p else min(k * ceil(log2(p)), p)
     return min(k, p) * FLOAT_BITS + places
 
 
 def random_k_bits(p: int, k: int) -> int:
-    """Count the values alone: the server derives their places from the run's seed."""
+    """Count the bits of the values alone, because the server derives their places from the run's seed."""
     return min(k, p) * FLOAT_BITS
 
 
 def sign_bits(u: Floats) -> int:
-    """Count the mean magnitude and a sign for each entry of ``u [P]``; if some are 0, also a flag for each entry."""
+    """Count the bits of the mean magnitude and of a sign for each entry of ``u [P]``; if some entries are 0, also of a
+    flag for each."""
     p = len(u)
     return FLOAT_BITS + p + (p if (u == 0).any() else 0)
 
 
 def qsgd_bits(p: int, levels: int) -> int:
-    """Count the vector's length, and a sign and a level for each entry."""
+    """Count the bits of the vector's length, and of a sign and a level for each entry."""
     return FLOAT_BITS + p * (1 + ceil(log2(levels + 1)))
 
 
 def grid_bits(p: int, bits: int) -> int:
-    """Count ``bits`` for each entry; the server knows the step from the configuration."""
+    """Count ``bits`` for each entry. The server knows the step from the configuration."""
     return p * bits

@@ -1,4 +1,5 @@
-"""Check values against sections and plug-ins, with one-line errors that name the field, the value and the remedy."""
+"""Checks of values against sections and plug-ins. Errors are one line that names the field, the value and the
+remedy."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ T = TypeVar("T")
 def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
     """Return ``value`` as a ``kind`` of section or plug-in, or raise a one-line :class:`ConfigError`.
 
-    ``where`` is the field of the value. ``beside``: further allowed keys that are read elsewhere, suggested for
-    misspelled ones.
+    ``where`` is the field of the value. ``beside`` are further allowed keys, which are read elsewhere; they are
+    suggested for misspelled keys.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
@@ -46,7 +47,7 @@ def hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """Return the key at which true or false stands for the number 1 or 0, as Python allows; None if there is none."""
+    """Return the key at which true or false is used for the number 1 or 0, as Python allows; None if there is none."""
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
     pairs: Iterable[tuple[Any, Any, Any]] = ()
@@ -114,7 +115,7 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
 
 
 def _is_branch(part: Any) -> bool:
-    """Return whether a part of an error's path names a branch of a union, which is not a key."""
+    """Return whether a part of an error's path names a branch of a union instead of a key."""
     branches = ("literal[", "function-", "constrained-", "tuple[")
     return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
 

@@ -1,7 +1,8 @@
-"""Read ``strategy.personalization``: the hospitals' work after the last round, one step or an ordered list of steps.
+"""The reading of ``strategy.personalization``: the hospitals' work after the last round, one step or an ordered list of
+steps.
 
-A step without a name fine-tunes; ``recalibrate`` is the last one. Strategies that fine-tune themselves have a field of
-this name for the step without a name; the engine does it for all others.
+A step without a name is fine-tuning; ``recalibrate`` must be the last step. Strategies that fine-tune themselves have a
+field of this name for the step without a name. For all other strategies the engine does it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Steps(NamedTuple):
 
 
 def split(value: Any, where: str) -> Steps:
-    """Return the steps in ``value``, found at ``where``. Raises ``ConfigError`` for unknown steps and another order."""
+    """Return the steps in ``value``, which is the value of the key ``where``. Raises ``ConfigError`` for unknown steps,
+    and for steps in the wrong order."""
     fine_tuning, recalibration = None, None
     several = isinstance(value, list | tuple)
     for i, step in enumerate(value if several else [] if value is None else [value]):
@@ -54,7 +56,7 @@ def split(value: Any, where: str) -> Steps:
 
 
 def recalibrated(section: StrategySection, where: str) -> StrategySection:
-    """Return the section with recalibration as its last step, added if it has none."""
+    """Return the section with recalibration as its last step. It is added if the section has none."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     recalibration = {} if steps.recalibration is None else steps.recalibration
@@ -62,7 +64,7 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the section without recalibration, for runs that are judged on the rows that it would be fitted on."""
+    """Return the section without recalibration, for runs that are judged on the rows on which it would be fitted."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))
@@ -74,7 +76,7 @@ def takes_fine_tuning(cls: Any) -> bool:
 
 
 def written(fine_tuning: Any, recalibration: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the key of these steps in a configuration; empty if there are none."""
+    """Return the key of these steps in a configuration; empty if there are no steps."""
     steps = [] if fine_tuning is None else [fine_tuning]
     if recalibration is not None:
         steps.append({"name": RECALIBRATE, **recalibration})

@@ -1,7 +1,7 @@
-"""Cross the strategies of a comparison with the models in ``models``, each called a learner in tables.
+"""The combination of a comparison's strategies with the models in ``models``, which tables call learners.
 
-Models are ordered by simplicity: linear ones, whose coefficients can be read, before all others, in the listed order.
-In a tie the answer takes the simpler one (:mod:`raysim.report.judgement.choice`).
+Models are ordered by simplicity: linear models, whose coefficients can be interpreted, are before all others, in the
+listed order. In a tie the answer is the simpler model (:mod:`raysim.report.judgement.choice`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from raysim.training.models import find_family
 
 
 def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
-    """Return each of the complete ``configs``, one per strategy, with each of the models; unchanged if none are listed.
+    """Return each of the complete ``configs``, one per strategy, combined with each of the models.
 
-    The label of a strategy then ends with its learner. Raises ``ConfigError`` for models that share a name, and for
-    strategies with their own model.
+    If no models are listed, return ``configs`` unchanged. The label of a strategy then ends with its learner. Raises
+    ``ConfigError`` for models that share a name, and for strategies with their own model.
     """
     models = config.models
     if not models:
@@ -44,14 +44,14 @@ def labels(config: Config) -> list[str]:
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
-    """Return the models, simplest first."""
+    """Return the models. The simplest is first."""
     return sorted(models, key=lambda section: not _is_linear(section))
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
     """Return the label of the reference as in ``config``, or with the simplest learner with which it was compared.
 
-    Raises ``ConfigError`` if the reference is not one of those ``compared``.
+    Raises ``ConfigError`` if the reference is not among the labels ``compared``.
     """
     with_learners = [_crossed(config.reference, section) for section in simplest_first(config.models)]
     for name in (config.reference, *with_learners):

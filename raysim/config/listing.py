@@ -1,7 +1,8 @@
-"""List the plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
+"""The list of plug-ins that a configuration can name, in groups, and of their keys with type, default, range and
+meaning.
 
-Everything comes from the plug-ins: types and defaults from their fields, ranges from pydantic's bounds or from a
-dataclass's error, meanings from the text under a field.
+All of it is read from the plug-ins: types and defaults from their fields, ranges from pydantic's bounds or a
+dataclass's error, and meanings from the text under a field.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from raysim.core.defaults import table
 from raysim.strategies import GROUPS
 
 ENGINE = ("n_features", "n_outputs")
-"""Parameters of a network that the engine sets."""
+"""The parameters of a network that the engine sets."""
 
 NAMES: Mapping[Any, str] = {
     int: "whole number",
@@ -38,7 +39,7 @@ NAMES: Mapping[Any, str] = {
     Path: "file",
     bool: "yes or no",
 }
-"""Names of types for readers of a configuration."""
+"""The names of types for readers of a configuration."""
 
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
 """Descriptions of pydantic's bounds."""
@@ -49,11 +50,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""Phrases of a dataclass's error for a value out of range, and the ranges that they imply."""
+"""The phrases in a dataclass's error for a value out of range, and the ranges that they imply."""
 
 
 EXAMPLES = 3
-"""Number of its own keys in the example of a strategy."""
+"""How many of a strategy's own keys its example has."""
 
 
 class Plugin(NamedTuple):
@@ -74,7 +75,7 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """Return the plug-ins of a kind by the title of their group; those without a group under an empty title."""
+    """Return the plug-ins of a kind by the title of their group. Plug-ins without a group are under an empty title."""
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""
@@ -90,7 +91,8 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    A strategy or selection has its module's docstring; if several share a module, its own docstring comes first.
+    For a strategy or selection it is the module's docstring. If several share a module, the plug-in's own docstring
+    comes first.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
@@ -100,7 +102,7 @@ def documentation(plugin: Any) -> str:
 
 
 def unmarked(text: str) -> str:
-    """``text`` without reStructuredText markup.
+    """Return ``text`` without reStructuredText markup.
 
     >>> unmarked("Zhou: *CHiP-FL*, as :class:`raysim.Chip` with ``lam`` has it; 2 * 3 * 4")
     'Zhou: CHiP-FL, as raysim.Chip with lam has it; 2 * 3 * 4'
@@ -132,7 +134,7 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
 
 
 def example(name: str, keys: Sequence[Key]) -> str:
-    """A strategy in the YAML of a comparison, with the first keys of its own that have a value.
+    """Return a strategy in the YAML of a comparison, with the first of its own keys that have a value.
 
     >>> print(example("afl", []))
     strategies: [fedavg, afl]
@@ -147,7 +149,7 @@ def example(name: str, keys: Sequence[Key]) -> str:
 
 
 def type_in_words(kind: Any) -> str:
-    """Human-readable name of a field's type."""
+    """Return the name of a field's type for readers of a configuration."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
@@ -167,7 +169,7 @@ def type_in_words(kind: Any) -> str:
 
 
 def issubclass_of(origin: Any, parent: type) -> bool:
-    """Return whether ``origin`` is a class that derives from ``parent``."""
+    """Return whether ``origin`` is a subclass of ``parent``."""
     return isinstance(origin, type) and issubclass(origin, parent)
 
 
@@ -214,7 +216,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return a key of a section that is itself a default, with its default in this section."""
+    """Return a key of a section that is itself a default, with the key's default in this section."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -225,7 +227,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range in a dataclass's error for NaN or the lowest number; empty if it refuses neither."""
+    """Return the range in a dataclass's error for NaN or for the lowest number; empty if the class accepts both."""
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]
     numbers = {int, float} & {each for each in plain if isinstance(each, type)}
@@ -268,7 +270,7 @@ def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _inner(kind: Any) -> Iterator[Any]:
-    """Describe the bounds of a list's items or of an alternative."""
+    """Describe the bounds of a list's items, or of an alternative of a union."""
     for argument in get_args(kind):
         for part in getattr(argument, "__metadata__", ()):
             yield from part.metadata if isinstance(part, FieldInfo) else (part,)

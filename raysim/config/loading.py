@@ -1,4 +1,5 @@
-"""Read YAML of a configuration: bounded in size, each key once, and no text that a file or name cannot contain."""
+"""The reading of a configuration's YAML. Its size is limited, each key may occur once, and texts must be possible in
+files and names."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from raysim.core.words import as_yaml
 MERGE = "tag:yaml.org,2002:merge"
 
 AS_WRITTEN = "na_values"
-"""The key whose values are compared with texts as written, so YAML must not convert them."""
+"""The key whose values are compared with texts in the data, so that YAML must not convert them."""
 
 
 class InvalidConfiguration(ValueError):
@@ -42,7 +43,7 @@ def load(text: str) -> Any:
 
 
 class _Loader(bounded.Loader):
-    """Refuse a key that a mapping has twice, because one of the two values would be lost."""
+    """A loader that refuses a key that a mapping has twice, because one of the two values would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}
@@ -60,7 +61,8 @@ class _Loader(bounded.Loader):
         return mapping
 
     def _refuse_changed(self, node: yaml.Node) -> None:
-        """Raise an error for a value at or below ``node`` that YAML converts to something else than is written."""
+        """Raise an error if YAML would change a value at or below ``node``, so that it differs from the written
+        text."""
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
             read = self.construct_object(node)
@@ -84,7 +86,7 @@ class _Loader(bounded.Loader):
 
 
 def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts of a tree with their dotted keys, keys that are texts included."""
+    """Yield all texts of a tree with their dotted keys. Keys that are texts are included."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -10,7 +10,8 @@ from itertools import groupby
 from typing import Any
 
 MOST = 10_000
-"""Largest numbers of nodes in a description, and of CPUs and GPUs of each; more counts as a typing error."""
+"""The largest number of nodes in a description, and of CPUs and GPUs of each node. Larger numbers count as typing
+errors."""
 
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
@@ -26,11 +27,11 @@ class Node:
     started: bool = True
     """Whether it is running; False for a node that an autoscaler would start."""
     memory: float = math.inf
-    """Bytes of memory that its actors may use, according to Ray."""
+    """The bytes of memory that its actors may use, according to Ray."""
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
-    """Nodes from a description; raises ``ValueError`` for one that cannot be read.
+    """Return the nodes of a description. Raises ``ValueError`` for a description that cannot be read.
 
     >>> [(node.name, node.cpus, node.gpus) for node in parse_nodes("2x16cpu+1gpu, 8cpu")]
     [('node 1', 16.0, 1), ('node 2', 16.0, 1), ('node 3', 8.0, 0)]
@@ -53,7 +54,8 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """Return the live nodes among those of ``ray.nodes()``: the one with Ray's id ``first``, then others by address."""
+    """Return the live nodes among those of ``ray.nodes()``. The node with Ray's id ``first`` is first, then others by
+    address."""
     live = [entry for entry in described if entry["Alive"]]
     live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))
     return tuple(

@@ -1,4 +1,4 @@
-"""Set values at dotted keys of a configuration's tree, from ``--set`` and from a sweep's trials."""
+"""The setting of values at dotted keys of a configuration's tree, for ``--set`` and for a sweep's trials."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from raysim.core.errors import ConfigError
 from raysim.core.words import as_yaml
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
-"""Sections that may be written as the name of their plug-in alone, and the key of that name."""
+"""The sections that may be written as the name of their plug-in alone, and the key of that name."""
 
 
 OF_KEYS = "sweep.space."
-"""The section whose keys are themselves dotted keys of the configuration, and are not split."""
+"""The section whose keys are dotted keys of the configuration, which are not split."""
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the values of ``--set a.b=value`` by dotted key; the last value of a repeated key counts."""
+    """Return the values of ``--set a.b=value`` by dotted key. If a key is repeated, its last value counts."""
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -37,8 +37,8 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a copy of ``tree`` with ``values`` at their dotted keys. Sections are set before keys in them, in any
-    given order.
+    """Return a copy of ``tree`` with ``values`` at their dotted keys. Whatever the order of ``values``, sections are
+    set before keys in them.
 
     Raises ``ConfigError``, which begins with ``where`` and the key, for a key below a value that is not a section.
     """

@@ -1,8 +1,9 @@
-"""Resolve paths of input files: those in a YAML file relative to its folder, all others to the working directory.
+"""The resolution of paths of input files.
 
-They become absolute when a configuration is read, so that a frozen one means the same files everywhere. Paths of output
-(``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory. In all of them ``~`` is the
-user's home folder.
+Paths in a YAML file are relative to its folder, all others to the working directory. They become absolute when a
+configuration is read, so that a frozen configuration names the same files everywhere. Paths of output (``--out``,
+``tracking.uri``, ``checkpoint.path``) remain relative to the working directory. In all paths ``~`` is the user's home
+folder.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
 
 
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:
-    """Return ``tree`` with absolute paths of input files, relative ones taken from ``folder``, and ``~`` replaced.
+    """Return ``tree`` with absolute paths of input files.
 
-    Paths at the dotted keys ``laid_over``, or below one of them, are relative to the working directory instead.
+    Relative paths are resolved from ``folder``, and ``~`` is replaced. Paths at the dotted keys ``laid_over``, or below
+    one of them, are relative to the working directory instead.
     """
     result = dict(tree)
 
@@ -63,7 +65,7 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a user's path with the home folder for ``~``. Raises ``ConfigError`` for a path that no system can
+    """Return a user's path with ``~`` replaced by the home folder. Raises ``ConfigError`` for a path that no system can
     have."""
     try:
         os.fsencode(path)
@@ -80,18 +82,19 @@ def shown(path: Path) -> str:
 
 
 def _absolute(section: Mapping[str, Any], homes: Mapping[str, Path]) -> dict[str, Any]:
-    """The section with absolute paths; ``homes`` are the keys of paths, and the folders that these are relative to."""
+    """Return the section with absolute paths. ``homes`` are the keys of paths, each with the folder to which its path
+    is relative."""
     paths = {key: value for key, value in section.items() if key in homes and isinstance(value, str | os.PathLike)}
     return {**section, **{key: _from(os.fspath(value), homes[key]) for key, value in paths.items()}}
 
 
 def _from(path: str, folder: Path) -> str:
-    """Return an absolute path; an empty one and an address (``s3://...``) stay unchanged."""
+    """Return an absolute path. An empty path and an address (``s3://...``) do not change."""
     return path if not path or "://" in path else os.path.abspath(folder / _at_home(path))
 
 
 def _at_home(path: str) -> str:
-    """A path or address with the home folder for ``~`` at its beginning.
+    """Return a path or address with ``~`` at its beginning replaced by the home folder.
 
     >>> _at_home("sqlite:///~/mlflow.db") == "sqlite:///" + os.path.expanduser("~/mlflow.db")
     True

@@ -1,4 +1,4 @@
-"""Make the strategy, selection, source or model that a section names, from the section's own keys."""
+"""The construction of the strategy, selection, source or model that a section names, from the section's own keys."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 def build_strategy(section: StrategySection, where: str = "strategy", model: ModelSection | None = None) -> Strategy:
-    """Return the strategy of a section: made from the section's keys and checked by its class, or the one that was
-    given.
+    """Return the strategy of a section: the strategy given in Python, or one made from the section's keys and checked
+    by its class.
 
-    If the ``model`` is of trees, it is the strategy's counterpart for trees. Raises ``ConfigError`` for a section that
-    still names another configuration.
+    If the ``model`` is boosted trees, return the strategy's counterpart for trees. Raises ``ConfigError`` for a section
+    that still names another configuration.
     """
     check_written_out(section, where)
     strategy = section.given or section.once(lambda: _made_strategy(section, where))
@@ -73,7 +73,7 @@ def _made_strategy(section: StrategySection, where: str) -> Strategy:
 
 
 def build_last_steps(section: StrategySection, where: str = "strategy") -> LastSteps:
-    """Return the section's steps after the last round that its strategy does not do itself."""
+    """Return the section's steps after the last round, except those that the strategy does itself."""
     field = f"{where}.{last_steps.KEY}"
     fine_tuning, recalibration = last_steps.split(section.options().get(last_steps.KEY), field)
     cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
@@ -93,7 +93,7 @@ def _step(keys: Any, where: str) -> Mapping[str, Any]:
 
 
 def check_written_out(section: StrategySection, where: str) -> None:
-    """Raise ``ConfigError`` if a strategy refers to another configuration but must be written out."""
+    """Raise ``ConfigError`` if a strategy still refers to another configuration by ``from``."""
     if section.from_path is not None:
         raise ConfigError(
             f"{where}.from: '{shown(section.from_path)}' is accepted only by run, compare and plan, and "
@@ -108,7 +108,8 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """Return the selection of a section. Raises ``ConfigError`` for a size of the sample if it takes none."""
+    """Return the selection of a section. Raises ``ConfigError`` if the section has a sample size that the selection
+    does not take."""
     return section.once(lambda: _made_selection(section))
 
 
@@ -124,7 +125,7 @@ def _made_selection(section: SelectionSection) -> Selection:
 
 
 def fitting_selection(section: SelectionSection) -> SelectionSection:
-    """Return the section without ``fraction`` and ``minimum`` where its selection takes none."""
+    """Return the section without ``fraction`` and ``minimum`` if its selection does not take them."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     return section.having({k: v for k, v in section.options().items() if k in takes or k not in SIZE_KEYS})
@@ -142,7 +143,8 @@ def _made_source(section: DataSection) -> Source:
 
 
 def predicted(section: DataSection) -> str:
-    """Return what is predicted, as a phrase for reports: ``data.predicts``, the source's phrase, or ``the label``."""
+    """Return what is predicted, as a phrase for reports: ``data.predicts``, or the source's phrase, or ``the
+    label``."""
     if section.predicts is not None:
         return section.predicts
     source = build_source(section)
@@ -153,8 +155,8 @@ def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str
     """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``; see
     :func:`raysim.data.build.build` for ``shelf``.
 
-    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise. Under a
-    guarantee for patients or rows, the part of each depends on no other.
+    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with this noise. Under a
+    guarantee for patients or rows, the part of the split of one unit does not depend on other units.
     """
     from raysim.data.build import build
 
@@ -261,7 +263,8 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
 def _options(section: ModelSection, where: str) -> dict[str, Any]:
     """Return the options of a model and its defaults, if these are plain YAML types. ``where`` is the model's field.
 
-    Options of a torch module, the parameters of its class, are checked when it is made for the data's features.
+    The options of a torch module are the parameters of its class. They are checked when the module is made for the
+    data's features.
     """
     given, cls = section.options(), find_family(section.class_path or section.name or "", where)
     if dataclasses.is_dataclass(cls):
@@ -275,7 +278,7 @@ def _options(section: ModelSection, where: str) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a key with its value in YAML's types, or with None if that is not possible."""
+    """Return a key with its value in YAML's types; the value is None if it has no such form."""
     name, value = item
     try:
         return name, to_jsonable_python(value)
@@ -292,7 +295,7 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
 def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
     """Return an instance of a plug-in's dataclass or pydantic model from configuration keys.
 
-    ``beside``: keys of the same section that are read elsewhere, suggested for misspelled ones.
+    ``beside`` are keys of the same section that are read elsewhere; they are suggested for misspelled keys.
     """
     if dataclasses.is_dataclass(cls):
         _refuse_unknown(cls, options, where, beside)
@@ -310,7 +313,7 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence
 
 
 def label(section: StrategySection) -> str:
-    """Return a strategy's label in tables: the configured one, else its name, else its class."""
+    """Return a strategy's label in tables: the configured label, else its name, else its class."""
     return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
@@ -328,7 +331,7 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Se
 
 
 def origin(source: str) -> str:
-    """Return whether the rows of a registered source are simulated or real, in words; empty for other sources."""
+    """Return a text on whether the rows of a registered source are simulated or real; empty for other sources."""
     sources = registry.entries("sources")
     if source not in sources:
         return ""

@@ -1,4 +1,4 @@
-"""Propose a configuration for a table, as YAML with the reason for each column."""
+"""The proposal of a configuration for a table, as YAML with the reason for each column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELD = "table"
 """The name of the table in error messages."""
 
 OPEN = "?"
-"""Placeholder where a person has to name a column."""
+"""A placeholder where a person has to name a column."""
 
 _NAMED = 6  # other columns that a comment names
 
@@ -36,13 +36,13 @@ class Looked:
 
     @property
     def name(self) -> str:
-        """A name for runs on it: that of the file, or of the folder of its files."""
+        """Return a name for runs on the table: the name of the file, or of the folder of its files."""
         named = self.path.absolute().parent.name if self.named_after else hospital_of(self.path)
         return re.sub(r"[^\w-]+", "_", named).strip("_.") or "table"
 
     @property
     def unfilled(self) -> tuple[tuple[str, Choice], ...]:
-        """The keys that a person has to fill in, with candidates."""
+        """Return the keys that a person has to fill in, with candidates."""
         keys = (("silo", self.proposal.hospital), ("label", self.proposal.label))
         return tuple(each for each in keys if each[1].column is None and not (each[0] == "silo" and self.named_after))
 
@@ -75,7 +75,8 @@ def four_lines(looked: Looked) -> str:
 
 
 def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
-    """Return the YAML of a complete configuration for ``folder``; ``more``: further columns to drop, with reasons."""
+    """Return the YAML of a complete configuration for ``folder``. ``more`` are further columns to drop, with
+    reasons."""
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
     shown = path if path.is_absolute() else Path(os.path.relpath(path, folder))
@@ -116,7 +117,7 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
 
 
 def reason(choice: Choice) -> str:
-    """Say why a column was chosen, with the alternatives, or what to fill in."""
+    """Return the reason why a column was chosen, with the alternatives, or a request to fill it in."""
     others = some(choice.others, _NAMED)
     if choice.column is None:
         return f"fill in a column{f'; it may be {others}' if others else ', or add one to the table'}"

@@ -1,4 +1,4 @@
-"""Read a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
+"""The reading of a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Source = str | PathLike[str] | Mapping[str, Any] | Config
 """A YAML file, a mapping with its content, or a configuration."""
 
 SHARED = ("data", "model", "selection")
-"""The sections of plug-ins that runs and comparisons read."""
+"""The sections of plug-ins that both runs and comparisons read."""
 
 RUN = (*SHARED, "strategy")
 """The sections of plug-ins that a run reads."""
@@ -32,21 +32,20 @@ COMPARISON = (*SHARED, "strategies", "models")
 
 
 OF_ALL = ("privacy", "secure", "compression", "aggregation", "adversary", "system")
-"""The optional sections that change what is trained, and that all strategies of a comparison share."""
+"""The optional sections that change training and that all strategies of a comparison share."""
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".pq", ".xlsx", ".xls", ".ods", ".zip", ".sqlite", ".db", ".duckdb")
-"""Extensions of tables, which are not configurations."""
+"""The extensions of tables, which are not configurations."""
 
 SEEDS = 3
-"""Default number of seeds of a comparison."""
+"""The default number of seeds of a comparison."""
 
 
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
-    """The whole configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides applied.
+    """Return the complete configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides applied.
 
-    Keys that are left out have their defaults. For the plug-ins in the sections ``reads``, their own keys are checked
-    and filled in, and the strategy of ``strategy.from`` is inserted; other sections stay as written. Raises
-    ``ConfigError``.
+    Keys that are left out have their defaults. In the sections ``reads``, the plug-ins' own keys are checked and filled
+    in, and the strategy of ``strategy.from`` is inserted. Other sections remain as written. Raises ``ConfigError``.
     """
     config = source if isinstance(source, Config) and not overrides else checked(read_tree(source, overrides))
     if "strategy" in reads:
@@ -55,10 +54,10 @@ def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, read
 
 
 def over_seeds(config: Config) -> Config:
-    """``config`` with the seeds of a comparison that names none: its own and the next, :data:`SEEDS` in all.
+    """Return ``config`` with :data:`SEEDS` seeds if it is a comparison that names none: its own seed and the next ones.
 
-    One seed cannot show a difference between federated methods, as another might reverse it. Where ``seed`` or
-    ``seeds`` is set, or folds decide the seeds, ``config`` is returned as it is.
+    One seed cannot show a difference between federated methods, because another seed might reverse it. If ``seed`` or
+    ``seeds`` is set, or folds decide the seeds, ``config`` is returned unchanged.
     """
     if {"seed", "seeds"} & config.model_fields_set or config.data.split.folds is not None:
         return config
@@ -66,8 +65,8 @@ def over_seeds(config: Config) -> Config:
 
 
 def compared(config: Config) -> tuple[Config, ...]:
-    """The complete configuration of each strategy that ``config`` compares, which is its ``strategy``; with ``models``
-    of each strategy with each model, whether or not they go together.
+    """Return the complete configuration of each strategy that ``config`` compares. With ``models``, return the
+    combinations of each strategy with each model, whether or not the two fit together.
     """
     taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
     if config.recalibrate == "both":
@@ -82,9 +81,10 @@ def compared(config: Config) -> tuple[Config, ...]:
 def read_tree(
     source: Source | None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The tree of ``source`` with the overrides, and then ``values`` by dotted key, laid over it, before it is checked.
+    """Return the tree of ``source`` with the overrides, and then with ``values`` by dotted key, before it is checked.
 
-    Paths of input files are absolute: those in a YAML file are relative to its folder, all others to the working one.
+    Paths of input files are absolute. In a YAML file they are relative to its folder, elsewhere to the working
+    directory.
     """
     tree: Mapping[str, Any] = {}
     folder, settings = Path.cwd(), parsed(overrides)
@@ -105,7 +105,7 @@ def read_tree(
 
 
 def checked(tree: Mapping[str, Any]) -> Config:
-    """The configuration of a tree; keys of plug-ins are not checked yet."""
+    """Return the configuration of a tree. Keys of plug-ins are not checked yet."""
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
             raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or drop the section")
@@ -136,7 +136,8 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """The answer to a table that was given as a configuration. Raises ``DataError`` where it cannot be read."""
+    """Return the error for a table that was given instead of a configuration. Raises ``DataError`` if the table cannot
+    be read."""
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)
@@ -148,11 +149,11 @@ def _table_given(path: Path) -> ConfigError:
 
 
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
-    """``config`` with ``section`` as its strategy; a configuration that ``from`` names also gives its training,
-    selection and model.
+    """Return ``config`` with ``section`` as its strategy.
 
-    Raises ``ConfigError`` where that configuration is about other data, which cannot be compared, and where another of
-    its sections, such as ``privacy``, would be left out.
+    A configuration that ``from`` names also gives its training, selection and model. Raises ``ConfigError`` if that
+    configuration has other data, with which no comparison is possible. Raises it also if another of its sections, such
+    as ``privacy``, would be left out.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

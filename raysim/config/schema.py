@@ -1,7 +1,7 @@
 """The schema of the configuration of a run or comparison: YAML, checked before anything starts.
 
-Unknown keys are refused with the nearest known name. Keys of a plug-in (a strategy's hyper-parameters, a source's keys)
-are checked by its own class.
+Unknown keys are refused with the nearest known name. The keys of a plug-in (a strategy's hyper-parameters, a source's
+keys) are checked by the plug-in's class.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed, auto_or_from
 
 COMPARED = ("strategies", "models", "seeds", "reference", "recalibrate", "tune")
-"""The keys that only ``compare`` reads."""
+"""The keys that only ``compare`` uses."""
 
 
 class TrackingSection(Section):
-    """``tracking``: where MLflow records; ``uri: none`` switches recording off."""
+    """The section ``tracking``: where MLflow records. ``uri: none`` switches recording off."""
 
     uri: str = default("tracking.uri")
     experiment: str = default("tracking.experiment", min_length=1, max_length=250)
 
 
 class CheckpointSection(Section):
-    """``checkpoint``: what is stored so that a stopped run can be resumed.
+    """The section ``checkpoint``: what is stored so that a stopped run can be resumed.
 
-    There is one after ``every`` so many rounds (0: none), or ``auto``: every ten seconds, if that costs at most 5 % of
-    them. The last ``keep`` are stored. ``path`` is a folder or any URI that pyarrow knows; None is the run's own
-    folder.
+    A checkpoint is stored after every ``every`` rounds (0: none). With ``auto`` there is one every ten seconds, if that
+    takes at most 5 % of the time. The last ``keep`` checkpoints are stored. ``path`` is a folder or any URI that
+    pyarrow knows; None is the run's own folder.
     """
 
     every: Annotated[Literal["auto"] | int, auto_or_from(0)] = default("checkpoint.every")
@@ -55,11 +55,15 @@ class CheckpointSection(Section):
 
 
 class Config(Section):
-    """Everything that a run or comparison needs; what is left out has the default of ``raysim/config/defaults.yaml``.
+    """Everything that a run or comparison needs. Missing keys have the defaults of ``raysim/config/defaults.yaml``.
 
-    ``strategies`` (an empty list stands for the default ones), ``models`` (which they are crossed with), ``seeds``,
-    ``reference`` (the label that others are compared with) and ``recalibrate`` (whether every strategy is reported with
-    and without that step) are for ``compare``.
+    Some keys are only for ``compare``:
+
+    - ``strategies``: the compared strategies; an empty list means the default strategies.
+    - ``models``: the models with which strategies are combined.
+    - ``seeds``: the seeds of the runs.
+    - ``reference``: the label of the strategy with which the others are compared.
+    - ``recalibrate``: whether every strategy is reported with and without recalibration.
     """
 
     name: str = default("name")
@@ -148,30 +152,32 @@ class Config(Section):
 
     @property
     def hides_sizes(self) -> bool:
-        """Whether the numbers of hospitals' rows are known only with noise."""
+        """Whether the numbers of hospitals' rows are released only with noise."""
         return self.privacy is not None and self.privacy.hides_sizes
 
     @property
     def hides_rows(self) -> bool:
-        """Whether a guarantee is for patients or rows. A patient's part of the split may then not depend on other
+        """Whether a guarantee is for patients or rows. A patient's part of the split must then not depend on other
         patients."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:
-        """A copy with other parts, which are checked already; it still knows which keys the user has set."""
+        """Return a copy with other parts, which must be checked already. The copy still knows which keys the user has
+        set."""
         changed = self.model_copy(update=parts)
         changed.model_fields_set.intersection_update(self.model_fields_set)
         return changed
 
     def of_run(self, seed: int) -> Config:
-        """The configuration of the run with this seed; keys that only ``compare`` reads have their defaults."""
+        """Return the configuration of the run with this seed. Keys that only ``compare`` uses have their defaults."""
         default = Config()
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
     def frozen(self) -> dict[str, Any]:
-        """The complete configuration as plain YAML types, defaults included; reading it again gives an equal one."""
+        """Return the complete configuration as plain YAML types, defaults included. Reading it again gives an equal
+        configuration."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:
-        """As :meth:`frozen`, without the keys that only ``compare`` reads."""
+        """Return :meth:`frozen` without the keys that only ``compare`` uses."""
         return {key: value for key, value in self.frozen().items() if key not in COMPARED}

@@ -1,4 +1,4 @@
-"""Convert existing plug-ins to keys of a configuration, in plain YAML types."""
+"""The conversion of existing plug-ins to keys of a configuration, in plain YAML types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """Return a plug-in's settings as plain YAML types, with defaults, without unset ones that are unset by default."""
+    """Return a plug-in's settings as plain YAML types, defaults included. Settings that are unset by default are left
+    out while they are unset."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
@@ -23,7 +24,7 @@ def fields_of(plugin: Any) -> dict[str, Any]:
 
 
 def made(cls: type[Strategy]) -> Strategy:
-    """Return a strategy of this class with its defaults. Raises ``ConfigError`` if a field has none."""
+    """Return a strategy of this class with its defaults. Raises ``ConfigError`` if a field has no default."""
     try:
         return cls()
     except TypeError as error:
@@ -37,7 +38,8 @@ def place_of(cls: type[Strategy]) -> dict[str, Any]:
 
 
 def is_importable(cls: type[Strategy]) -> bool:
-    """Return whether another process can import the class: not one from a notebook's cell or a function."""
+    """Return whether another process can import the class. It cannot import a class from a notebook's cell or a
+    function."""
     return cls.__module__ != "__main__" and "<" not in cls.__qualname__
 
 

@@ -1,4 +1,4 @@
-"""Change how many hospitals a selection samples."""
+"""The change of the number of hospitals that a selection samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SIZE_KEYS = {"fraction", "minimum"}
 
 
 def enlarged(selection: Selection, share: float) -> Selection:
-    """Return a selection that samples ``share`` more hospitals. Raises ``ConfigError`` for one without these fields."""
+    """Return a selection that samples ``share`` more hospitals. Raises ``ConfigError`` for a selection without these
+    fields."""
     if not share:
         return selection
     if not (size := sized(selection)):
@@ -27,13 +28,13 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """Return a selection that samples ``count`` hospitals; the same one if it has no such fields."""
+    """Return a selection that samples ``count`` hospitals, or the same selection if it has no such fields."""
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized
 
 
 def sized(selection: Selection) -> dict[str, Any]:
-    """Return the ``fraction`` and ``minimum`` of a selection that has them, else nothing."""
+    """Return the ``fraction`` and ``minimum`` of a selection; empty if it has no such fields."""
     attributes = vars(selection)
     return {key: attributes[key] for key in SIZE_KEYS} if attributes.keys() >= SIZE_KEYS else {}

@@ -1,4 +1,4 @@
-"""Try a proposed configuration: whether it can read the table, and the oddities of the data."""
+"""The trial of a proposed configuration: whether it can read the table, and the oddities of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Tried:
     """The result of reading the table with a proposed configuration.
 
     - ``leaks``: reasons to drop further columns, by name.
-    - ``doubts``: other oddities, a sentence each. ``refused``: why the table cannot be read, or empty.
+    - ``doubts``: other oddities, each as a sentence.
+    - ``refused``: the reason why the table cannot be read, or empty.
     """
 
     leaks: dict[str, str]
@@ -27,7 +28,7 @@ class Tried:
 
 
 def tried(looked: Looked, text: str, folder: Path) -> Tried:
-    """Read the table with the YAML ``text`` in ``folder``, and search for columns that give the label away."""
+    """Read the table with the YAML ``text`` in ``folder``, and search for columns that reveal the label."""
     if looked.unfilled:
         return Tried({}, ())
     try:

@@ -1,1 +1,1 @@
-"""Errors, random streams, registry, exact sums."""
+"""Common basics: errors, random streams, the registry, and exact sums."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 
 class replacing:
-    """``with replacing(path) as temporary``: the file replaces ``path`` in one step, and only if no error occurred."""
+    """A context, ``with replacing(path) as temporary``: the temporary file replaces ``path`` in one step, and only if
+    no error occurred."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,7 +34,7 @@ _STRAY = re.compile(r"\.([1-9]\d*)\..+", re.ASCII | re.DOTALL)
 
 
 def remove_stray(folder: Path) -> None:
-    """Remove what processes that were killed have left unfinished in a folder and below it by :class:`replacing`."""
+    """Remove unfinished files of :class:`replacing` in a folder and below it, left by processes that were killed."""
     for path in folder.rglob(".*"):
         named = _STRAY.fullmatch(path.name)
         if named and path.is_file() and not path.is_symlink() and not _runs(int(named[1])):
@@ -52,6 +53,6 @@ def _runs(process: int) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write indented JSON, whole or not at all."""
+    """Write indented JSON, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")

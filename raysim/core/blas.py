@@ -1,10 +1,10 @@
-"""Which of its codes OpenBLAS computes with.
+"""The choice of OpenBLAS's code for the processor.
 
-OpenBLAS, whose products numpy and scipy call, looks for the code of the processor when it is loaded. Where it does not
-know an AMD processor yet it takes the code for AVX2, which is half as fast as that for AVX-512. Results of two codes
-differ in the last bits. A process of raysim's own therefore asks for the faster code by the variable
-``OPENBLAS_CORETYPE`` before numpy is imported, and the processes that it starts have the variable from it. A process
-that only imports raysim keeps what it has.
+OpenBLAS computes the products of numpy and scipy, and chooses the code when it is loaded. For an AMD processor that it
+does not know, it chooses the code for AVX2, which is half as fast as the code for AVX-512. The results of the two codes
+differ in the last bits. raysim's own processes therefore request the faster code by the variable ``OPENBLAS_CORETYPE``
+before numpy is imported, and the processes that they start inherit the variable. In other processes, which only import
+raysim, nothing changes.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from pathlib import Path
 
 VARIABLE = "OPENBLAS_CORETYPE"
 AVX512 = "SkylakeX"
-"""OpenBLAS's name of its code for AVX-512."""
+"""OpenBLAS's name for its code for AVX-512."""
 _NEEDED = frozenset(("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 
 
 def prefer() -> None:
-    """Ask for the code for AVX-512 on an AMD processor that has it, unless the environment says what to take.
+    """Request the code for AVX-512 on an AMD processor that supports it, unless the environment names another code.
 
-    For a process of raysim's own, before numpy is imported; afterwards it changes nothing.
+    This is for raysim's own processes, before numpy is imported; afterwards it has no effect.
     """
     if VARIABLE not in os.environ and "numpy" not in sys.modules and _amd_with_avx512(Path("/proc/cpuinfo")):
         os.environ[VARIABLE] = AVX512
 
 
 def _amd_with_avx512(described: Path) -> bool:
-    """Whether the first processor in ``described``, a file like ``/proc/cpuinfo``, is an AMD one with AVX-512."""
+    """Return whether the first processor in ``described``, a file like ``/proc/cpuinfo``, is an AMD processor with
+    AVX-512."""
     vendor = ""
     try:
         with described.open() as lines:

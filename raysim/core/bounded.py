@@ -1,6 +1,6 @@
-"""YAML and JSON that somebody else may have written: bounded in size, depth and what aliases make of them.
+"""The reading of YAML and JSON that others may have written, with limits on size, depth, and copies by aliases.
 
-Whatever is refused is a ``ValueError`` of one line.
+Every rejection is a ``ValueError`` of one line.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from typing import Any
 import yaml
 
 YAML_BYTES = 2 * 2**20
-"""The largest YAML text, in characters. A configuration that names 10,000 hospitals has about one million."""
+"""The largest number of characters of a YAML text. A configuration that names 10,000 hospitals has about one
+million."""
 
 JSON_BYTES = 256 * 2**20
-"""The largest file of raysim's own that is read whole. The manifest of thousands of runs has some megabytes."""
+"""The largest size in bytes of a raysim file that is read completely. The manifest of thousands of runs has some
+megabytes."""
 
 DEPTH = 40
-"""How deep lists and sections may nest. A configuration nests about six deep."""
+"""The largest depth of nested lists and sections. A configuration has a depth of about six."""
 
 JSON_DEPTH = 100
-"""The same in raysim's own files, where the state of a strategy may be made of parts."""
+"""The largest depth in raysim's own files, in which the state of a strategy may have nested parts."""
 
 NODES = 100_000
-"""How many values and keys a YAML file may hold, each counted again for every alias of it."""
+"""The largest number of values and keys of a YAML file. Each is counted again for every alias of it."""
 
 DIGITS = 400
-"""The most digits of a whole number in YAML: reading one takes time that grows with the square of its digits."""
+"""The largest number of digits of a whole number in YAML. The time to read a number grows with the square of its
+digits."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The content of a file of at most ``limit`` bytes.
+    """Return the content of a file of at most ``limit`` bytes.
 
-    Raises ``ValueError`` for more bytes, and for what is not a file, such as a pipe; and ``OSError``.
+    Raises ``ValueError`` if the file is larger, or is not a regular file (such as a pipe), and ``OSError``.
     """
     # Opening a pipe that nobody writes to would wait for ever, but for this flag.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -49,7 +52,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
-    """The value of a YAML text."""
+    """Return the value of a YAML text."""
     if len(text) > YAML_BYTES:
         raise ValueError(f"it has more than {YAML_BYTES:,} characters")
     try:
@@ -61,12 +64,12 @@ def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
-    """The value in a JSON file. Raises ``ValueError`` and ``OSError``."""
+    """Return the value in a JSON file. Raises ``ValueError`` and ``OSError``."""
     return json_value(read_bytes(path, limit))
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value of a JSON text."""
+    """Return the value of a JSON text."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -86,10 +89,10 @@ def _below(value: Any) -> Iterable[Any]:
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which stops where depth or number of nodes pass the limits.
+    """PyYAML's safe loader, which stops if the depth or the number of nodes exceeds the limits.
 
     Aliases take no memory in the loader, because they share the value that they name. Each alias counts as a copy,
-    because a walk over the value meets it once for each alias.
+    because a walk over the value visits it once for each alias.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -119,7 +122,7 @@ class Loader(yaml.SafeLoader):
         return node
 
     def _mark(self) -> Any:
-        """The position of the next node."""
+        """Return the position of the next node."""
         return self.peek_event().start_mark  # type: ignore[no-untyped-call]
 
     def _count(self, nodes: int, depth: int, mark: Any) -> None:

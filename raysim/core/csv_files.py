@@ -1,8 +1,9 @@
-"""All CSV files that raysim writes: a spreadsheet that opens one runs nothing, and what was written is read back.
+"""The writing and reading of all of raysim's CSV files.
 
-Spreadsheets take a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, which may run a program or send
-the sheet elsewhere; names of hospitals and categories come from the data of others. Such a text gets a ``'`` before it,
-which spreadsheets take for "this is text"; numbers stay. :func:`read_csv` takes it off again.
+A spreadsheet that opens one must not run anything, and reading must return what was written. Spreadsheets treat a cell
+that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere. Names
+of hospitals and categories come from the data of others. Such a text is therefore written with a ``'`` before it, which
+means "this is text" in spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
-"""What a text begins with that is written with a further ``'``; the wide forms count as the narrow ones."""
+"""The beginnings of texts that are written with a further ``'``. Full-width forms are treated like the normal
+characters."""
 
 _QUOTED = re.compile(r'[",\r\n]')
-"""What a cell holds that stands in quotes."""
+"""The characters for which a cell is written in quotes."""
 
 BLOCK = 50_000
-"""Rows whose cells are turned into text at a time."""
+"""The number of rows whose cells are converted to text at a time."""
 
 _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
 
 SHORT = 10_000
-"""Up to so many rows, pandas' operations on texts cost more in Arrow's form than as Python objects."""
+"""The number of rows up to which pandas' operations on texts take longer in Arrow's form than as Python objects."""
 
 
 @contextlib.contextmanager
 def texts_for(rows: int) -> Iterator[None]:
-    """Have pandas store the texts of new tables as Python objects meanwhile, if tables have few ``rows``.
+    """A context in which pandas stores the texts of new tables as Python objects, if tables have few ``rows``.
 
     The texts are the same. The tables and the page of a comparison of few hospitals take a fifth less time.
     """
@@ -52,7 +54,7 @@ def texts_for(rows: int) -> Iterator[None]:
 
 
 def cell(text: str) -> str:
-    """A text as it is written.
+    """Return a text in the form in which it is written.
 
     >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
     ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")
@@ -61,12 +63,13 @@ def cell(text: str) -> str:
 
 
 def text_of(cell: str) -> str:
-    """The original text of a cell that :func:`cell` wrote."""
+    """Return the original text of a cell that :func:`cell` wrote."""
     return cell[1:] if _WRITTEN.match(cell) else cell
 
 
 def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> None:
-    """Write a table, without its index. ``many_rows``: by Arrow, eight times as fast, with all texts in quotes."""
+    """Write a table without its index. With ``many_rows`` Arrow writes it, eight times as fast, with all texts in
+    quotes."""
     text = None if many_rows else as_text(table)
     if text is not None:
         path.write_bytes(text.encode())
@@ -82,8 +85,8 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
 
 
 def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
-    """Write tables of many rows, one under the other, in the form of :func:`write_csv` with ``many_rows``. Each table
-    is written before the next one is computed."""
+    """Write tables of many rows, one after another, in the form of :func:`write_csv` with ``many_rows``. Each table is
+    written before the next one is computed."""
     _write_rows((_changed(table, cell) for table in tables), path)
 
 
@@ -101,8 +104,8 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """The text that pandas would write; None where a cell needs a ``'`` or quotes, or is not a number, truth value or
-    text."""
+    """Return the text that pandas would write. Return None if a cell needs a ``'`` or quotes, or is not a number, truth
+    value or text."""
     names = [str(name) for name in table.columns]
     if len(names) < 2 or not _as_they_are(names):
         return None
@@ -116,7 +119,7 @@ def as_text(table: pd.DataFrame) -> str | None:
 
 
 def _lines(table: pd.DataFrame) -> str | None:
-    """The rows of :func:`as_text`."""
+    """Return the rows of :func:`as_text`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -133,8 +136,8 @@ def _lines(table: pd.DataFrame) -> str | None:
 
 
 def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
-    """The cells of a column as pandas would write them, null where a value is missing; None where a cell needs a
-    ``'`` or quotes, or is neither number, truth value nor text."""
+    """Return the cells of a column as pandas would write them, null for missing values. Return None if a cell needs a
+    ``'`` or quotes, or is not a number, truth value or text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -162,12 +165,12 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
 
 
 def _as_they_are(texts: Iterable[str]) -> bool:
-    """Whether all texts are written without a further ``'`` and without quotes."""
+    """Return whether all texts are written without a further ``'`` and without quotes."""
     return all(cell(text) == text and not _QUOTED.search(text) for text in texts)
 
 
 def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:
-    """``values [n]`` as ``repr`` writes them; null for NaN."""
+    """Return ``values [n]`` as ``repr`` writes them; null for NaN."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -184,7 +187,7 @@ def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A table that :func:`write_csv` wrote; ``options`` are those of ``pandas.read_csv``."""
+    """Return a table that :func:`write_csv` wrote; ``options`` are options of ``pandas.read_csv``."""
     import pandas as pd
 
     table: pd.DataFrame = pd.read_csv(path, **options)
@@ -192,7 +195,8 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] | None = None) -> pd.DataFrame:
-    """The table with all its texts changed, column names too; the texts before the change are added to ``seen``."""
+    """Return the table with all its texts changed, column names included. The texts before the change are added to
+    ``seen``."""
     import pandas as pd
 
     names = [str(name) for name in table.columns]
@@ -217,7 +221,7 @@ def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] |
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number as Python reads one."""
+    """Return whether Python reads a text as a number."""
     try:
         float(text)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Defaults of the configuration. They are written in two packaged YAML files, and nowhere else.
+"""The defaults of the configuration.
 
-``raysim/config/defaults.yaml`` is a whole configuration, the default one. ``raysim/config/optional.yaml`` has the keys
-of the sections that a configuration has only where they are written; ``*`` in it is any name.
+They are defined in two packaged YAML files, and nowhere else. ``raysim/config/defaults.yaml`` is the complete default
+configuration. ``raysim/config/optional.yaml`` has the keys of optional sections, which a configuration has only if it
+names them; ``*`` in it is any name.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ class Default:
 
 
 def default(key: str, **field: Any) -> Any:
-    """A field of a section whose default stands in the YAML under ``key``; ``field`` as pydantic's ``Field`` takes it.
+    """Return a field of a section whose default is in the YAML under ``key``; ``field`` are arguments of pydantic's
+    ``Field``.
 
-    Raises ``KeyError`` as soon as the section is made, where the YAML has no such key.
+    Raises ``KeyError`` when the section's class is defined, if the YAML has no such key.
     """
     if key not in table():
         raise KeyError(f"{key}: has no default in {' or '.join(FILES)}")
@@ -42,7 +44,8 @@ def default(key: str, **field: Any) -> Any:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The defaults of values, not sections, by dotted key. A mapping from any names (``*``) is empty by default."""
+    """Return the defaults of values (not of sections) by dotted key. A mapping from any names (``*``) is empty by
+    default."""
     package = files("raysim.config")
     return {key: value for name in FILES for key, value in _leaves(loaded((package / name).read_text()))}
 

@@ -1,4 +1,4 @@
-"""The rule of early stopping: which check of the loss on validation rows is the best, and when to stop."""
+"""The rule of early stopping: which check of the loss on validation rows is the best, and when training stops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Stop(NamedTuple):
-    """When to stop early."""
+    """The rule that decides when training stops early."""
 
     patience: int
     """The number of checks in a row without a fall after which training ends."""
@@ -19,7 +19,8 @@ class Stop(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Validation rows by which training alone stops early: features ``X [n, F]``, labels ``y [n]`` and the rule."""
+    """Validation rows by which a hospital that trains alone stops early: features ``X [n, F]``, labels ``y [n]`` and
+    the rule."""
 
     X: NDArray[Any]
     y: NDArray[Any]
@@ -28,19 +29,19 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Checks:
-    """The checks so far, in order: their ``rounds`` and ``losses``. ``before``: the loss before training."""
+    """The checks so far, in order: their ``rounds`` and ``losses``. ``before`` is the loss before training."""
 
     before: float
     rounds: tuple[int, ...] = ()
     losses: tuple[float, ...] = ()
 
     def after(self, round: int, loss: float) -> Checks:
-        """Return these checks and one more."""
+        """Return these checks followed by one more."""
         return Checks(self.before, (*self.rounds, round), (*self.losses, loss))
 
     @property
     def best(self) -> int | None:
-        """The position of the best check; None before the first check, or if no loss is finite."""
+        """Return the position of the best check; None before the first check, or if no loss is finite."""
         finite = [at for at, loss in enumerate(self.losses) if math.isfinite(loss)]
         return min(finite, key=lambda at: self.losses[at], default=None)
 

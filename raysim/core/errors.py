@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line that names the field, the value and the remedy."""
+"""Errors that a user can correct. Each message is one line that names the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import re
 from collections.abc import Iterable
 
 WORD, LINE = 250, 2000
-"""The longest word and the longest message that are shown whole, in characters."""
+"""The longest word and the longest message that are printed completely, in characters."""
 
 
 class RaysimError(Exception):
-    """Bad configuration, data or environment. The command line prints the message and ends with exit code 2.
+    """A bad configuration, bad data or a bad environment.
 
-    The message echoes what somebody wrote, so it is :func:`shortened`.
+    The command line prints the message and ends with exit code 2. The message contains input of others, so it is
+    :func:`shortened`.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -22,11 +23,11 @@ class RaysimError(Exception):
 
 
 class ConfigError(RaysimError):
-    """A configuration field holds a value that cannot be used."""
+    """A configuration field has a value that cannot be used."""
 
 
 class TableGiven(ConfigError):
-    """A table was given where a configuration is needed; ``lines`` are the least configuration for it, as YAML."""
+    """A table was given where a configuration is needed. ``lines`` is the smallest configuration for it, as YAML."""
 
     def __init__(self, message: str, lines: str) -> None:
         super().__init__(message)
@@ -42,11 +43,11 @@ class ResourceError(RaysimError):
 
 
 class StrategyError(RaysimError):
-    """A strategy returned something that cannot be used; the message names it, the round and the field."""
+    """A strategy returned a value that cannot be used. The message names the strategy, the round and the field."""
 
 
 class HangingError(ResourceError):
-    """A library call does not return, and no exception interrupts it: only the end of this process stops it."""
+    """A library call does not return, and no exception interrupts it. Only the end of this process stops it."""
 
 
 class TrainingDiverged(RaysimError):
@@ -54,7 +55,7 @@ class TrainingDiverged(RaysimError):
 
 
 class PrivacyBroken(RaysimError):
-    """An audit has refuted what a run claims of its privacy."""
+    """An audit has refuted the privacy guarantee of a run."""
 
 
 class HospitalFailed(RaysimError):
@@ -68,7 +69,7 @@ SYSTEM = {
     errno.EACCES: "name a path that this user may use",
     errno.EROFS: "name a path that can be written",
 }
-"""Errors of the file system that a user can mend wherever they come up, and how."""
+"""Errors of the file system that a user can correct, wherever they occur, and their remedies."""
 
 
 def of_the_machine(error: BaseException) -> ResourceError | None:
@@ -81,7 +82,7 @@ def of_the_machine(error: BaseException) -> ResourceError | None:
 
 
 def shortened(text: str) -> str:
-    """``text`` without the middle of words and messages that are too long; what cannot be printed is written out.
+    """Return ``text`` without the middle of words and messages that are too long. Unprintable characters are escaped.
 
     >>> shortened("a" * 300 + ": unknown key")
     'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…(221 characters)…aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: unknown key'
@@ -98,7 +99,7 @@ def _without_middle(text: str, kept: int) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """A remedy for an unknown name: the closest known one, or all of them.
+    """Return a remedy for an unknown name: the closest known name, or all known names.
 
     >>> nearest("fedporx", ["fedavg", "fedprox"])
     "did you mean 'fedprox'?"

@@ -1,8 +1,8 @@
 """Sums that do not depend on the order of their terms.
 
-Floating-point addition is not associative, so a sum over hospitals would depend on which actor serves which hospital.
-Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1)
-and added as 64-bit integers, which is exact: any placement gives the same bits.
+Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
+Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
+They are added as 64-bit integers, which is exact, so that any placement gives the same bits.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 FRACTION_BITS = 44
 SHIFT = 1.5 * 2.0**52
-"""Added to a float64 below 2^51 in magnitude, it leaves the nearest whole number in the last bits."""
+"""A number that, added to a float64 below 2^51 in magnitude, leaves the nearest whole number in the last bits."""
 SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
 LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
-"""Terms of at least this magnitude are too large for ``SHIFT``."""
+"""The smallest magnitude of terms that are too large for ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
-    """Return the bound on entries of vectors below which no weighted sum of them can overflow.
+    """Return the strict limit of vectors' entries with which no weighted sum of them can overflow.
 
-    ``weights``: the sum of all weights' magnitudes. Half of the integers' range is left for rounding.
+    ``weights`` is the sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
     """
     return 2.0 ** (62 - FRACTION_BITS) / weights if weights > 0 else float("inf")
 
@@ -37,7 +37,7 @@ class ExactSum:
         self._rounded = np.empty(size, dtype=np.int64)
 
     def add(self, group: int, weight: float, vector: NDArray[Any]) -> None:
-        """Add ``weight * vector``; the vector's entries must be finite and below :func:`largest_entry`."""
+        """Add ``weight * vector``. The vector's entries must be finite and below :func:`largest_entry`."""
         np.multiply(vector, weight * 2.0**FRACTION_BITS, out=self._scaled)
         np.rint(self._scaled, out=self._scaled)
         np.copyto(self._rounded, self._scaled, casting="unsafe")
@@ -76,7 +76,7 @@ class ExactSum:
 def exact_multiple(value: float) -> float:
     """Return the number nearest to ``value`` whose product with any whole number up to 2^31 is added without rounding.
 
-    It is a multiple of 2^-44, never 0, and has at most 22 binary digits.
+    This number is a multiple of 2^-44, is never 0, and has at most 22 binary digits.
     """
     units = abs(value) * 2.0**FRACTION_BITS
     digit = 2.0 ** max(0, int(np.floor(np.log2(max(units, 1.0)))) - 21)
@@ -84,5 +84,5 @@ def exact_multiple(value: float) -> float:
 
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the value of merged sums, float64."""
+    """Return the value of merged sums as float64."""
     return np.multiply(units, 2.0**-FRACTION_BITS, dtype=np.float64)

@@ -1,7 +1,7 @@
-"""Process settings that raysim changes for a while, and then restores.
+"""Process settings that raysim changes temporarily and then restores.
 
 Notebooks and servers that import raysim own their environment variables, signal handlers, levels of loggers, limits of
-threads and search paths. raysim changes them through this module alone.
+threads and search paths. raysim changes them only through this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _terminating = False
 
 
 def take() -> None:
-    """Declare this process to be the command line's own: raysim may end it as a last resort."""
+    """Declare that this process belongs to the command line, so that raysim may end it as a last resort."""
     global _own
     _own = True
 
@@ -32,17 +32,18 @@ class Terminated(SystemExit):
 
 
 def collect_rarely() -> None:
-    """Make Python search for cycles of objects rarely, in a process of raysim's own: the searches took half a second
-    while libraries were imported, and find almost nothing.
+    """Make Python search rarely for cycles of objects, in raysim's own processes. The searches took half a second while
+    libraries were imported, and find almost nothing.
     """
     gc.set_threshold(20_000, 20, 20)
 
 
 def end_in_order() -> None:
-    """Make SIGTERM, with which batch systems and containers announce the end, end this process like Ctrl-C.
+    """Make SIGTERM end this process like Ctrl-C. Batch systems and containers announce the end by SIGTERM. Further
+    SIGTERMs are ignored.
 
-    Further ones are ignored. Python loses an exception that is raised in a destructor or callback: :class:`Terminated`
-    is then raised again a little later, or by the next :func:`end_if_terminating`.
+    Python loses an exception that is raised in a destructor or callback. :class:`Terminated` is then raised again a
+    little later, or by the next :func:`end_if_terminating`.
     """
     global _terminating
     _terminating = False
@@ -61,7 +62,7 @@ def end_in_order() -> None:
 
 
 def handle_again(number: int) -> None:
-    """Give a signal back to its Python handler after a library's C code has replaced it by one that prints a trace.
+    """Restore a signal's Python handler after a library's C code has replaced it by a handler that prints a trace.
 
     Does nothing outside the main thread, which alone can set handlers.
     """
@@ -76,7 +77,7 @@ def is_terminating() -> bool:
 
 
 def end_if_terminating() -> None:
-    """Raise :class:`Terminated` again if it was caught; called wherever a command continues."""
+    """Raise :class:`Terminated` again if it was caught. Called wherever a command continues."""
     if _terminating:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Terminated(143)
@@ -100,7 +101,8 @@ def is_own() -> bool:
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
-    """Set environment variables for a while; None unsets one. ``keep``: do not change those that are set."""
+    """Set environment variables inside the context; None unsets one. With ``keep``, do not change variables that are
+    set."""
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -125,7 +127,7 @@ def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def signals(*numbers: signal.Signals) -> Iterator[None]:
-    """Restore the handlers of these signals afterwards; only the main thread can have changed them."""
+    """Restore the handlers of these signals afterwards. Only the main thread can have changed them."""
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
@@ -138,7 +140,7 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Silence loggers below ``level`` for a while; restore their handlers afterwards."""
+    """Silence loggers below ``level`` inside the context; restore their handlers afterwards."""
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     for logger in loggers:
@@ -158,7 +160,7 @@ class _Muted:
         self._stream, self._thread = stream, thread
 
     def write(self, text: str) -> int:
-        """Write, unless it is that thread that writes."""
+        """Write the text, unless that thread writes it."""
         if threading.current_thread().name == self._thread:
             return len(text)
         written: int = self._stream.write(text)
@@ -170,7 +172,7 @@ class _Muted:
 
 @contextlib.contextmanager
 def muted(thread: str) -> Iterator[None]:
-    """Drop standard output of the thread called ``thread``, which belongs to a library, for a while."""
+    """Drop standard output of the thread called ``thread``, which belongs to a library, inside the context."""
     before = sys.stdout
     sys.stdout = muted = _Muted(before, thread)
     try:
@@ -182,7 +184,7 @@ def muted(thread: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def searched(folder: str) -> Iterator[None]:
-    """Allow ``folder`` on ``sys.path`` for a while; it is removed afterwards, unless it was there before."""
+    """Add ``folder`` to ``sys.path`` inside the context. Afterwards it is removed, unless it was there before."""
     before = folder in sys.path
     try:
         yield
@@ -195,7 +197,7 @@ def searched(folder: str) -> Iterator[None]:
 def threads(count: int) -> Iterator[None]:
     """Limit compute threads to ``count`` inside the context, also in libraries that are loaded in it.
 
-    Afterwards, a library that was loaded in the context has its usual number.
+    Afterwards, a library that was loaded in the context uses its usual number.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -1,4 +1,5 @@
-"""Finds classes and functions that a user names by import path, ``package.module.name``, and recognises their exits.
+"""The import of classes and functions that a user names by import path, ``package.module.name``, and the detection of
+their exits.
 
 Modules in the user's folder, usually the working directory, are searched last: a file there never shadows a module of
 raysim, of Python or of a library. No configuration and no file of a run decides where code comes from.
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _standing: tuple[str, ...] | None = None
-"""The folders searched for the user's modules; None: the working directory."""
+"""The folders in which the user's modules are searched; None means the working directory."""
 
 _strange: tuple[Path, ...] = ()
 """Folders named by a file, from which no code is imported."""
@@ -55,7 +56,8 @@ def by_path(path: str) -> Any:
 
 @contextlib.contextmanager
 def standing_here(strange: Iterable[Path]) -> Iterator[None]:
-    """A context in which code comes from the working directory at its start, even if the directory changes meanwhile.
+    """A context in which the user's code is searched in the working directory at its start, even if the directory
+    changes meanwhile.
 
     ``strange`` are folders named by a file. A module that exists only there is rejected, with the reason.
     """
@@ -76,14 +78,15 @@ def standing_here(strange: Iterable[Path]) -> Iterator[None]:
 
 
 def search_only(folders: Iterable[str]) -> None:
-    """Search these ``folders`` for modules, after all others, and no longer the working directory. For actors."""
+    """Search these ``folders`` for modules, after all others, instead of the working directory. This is for actors."""
     global _standing
     _standing = tuple(folders)
     search_last(_standing)
 
 
 def search_path() -> tuple[str, ...]:
-    """Return the folders in which this process searches for modules, including the user's, for other processes."""
+    """Return the folders in which this process searches for modules, for use in other processes. The user's folders are
+    included."""
     folders = dict.fromkeys([*map(os.path.abspath, sys.path), *_places()])
     return tuple(folder for folder in folders if os.path.exists(folder))
 
@@ -98,7 +101,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """Return the folder named by a file in which that module is; None if it is in none."""
+    """Return the folder, among those named by a file, that has that module; None if none has it."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():
@@ -107,7 +110,7 @@ def _brought_along(module: str | None) -> Path | None:
 
 
 def ended_by_plugin(error: SystemExit) -> bool:
-    """Return whether a plug-in called ``sys.exit``. Exits by raysim or Ray have a subclass or carry a note."""
+    """Return whether a plug-in called ``sys.exit``. Exits by raysim or Ray use a subclass or have a note."""
     return type(error) is SystemExit and not vars(error)
 
 

@@ -1,6 +1,6 @@
-"""Entry points of installed packages for raysim, and packages that are extras.
+"""Entry points of installed packages for raysim, and optional packages.
 
-It imports nothing slow, because the command line begins with it.
+The module imports nothing slow, because every command begins with it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ from raysim.core.errors import ConfigError
 
 
 def registered(kind: str) -> list[EntryPoint]:
-    """Return the entry points of the group ``raysim.<kind>`` by name, raysim's own before those of other packages."""
+    """Return the entry points of the group ``raysim.<kind>`` by name. raysim's own are before those of other
+    packages."""
     return sorted(entry_points(group=f"raysim.{kind}"), key=lambda entry: (not is_own(entry), entry.name))
 
 
 def is_own(entry: EntryPoint) -> bool:
-    """Return whether raysim itself registers it, and not another package."""
+    """Return whether raysim itself registers an entry point, and not another package."""
     return entry.dist is not None and _name(entry.dist) == "raysim"
 
 
 @lru_cache(maxsize=64)
 def _name(package: Distribution) -> str:
-    """Return the name of a package, cached: each look-up parses its metadata again, and many entries share one."""
+    """Return the name of a package. It is cached, because each look-up parses the package's metadata, and many entries
+    share one."""
     return package.name
 
 
 def need(package: str, extra: str, field: str, otherwise: str = "") -> None:
-    """Import ``package``. Raises ``ConfigError`` with the line that installs it if it is missing.
+    """Import ``package``.
 
-    ``field``: the key that needs it; ``otherwise``: the alternative without it.
+    If it is missing, raise ``ConfigError`` with the command that installs it. ``field`` is the key that needs it;
+    ``otherwise`` is the alternative without it.
     """
     try:
         import_module(package)

@@ -1,15 +1,15 @@
-"""Levels and quantiles of raysim's intervals and tests."""
+"""Levels and quantiles of all of raysim's intervals and tests."""
 
 from __future__ import annotations
 
 LEVEL = 0.95
-"""Coverage of every interval."""
+"""The coverage of every interval."""
 
 ALPHA = 0.05
-"""Level of every test: the largest probability of a false alarm."""
+"""The level of every test: the largest probability of a false alarm."""
 
 POWER = 0.8
-"""Power at which a difference counts as visible."""
+"""The power with which a difference counts as detectable."""
 
 Z = 1.959963984540054
 """The normal quantile of a two-sided interval at :data:`LEVEL`."""

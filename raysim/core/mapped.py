@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Return zeros to be overwritten: in memory, or as the ``.npy`` file at ``path``.
+    """Return zeros to be overwritten: an array in memory, or the ``.npy`` file at ``path``.
 
-    Raises ``OSError`` if the disk has no space for the whole file. Space is allocated now: a page without space would
-    end the process by SIGBUS when it is written.
+    Raises ``OSError`` if the disk has no space for the whole file. Space is allocated at once, because SIGBUS would end
+    the process when it writes a page without space.
     """
     if path is None:
         return np.zeros(shape, dtype)
@@ -36,9 +36,10 @@ def is_at(array: NDArray[Any], path: Path) -> bool:
 
 
 def release(array: NDArray[Any]) -> None:
-    """Drop the pages of a mapped array from this process's memory; does nothing for an array that is not mapped.
+    """Release the pages of a mapped array from this process's memory.
 
-    The file keeps its content, and the system caches it while memory is free, so reading it again is cheap.
+    An array that is not mapped does not change. The file keeps its content, and the system caches it while memory is
+    free, so reading it again is fast.
     """
     base: Any = array
     while isinstance(base, np.ndarray):

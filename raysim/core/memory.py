@@ -1,4 +1,4 @@
-"""This machine's memory: refuse work that needs more, and return freed memory."""
+"""Limits of this machine's memory: work that needs more is refused, and freed memory is returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 def of_this_machine() -> int:
-    """Return the bytes of memory: those of the machine, or of a container with fewer."""
+    """Return the bytes of memory of the machine, or of a container if it has fewer."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _LIMITS:
         try:
@@ -26,7 +26,7 @@ def of_this_machine() -> int:
 def check(needed: int, what: str, remedy: str) -> None:
     """Raise ``ResourceError`` if ``needed`` bytes are more than this machine has.
 
-    ``what`` begins with the field and its value, and precedes "needs ... bytes".
+    The message is ``what`` followed by "needs ... bytes"; ``what`` begins with the field and its value.
     """
     available = of_this_machine()
     if needed > available:
@@ -34,7 +34,7 @@ def check(needed: int, what: str, remedy: str) -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the system; allocators keep much of it after long work."""
+    """Return freed memory to the system. Allocators keep much of it after long work."""
     arrow = sys.modules.get("pyarrow")  # has a pool of its own, where it was imported
     if arrow is not None:
         arrow.default_memory_pool().release_unused()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
     """Return a context with at most one thread in the compute libraries that are loaded.
 
-    ``user_api``: limit only libraries of this kind, ``openmp`` or ``blas``.
+    ``user_api`` limits only libraries of this kind, ``openmp`` or ``blas``.
     """
     limited: AbstractContextManager[Any] = _loaded(len(sys.modules)).limit(limits=1, user_api=user_api)
     return limited
@@ -22,9 +22,10 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
 
 @lru_cache(maxsize=1)
 def _loaded(modules: int) -> ThreadpoolController:
-    """Return the compute libraries; ``modules`` is the number of imported modules, the key of the cache.
+    """Return the compute libraries.
 
-    The search takes milliseconds, as long as a small clustering, so it is repeated only after an import.
+    ``modules`` is the number of imported modules, the key of the cache. The search takes milliseconds, as long as a
+    small clustering, so it is repeated only after an import.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -1,5 +1,5 @@
-"""Version and folder of the package. Modules import them from here, because ``raysim`` itself imports higher
-packages."""
+"""The version and the folder of the package. Other modules import them from here, because ``raysim`` itself imports
+higher packages."""
 
 import os
 from importlib.metadata import PackageNotFoundError, version

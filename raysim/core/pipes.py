@@ -1,6 +1,7 @@
-"""Handle standard streams without a reader, as in ``raysim list strategies | head -1``: further output is dropped.
+"""The handling of standard streams without a reader, as in ``raysim list strategies | head -1``: further output is
+dropped.
 
-A closed pipe is not the user's error, and no reason to end a run.
+A closed pipe is neither the user's error nor a reason to end a run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def silence(stream: IO[str]) -> None:
 
 
 def silence_unread() -> bool:
-    """Silence standard output and standard error if their reader is gone; returns whether one was."""
+    """Silence standard output and standard error if their reader is gone. Return whether one was silenced."""
     gone = [stream for stream in (sys.stdout, sys.stderr) if reader_has_gone(stream)]
     for stream in gone:
         silence(stream)

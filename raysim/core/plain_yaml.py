@@ -1,4 +1,4 @@
-"""YAML that raysim writes, or that it contains; :mod:`raysim.config.reading` reads the YAML of others."""
+"""YAML that raysim writes or contains. :mod:`raysim.config.reading` reads the YAML of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def dumped(tree: Mapping[str, Any]) -> str:
-    """Return ``tree`` as YAML, its keys in their order."""
+    """Return ``tree`` as YAML. The keys keep their order."""
     text: str = yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
@@ -26,7 +26,7 @@ def loaded(text: str) -> Any:
 
 
 def scalar(text: str) -> str:
-    """A text as YAML: plain where it stays that text, else in quotes.
+    """Return a text as YAML: plain if YAML reads it as the same text, else in quotes.
 
     >>> scalar("age"), scalar("lactate, mmol/l"), scalar("007"), scalar("no")
     ('age', '"lactate, mmol/l"', '"007"', '"no"')

@@ -1,4 +1,4 @@
-"""Find strategies, selections, models and data sources by name, or by import path.
+"""The registry, which finds strategies, selections, models and data sources by name or by import path.
 
 Names come from the entry-point groups ``raysim.strategies``, ``raysim.selections``, ``raysim.models`` and
 ``raysim.sources``, so another package can add one without a change here.
@@ -20,18 +20,18 @@ from raysim.core.installed import is_own, registered
 def entries(kind: str) -> dict[str, EntryPoint]:
     """Return the registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
 
-    A name that raysim itself registers keeps its meaning with any other package installed.
+    Other packages cannot change the meaning of a name that raysim itself registers.
     """
     by_name = {entry.name: entry for entry in reversed(registered(kind))}
     return dict(sorted(by_name.items()))
 
 
 ABBREVIATIONS = frozenset(("cnn", "lstm", "mlp"))
-"""Parts of models' names that are written in capitals."""
+"""The parts of models' names that are written in capitals."""
 
 
 def of_learner(learner: str) -> str:
-    """The display name of a model, from its name in tables; a user's own label is not changed.
+    """Return the display name of a model, from its name in tables. A user's own label is not changed.
 
     >>> of_learner("logistic_regression"), of_learner("fashion_cnn"), of_learner("small_net"), of_learner("net")
     ('logistic regression', 'fashion CNN', 'small_net', 'net')
@@ -42,7 +42,7 @@ def of_learner(learner: str) -> str:
 
 
 def load(kind: str, name: str, field: str) -> Any:
-    """Return the object registered as ``name``; case, ``-`` and ``_`` do not matter. Errors name ``field``."""
+    """Return the object registered as ``name``. Case, ``-`` and ``_`` do not matter. Errors name ``field``."""
     registered = entries(kind)
     spelled_alike = [entry for entry in registered.values() if _plain(entry.name) == _plain(name)]
     for entry in sorted(spelled_alike, key=lambda entry: (entry.name != name, not is_own(entry))):
@@ -62,7 +62,7 @@ def load_class(path: str, field: str) -> Any:
 
 
 def name_of(kind: str, cls: type) -> str | None:
-    """Return the first name that ``cls`` is registered under, or None. Unlike its module, that name never changes."""
+    """Return the first name under which ``cls`` is registered, or None. Unlike its module, that name never changes."""
     places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
     for name, place in places.items():
         if place == (cls.__module__, cls.__qualname__):

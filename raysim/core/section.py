@@ -1,4 +1,4 @@
-"""Common parts of all sections of a configuration."""
+"""The common parts of all sections of a configuration."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ T = TypeVar("T")
 
 
 class Section(BaseModel):
-    """A section of the configuration: immutable, without unknown keys."""
+    """A section of the configuration. It is immutable and has no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def make(self, cls: type[T], **others: Any) -> T:
-        """Return the dataclass ``cls`` with the values of all keys that are among its fields, and ``others``."""
+        """Return the dataclass ``cls`` with the values of all keys that are fields of ``cls``, and with ``others``."""
         fields = {field.name for field in dataclasses.fields(cls)} - others.keys()  # type: ignore[arg-type]
         return cls(**{name: getattr(self, name) for name in type(self).model_fields if name in fields}, **others)
 
     def refuse_idle(self, where: str, chooser: str, used: Mapping[str, Container[str]]) -> None:
-        """Raise ``ConfigError`` for a key that is not at its default and that the chosen name does not use.
+        """Raise ``ConfigError`` if a key that the chosen name does not use differs from its default.
 
         ``used`` maps a key to the values of the key ``chooser`` that use it; other keys are always used. ``where`` is
         the section's name. Keys at their default are allowed, because every written configuration contains them.

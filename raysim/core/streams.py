@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 
 class _Key(ISeedSequence):
-    """Passes a bit generator its key unchanged; ``key=...`` would first read unused entropy from the system."""
+    """A seed sequence that passes its key to a bit generator unchanged. With ``key=...`` the generator would first read
+    unused entropy from the system."""
 
     __slots__ = ("_words",)
 
@@ -25,12 +26,12 @@ class _Key(ISeedSequence):
         self._words = np.frombuffer(digest, "<u8")
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """All bits, as the words of 64 bits that the generator asks for."""
+        """Return all bits of the key, as the 64-bit words that the generator requests."""
         return self._words
 
 
 def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return a generator that depends only on its arguments (Philox, keyed by a 128-bit digest of them).
+    """Return a generator that depends only on the arguments (Philox, keyed by a 128-bit digest of them).
 
     ``seed`` and each part of ``key`` are integers that fit into 64 bits with sign.
     """
@@ -39,14 +40,15 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Return :func:`stream` with SFC64 keyed by 192 bits, which samples many numbers in half the time."""
+    """Return :func:`stream` with SFC64 keyed by 192 bits. It samples many numbers in half the time."""
     return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
 
 class Streams:
-    """``at(*last)`` equals ``stream(seed, purpose, *key, *last)``, several times as fast.
+    """A faster form of :func:`stream`: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``, several times as
+    fast.
 
-    It resets and returns one generator: after the next call, do not use a generator from an earlier one.
+    It resets and returns one generator. After the next call, do not use the generator of an earlier call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
@@ -55,7 +57,7 @@ class Streams:
         self._fresh: Any = self._generator.bit_generator.state
 
     def at(self, *last: int) -> np.random.Generator:
-        """Return the stream at its beginning."""
+        """Return the generator, reset to the stream's beginning."""
         digest = self._begun.copy()
         digest.update(struct.pack(f"<{len(last)}q", *last))
         self._fresh["state"]["key"] = np.frombuffer(digest.digest(), "<u8")
@@ -66,9 +68,9 @@ class Streams:
 def normals(seed: int, purpose: str, keys: NDArray[np.int64], count: int) -> NDArray[np.float32]:
     """Return normal numbers that depend only on ``seed``, ``purpose`` and a row of ``keys [n, d]``, ``[n, count]``.
 
-    Use it for very many short streams: a generator for each would take ten times as long. Keys are mixed and counted by
-    SplitMix64 (Steele, Lea and Flood 2014), and Box and Muller's transform makes pairs of 24 bits normal. ``count`` is
-    even.
+    Use it for very many short streams, because a generator for each would take ten times as long. Keys are mixed and
+    counted by SplitMix64 (Steele, Lea and Flood 2014), and Box and Muller's transform makes pairs of 24 bits normal.
+    ``count`` is even.
     """
     state = np.full(len(keys), int.from_bytes(_digest(seed, purpose, (), 8), "little"), dtype=np.uint64)
     for part in keys.T:
@@ -96,7 +98,7 @@ def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> by
 
 
 def _begun(seed: int, purpose: str, key: tuple[int, ...], size: int) -> hashlib.blake2b:
-    """Return the digest that becomes a stream's key; more of ``key`` may be added at its end."""
+    """Return the digest from which a stream's key is computed. More of ``key`` may be added at its end."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:

@@ -1,4 +1,4 @@
-"""Numbers, names and values in sentences: counts with nouns, lists, and values as in a configuration."""
+"""Numbers, names and values in sentences: counts with nouns, lists, and values in the form of a configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A count with its noun; ``plural`` where that is not the noun with an s.
+    """Return a count with its noun. ``plural`` is needed if the plural is not the noun with an s.
 
     >>> counted(1, "row"), counted(1841, "hospital"), counted(2, "class", "classes")
     ('1 row', '1,841 hospitals', '2 classes')
@@ -20,7 +20,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
-    """A figure; no sign for what rounds to 0.
+    """Return a figure as text. A value that rounds to 0 has no sign.
 
     >>> number(0.0312, 2, sign=True), number(-0.001, 2, sign=True), number(float("nan"), 2)
     ('+0.03', '0.00', 'undefined')
@@ -32,9 +32,8 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Names as a phrase; of more than ``most`` the first, and how many more there are.
-
-    Names that hold a comma are divided by semicolons.
+    """Return names as a phrase. Of more than ``most`` names, it has the first ones and how many more there are. If a
+    name contains a comma, names are separated by semicolons.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], 2), listed(["a"]), listed([])
     ('a, b and c', 'a, b and 1 more', 'a', '')
@@ -48,7 +47,7 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
 
 
 def some(names: Sequence[str], most: int, between: str | None = None) -> str:
-    """The first names one behind another, and how many more there are.
+    """Return the first names as a list, and how many more there are.
 
     >>> some(["a", "b"], 2), some(["a", "b", "c"], 2), some(["a, lam 1", "b", "c"], 2)
     ('a, b', 'a, b and 1 more', 'a, lam 1; b; and 1 more')
@@ -60,12 +59,12 @@ def some(names: Sequence[str], most: int, between: str | None = None) -> str:
 
 
 def _between(names: Sequence[str]) -> tuple[str, str]:
-    """Return the separator of names, and the one before the last name."""
+    """Return the separator of names, and the separator before the last name."""
     return ("; ", "; and ") if any(", " in name for name in names) else (", ", " and ")
 
 
 def capitalised(text: str) -> str:
-    """A text that begins with a capital letter; the rest stays as it is.
+    """Return a text with a capital first letter. The rest does not change.
 
     >>> capitalised("mean AUROC"), capitalised("")
     ('Mean AUROC', '')
@@ -74,7 +73,7 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """A p as text: two digits, never 0. With this number of ``draws`` the smallest p is ``1 / (draws + 1)``.
+    """Return a p as text: two digits, never 0. With this number of ``draws`` the smallest p is ``1 / (draws + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
@@ -87,9 +86,8 @@ def chance(p: float, draws: int | None = None) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """A value of a configuration as its YAML file has it, with texts in quotes.
-
-    What no YAML file can have is named by its type alone: a data frame would show rows of patients.
+    """Return a value of a configuration as in its YAML file, with texts in quotes. A value that no YAML file can
+    contain is named by its type alone, because a data frame would show rows of patients.
 
     >>> as_yaml(None), as_yaml([1, True, "x"]), as_yaml({"mu": None}), as_yaml([object()])
     ('null', "[1, true, 'x']", '{mu: null}', '[an object]')
@@ -115,7 +113,7 @@ def is_unicode(text: str) -> bool:
 
 
 def of_type(value: Any) -> str:
-    """What a value is, without its content.
+    """Return what a value is, without its content.
 
     >>> of_type([1]), of_type(object())
     ('a list', 'an object')
@@ -125,7 +123,7 @@ def of_type(value: Any) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Return the leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
+    """Return the leaves of a nested mapping as ``a.b`` and text. Lists are written as JSON."""
     for key, value in tree.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")

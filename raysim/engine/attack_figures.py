@@ -23,8 +23,10 @@ NAN = float("nan")
 def attack_figures(
     job: Job, outcome: Outcome, clean: Outcome | None, data: Any, averaged: Outcome | None = None
 ) -> AttackFigures:
-    """Return the attack figures of a run of ``job`` on federation ``data``. ``clean`` is the run without attack, or
-    None. ``averaged`` is a run without attack and rule, with equal weights of hospitals; None if it was not run.
+    """Return the attack figures of a run of ``job`` on federation ``data``.
+
+    ``clean`` is the run without attack, or None. ``averaged`` is a run without attack and rule, with equal weights of
+    hospitals; None if it was not run.
     """
     section, task = job.adversary, data.task
     if section is None:

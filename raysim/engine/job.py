@@ -225,6 +225,7 @@ class Outcome(Gathered):
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss has converged; None if no loss was measured or the strategy has finished by itself.
+
         If a fit reports that it has not converged, it is not called diverged, whatever its loss: it may have restarted.
         """
         losses = list(self.loss_curve.values())

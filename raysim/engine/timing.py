@@ -107,8 +107,10 @@ def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[st
 
 
 def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
-    """Return one row per strategy, model used, seed and evaluated round. The columns are ``virtual_seconds``, ``bytes``
-    until then, and the ``value`` of a metric. Runs with undefined time are left out.
+    """Return one row per strategy, model used, seed and evaluated round.
+
+    The columns are ``virtual_seconds``, ``bytes`` until then, and the ``value`` of a metric. Runs with undefined time
+    are left out.
     """
     import pandas as pd
 

@@ -1,8 +1,8 @@
-"""The accountant: the epsilon of events at a delta, and the noise that keeps an epsilon.
+"""The accountant: the epsilon of events at a delta, and the noise with which an epsilon is not exceeded.
 
-The numbers are those of the library dp-accounting (Google), which is imported only here, when it is needed.
-Normal noise alone has a closed form; all else is composed by privacy loss distributions, and by Rényi divergences where
-there are many different events or very little Laplace noise.
+The numbers are computed by the library dp-accounting (Google), which is imported only here, when it is needed. Normal
+noise alone has a closed form. Other events are composed by privacy loss distributions, or by Rényi divergences if there
+are many different events or very little Laplace noise.
 """
 
 from __future__ import annotations
@@ -18,34 +18,37 @@ from raysim.privacy import quick, repeated, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
-"""Relative tolerance of the search for a noise multiplier; errors are on the side of more noise."""
+"""The relative tolerance of the search for a noise multiplier. Errors are on the side of more noise."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
-"""Discretisation steps of privacy loss: the library's own, and those for patients at several hospitals, for an exact
-figure and for a rough one. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100 of what thousands
-of rounds cost."""
+"""The discretisation steps of privacy loss: the library's own, and steps for patients at several hospitals, for an
+exact figure and for a rough one. With the latter, epsilon is never smaller; it is larger by about 1/5000, and by 1/100
+of the cost of thousands of rounds."""
 
 LARGE = 50.0
-"""For an epsilon above this one, steps of privacy loss grow in proportion; epsilon grows by less than 1/100,000."""
+"""The epsilon above which steps of privacy loss grow in proportion. Epsilon grows by less than 1/100,000 through
+this."""
 
 MOST_DISTRIBUTIONS = 6
-"""Above this number of different events, Rényi divergences bound epsilon: each distribution takes up to a second."""
+"""The number of different events above which Rényi divergences bound epsilon, because each distribution takes up to a
+second."""
 
 LEAST_LAPLACE = 0.05
-"""Below this multiplier the distribution of Laplace noise is too wide to store; it is bounded by divergences, too."""
+"""The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""
 
 LEAST, MOST = 1e-9, 1e9
-"""Range of epsilons in the search: below it an epsilon counts as 0, above it there is no privacy."""
+"""The range of epsilons in the search. Below it an epsilon counts as 0; above it there is no privacy."""
 
 LOW, HIGH = 1e-6, 1e6
-"""Range of epsilons for which noise can be computed: beyond it the search and its sums exceed floating-point
+"""The range of epsilons for which noise can be computed. Beyond it the search and its sums exceed floating-point
 numbers."""
 
 LEAST_DELTA = 1e-14
-"""Smallest delta: sums of distributions omit about 1e-15 of the mass, so that epsilon would be infinite below it."""
+"""The smallest delta. Sums of distributions omit about 1e-15 of the mass, so that epsilon would be infinite below
+it."""
 
 MOST_NOISELESS = -20.0
-"""Logarithm of the smallest multiplier: a target that holds with so little noise holds with any."""
+"""The logarithm of the smallest multiplier. A target that holds with so little noise holds with any noise."""
 
 
 def library() -> Any:
@@ -83,13 +86,13 @@ def _epsilon(events: tuple[Event, ...], delta: float) -> float:
 
 
 def _together(events: Sequence[Gaussian]) -> float:
-    """Return the noise multiplier of one event that reveals as much as all ``events`` together."""
+    """Return the noise multiplier of a single event that reveals as much as all ``events`` together."""
     return float(sum(event.count / event.multiplier**2 for event in events) ** -0.5)
 
 
 @lru_cache(maxsize=256)
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
-    """Return an upper bound of the epsilon of a patient at several hospitals, in a fraction of the time.
+    """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`.
 
     ``others`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
     """
@@ -101,9 +104,9 @@ def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> floa
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
-    """Return epsilon by privacy loss distributions with steps of ``interval``; None: fine ones.
+    """Return epsilon by privacy loss distributions with steps of ``interval``; None means fine steps.
 
-    Steps grow for an epsilon above ``LARGE``: the same relative error takes the same time.
+    Steps grow for an epsilon above ``LARGE``, so that the same relative error takes the same time.
     """
     library()
     from dp_accounting.pld.privacy_loss_distribution import identity
@@ -118,10 +121,10 @@ def by_distributions(events: Sequence[Event], delta: float, interval: float | No
 
 
 def _large(events: Sequence[Event], delta: float) -> float:
-    """Estimate the epsilon of ``events`` with little noise; too large with much noise.
+    """Estimate the epsilon of ``events`` with little noise; with much noise the estimate is too large.
 
-    The estimate assumes that a unit is in the largest number of releases, up to a probability of ``delta / 2``, and
-    that this is observed.
+    The estimate assumes an adversary who knows how many releases contain the unit. For this number it uses a bound that
+    is exceeded with probability at most ``delta / 2``.
     """
     from scipy.stats import binom
 
@@ -153,7 +156,7 @@ def _distribution(event: Event, interval: float) -> Any:
 
 
 def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
-    """Return the least noise multiplier for which epsilon of ``events_of(multiplier)`` is at most ``target``."""
+    """Return the smallest noise multiplier for which the epsilon of ``events_of(multiplier)`` is at most ``target``."""
     from scipy.optimize import brentq
 
     def above(log_multiplier: float) -> float:
@@ -174,7 +177,7 @@ def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, del
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:
-    """Return the events in a fixed order, with counts of equal events added."""
+    """Return the events in a fixed order. Equal events are merged, and their counts added."""
     counts: dict[Event, int] = {}
     for event in events:
         one = replace(event, count=1)
@@ -183,7 +186,7 @@ def _merged(events: Sequence[Event]) -> list[Event]:
 
 
 def _places(event: Repeated) -> tuple[list[float], list[float]]:
-    """Return the numbers of places at which a unit may take part, and the probability of each."""
+    """Return the possible numbers of places at which a unit takes part, and the probability of each."""
     from scipy.stats import binom
 
     places = range(event.places + 1)

@@ -1,4 +1,4 @@
-"""Clipping: bounds the effect of one hospital or patient on a sum.
+"""Clipping, which bounds the effect of one hospital or patient on a sum.
 
 Adaptive clipping: the clip follows the noisy share of hospitals whose update was shorter than the clip (G. Andrew,
 O. Thakkar, H. B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021). The
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BELOW = 1.0 - 1e-12
-"""Factor on clipping factors, so that rounding does not put the result above the clip."""
+"""The factor on clipping factors, so that rounding does not make the result longer than the clip."""
 
 
 def norm(vectors: Sequence[Floats]) -> float:
@@ -25,12 +25,14 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that shortens a vector of norm ``length`` to ``clip``; exactly 1 if it is short enough."""
+    """Return the factor that shortens a vector of norm ``length`` to ``clip``. It is exactly 1 if the vector is short
+    enough."""
     return 1.0 if length <= clip else clip / length * BELOW
 
 
 def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
-    """Return the ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros if not finite.
+    """Return the ``vectors`` of one hospital's message, clipped together to the norm ``clip``; zeros if they are not
+    finite.
 
     A message that is short enough is returned bit for bit.
     """
@@ -50,8 +52,8 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
 def update_multiplier(multiplier: float, bits: float) -> float:
     """Return the noise multiplier of the updates so that updates and bits together cost one event of ``multiplier``.
 
-    Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. ``bits``: the standard deviation of the noise on the sum of the
-    bits, which are 1/2 or -1/2. Raises ``ValueError`` if the bits alone cost more.
+    Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. ``bits`` is the standard deviation of the noise on the sum of
+    the bits, which are 1/2 or -1/2. Raises ``ValueError`` if the bits alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier
@@ -61,9 +63,10 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 
 
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
-    """Return the clip of the next round, ``clip exp(-rate (share - quantile))``; a ``rate`` of 0 does not change it.
+    """Return the clip of the next round, ``clip exp(-rate (share - quantile))``.
 
-    ``share``: the noisy share of updates that were at most ``clip`` long; ``quantile``: the wanted share.
+    ``share`` is the noisy share of updates that were at most ``clip`` long, and ``quantile`` the wanted share. A
+    ``rate`` of 0 does not change the clip.
     """
     if rate == 0:
         return clip

@@ -1,7 +1,7 @@
 """Events: the privacy cost of noisy releases, as plain values that an accountant composes.
 
-Two federations are neighbours if one unit (a hospital, a patient) is in one of them and contributes zero to the other.
-A hospital's place in the list stays, so that all numbers of hospitals are public.
+Two federations are neighbours if they differ in one unit (a hospital, a patient) that is in one of them and contributes
+zero in the other. A hospital that contributes zero remains in the list, so the number of hospitals is public.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Literal
 class Gaussian:
     """Normal noise of ``multiplier`` times the sensitivity, ``count`` times.
 
-    With ``rate`` below 1 each unit takes part with that probability, hidden from the adversary (Poisson sampling).
+    With ``rate`` below 1 each unit takes part with that probability, which is hidden from the adversary (Poisson
+    sampling).
     """
 
     multiplier: float
@@ -64,6 +65,6 @@ def written(event: Single) -> Written:
 
 
 def read(values: Written) -> Single:
-    """Return the event of plain values, the inverse of :func:`written`."""
+    """Return the event from its plain values: the inverse of :func:`written`."""
     noise, multiplier, rate, count = values
     return Laplace(multiplier, count) if noise == "laplace" else Gaussian(multiplier, rate, count)

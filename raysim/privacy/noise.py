@@ -14,14 +14,15 @@ from raysim.core.streams import quick_stream, stream
 Floats = NDArray[np.float64]
 
 Origin = Literal["seeded", "system"]
-"""Source of the random numbers."""
+"""The source of the random numbers."""
 
 TOGETHER = 2**13
-"""Largest number of random numbers made at once, for several steps."""
+"""The largest number of random numbers made at once, for several steps."""
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
-    """Return standard normal numbers of shape ``size``, from stream ``(seed, purpose, *key)`` or the system."""
+    """Return standard normal numbers of shape ``size``, from the stream ``(seed, purpose, *key)`` or from the operating
+    system."""
     if origin == "seeded":
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri
@@ -34,9 +35,9 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 class StepNormals:
     """Standard normal numbers for each of ``steps`` steps of a local update, from the same sources.
 
-    Seeded ones are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
-    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point with a uniform direction, whose squared
-    distance from 0 is twice an exponential number. This takes a third of ``standard_normal``'s time.
+    Seeded numbers are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of
+    Random Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in a uniform direction; its
+    squared distance from 0 is twice an exponential number. This method takes a third of ``standard_normal``'s time.
     """
 
     def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:
@@ -46,7 +47,8 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Return the numbers of a step, ``[size]``, in any order of steps; the next call overwrites them."""
+        """Return the numbers of a step, ``[size]``. Steps may be called in any order; the next call overwrites the
+        numbers."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))
@@ -57,7 +59,7 @@ class StepNormals:
         return self._numbers.reshape(-1)[place * size : (place + 1) * size]
 
     def _draw(self, generator: np.random.Generator, count: int) -> None:
-        """Make ``count`` numbers in memory that is reused, because allocation would take longer."""
+        """Make ``count`` numbers in reused memory, because allocation would take longer."""
         pairs = (count + 1) // 2
         if len(self._squares) != pairs:
             self._squares, self._numbers = np.empty(pairs), np.empty((2, pairs), np.float32)
@@ -90,7 +92,7 @@ def grid_units(noise: Floats) -> NDArray[np.int64]:
 
 
 def with_rounding(clip: float, size: int, share: float) -> float:
-    """Return the greatest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
+    """Return the largest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
 
     ``share`` is its weight in the sum, above 0.
     """

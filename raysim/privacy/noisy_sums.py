@@ -1,7 +1,7 @@
 """Noisy sums over units: each unit's contribution is clipped, and the noise is in units of that clip.
 
-Every noisy statistic of a hospital, other than updates, uses :func:`noisy_sum`: one unit more or less changes the sum
-by at most the bound, for any statistic.
+Every noisy statistic of a hospital other than updates uses :func:`noisy_sum`. Adding or removing one unit changes the
+sum by at most the bound, for any statistic.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Floats = NDArray[np.float64]
 
 
 SUM_BITS = 30
-"""Fractional bits of secure sums, which are 64-bit integers and hold up to four thousand million rows."""
+"""The number of fractional bits of secure sums, which are 64-bit integers. They can count up to four thousand million
+rows."""
 
 
 class Hidden(Protocol):
-    """Reveals only the sum over hospitals; ``raysim.secure`` implements it."""
+    """A method that reveals only the sum over hospitals; ``raysim.secure`` implements it."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
         """Return the sum of ``vectors [K]``, one from each hospital."""
@@ -34,12 +35,12 @@ class Hidden(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The greatest norms of the vector that one unit adds to a sum."""
+    """The largest norms of the vector that one unit adds to a sum."""
 
     absolute: float
-    """Greatest 1-norm."""
+    """The largest 1-norm."""
     euclidean: float
-    """Greatest 2-norm."""
+    """The largest 2-norm."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ class Mechanism:
     event: Single
     """The event of one release, for the accountant: Laplace noise, or normal noise without sampling."""
     origin: Origin
-    """Source of the noise."""
+    """The source of the noise."""
 
     def in_shares(self, hospitals: int) -> Mechanism:
         """Return the noise that each hospital adds to a secure sum.
 
-        Two thirds of all hospitals' shares add up to the whole noise even without one of them, because a hospital knows
-        its own share. Shares of Laplace noise do not add up to Laplace noise, so each hospital then adds all of it.
+        The shares of two thirds of all hospitals, minus one, add up to the whole noise; one share does not count
+        because a hospital knows its own. Shares of Laplace noise do not add up to Laplace noise, so each hospital then
+        adds the whole noise.
         """
         if not isinstance(self.event, Gaussian):
             return self
@@ -63,7 +65,7 @@ class Mechanism:
         return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
-        """The bound in the norm for which the noise is calibrated."""
+        """Return the bound in the norm for which the noise is calibrated."""
         return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
 
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
@@ -96,9 +98,10 @@ def noisy_sum(
 
 
 def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
-    """Return the total of hospitals' noisy ``sums [K]``, in fixed point; only the total is revealed.
+    """Return the total of hospitals' noisy ``sums [K]``, in fixed point.
 
-    ``hidden``: how they are masked, by streams of ``seed``; None: they are added unmasked, with the same result.
+    Only the total is revealed. ``hidden`` is how sums are masked, by streams of ``seed``; with None they are added
+    unmasked, with the same result.
     """
     units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
     whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
@@ -106,7 +109,8 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound; one that is not finite adds nothing."""
+    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound. A vector that is not finite adds
+    nothing."""
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

@@ -1,7 +1,7 @@
 """Quick bounds of epsilon for many hospitals: Rényi divergences of integer orders, in closed form.
 
-These upper bounds are some tenths larger than those of privacy loss distributions. They set the noise of hundreds of
-hospitals quickly; the accountant computes the reported epsilon again.
+These upper bounds are some tenths larger than those of privacy loss distributions. They determine the noise of hundreds
+of hospitals quickly; the accountant computes the reported epsilon again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from raysim.privacy.events import Gaussian, Laplace, Single
 Floats = NDArray[np.float64]
 
 ORDERS = np.concatenate([np.arange(2, 65), np.arange(72, 257, 8)])
-"""Integer orders of the divergences; the best one gives the bound."""
+"""The integer orders of the divergences. The bound is the smallest over all orders."""
 
 _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
 
 TOLERANCE = 1e-4
-"""Relative tolerance of the search for a multiplier; errors are on the side of more noise."""
+"""The relative tolerance of the search for a multiplier. Errors are on the side of more noise."""
 
 
 @lru_cache(maxsize=1024)
@@ -51,7 +51,7 @@ def _binomials() -> Floats:
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return an upper bound of the epsilon of ``count`` steps.
 
-    ``others``: the cost of other releases with normal noise without sampling, the sum of their ``1 / multiplier^2``.
+    ``others`` is the cost of other releases with normal noise without sampling: the sum of their ``1 / multiplier^2``.
     """
     if not steps and not others:
         return 0.0
@@ -67,7 +67,7 @@ def epsilon_at_several(
     """Return an upper bound of the epsilon of a unit at any ``places`` hospitals.
 
     ``steps`` are the multiplier, rate and count of each hospital; ``others`` is as in :func:`epsilon`, for each
-    hospital. At each order the hospitals with the largest divergences count.
+    hospital. At each order, the hospitals with the largest divergences count.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -95,7 +95,7 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 
 
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
-    """Return :func:`epsilon_of`, or the result with added epsilons of Laplace noise, whichever is less."""
+    """Return :func:`epsilon_of`, or the bound in which epsilons of Laplace noise are added, whichever is smaller."""
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
     return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)
@@ -119,7 +119,7 @@ def _converted(whole: Floats, delta: float) -> float:
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return a multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
 
-    Raises ``ValueError`` where there is none: at each delta the bound has a least value.
+    Raises ``ValueError`` if there is none, because at each delta the bound has a smallest value.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

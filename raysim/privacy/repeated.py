@@ -1,6 +1,7 @@
-"""The privacy loss distribution of normal noise on a repeated contribution: dp-accounting's, bit for bit, in less time.
+"""The privacy loss distribution of normal noise on a repeated contribution: bit for bit as dp-accounting's, in less
+time.
 
-The library finds where a loss is reached by bisection, for one group of losses after the other and in Python. Here all
+The library finds by bisection where a loss is reached, for one group of losses after the other, in Python. Here all
 losses are bisected at once, with the library's own steps.
 """
 
@@ -21,7 +22,7 @@ def distribution(multiplier: float, places: Sequence[float], chances: Sequence[f
     """Return the distribution of one release with noise of ``multiplier``, to which a unit adds ``places`` times with
     ``chances``.
 
-    ``interval``: the step of privacy loss. Returns a ``PrivacyLossDistribution``.
+    ``interval`` is the step of privacy loss. The result is a ``PrivacyLossDistribution``.
     """
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss
@@ -51,11 +52,11 @@ def outputs(
     chances: Floats,
     added: bool,
 ) -> Floats:
-    """Return for each of ``losses [L]`` the output from which on the privacy loss is at most that, ``[L]``.
+    """Return for each of ``losses [L]`` the smallest output whose privacy loss is at most that loss, ``[L]``.
 
     Outputs are within ``bounds``, in steps of ``precision``. With ``places [S]`` s, their ``chances [S]`` q and the
     multiplier σ, the loss of an output x is ``log sum q exp(-(s x + s^2 / 2) / σ^2)`` for a unit that is removed, and
-    ``-log sum q exp((s x - s^2 / 2) / σ^2)`` for one that is ``added``: both decrease in x.
+    ``-log sum q exp((s x - s^2 / 2) / σ^2)`` for a unit that is ``added``. Both decrease in x.
     """
     variance, sign = multiplier**2, -1 if added else 1
     constants = np.log(chances) + sign * (places * (-sign * 0.5 * places) / variance)

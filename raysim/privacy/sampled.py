@@ -1,6 +1,6 @@
-"""The privacy loss distribution of normal noise on a sample: dp-accounting's, bit for bit, in less time.
+"""The privacy loss distribution of normal noise on a sample: bit for bit as dp-accounting's, in less time.
 
-The library finds where each of tens of thousands of losses is reached one at a time, in Python. Here all are found at
+The library finds one at a time where each of tens of thousands of losses is reached, in Python. Here all are found at
 once, with the library's own steps.
 """
 
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 NEAR = 1e-9
-"""Relative tolerance: losses this near to ``log(1 - rate)``, which no output reaches, count as this limit."""
+"""The relative tolerance with which losses near ``log(1 - rate)`` count as this limit, which no output reaches."""
 
 
 def distribution(multiplier: float, rate: float, interval: float) -> Any:
-    """The distribution of one release with noise of ``multiplier`` on a Poisson sample of ``rate`` below 1.
+    """Return the distribution of one release with noise of ``multiplier`` on a Poisson sample of ``rate`` below 1.
 
-    ``interval``: the step of privacy loss. Returns a ``PrivacyLossDistribution``.
+    ``interval`` is the step of privacy loss. The result is a ``PrivacyLossDistribution``.
     """
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
@@ -60,8 +60,9 @@ def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floa
 def outputs(losses: Floats, multiplier: float, rate: float, added: bool) -> Floats:
     """Return the largest output whose privacy loss is at least each of ``losses [L]``, ``[L]``; the sensitivity is 1.
 
-    Without sampling a loss ``u`` is reached at ``-1/2 - u multiplier^2``; with sampling a loss ``v`` is reached where
-    that would be ``log(1 + (e^v - 1) / rate)``. For a unit that is ``added`` losses are negated, outputs moved by 1.
+    Without sampling, a loss ``u`` is reached at ``-1/2 - u multiplier^2``. With sampling, a loss ``v`` is reached where
+    the loss without sampling would be ``log(1 + (e^v - 1) / rate)``. For a unit that is ``added``, losses are negated
+    and outputs moved by 1.
     """
     signed = -losses if added else losses
     scaled, rest = signed + np.log(1 / rate), 1 - 1 / rate

@@ -25,33 +25,33 @@ class ScalerNoise:
     unit: Literal["patient", "example"]
     """The privacy unit, whose rows are clipped together: a patient, or an example (one row)."""
     rows: int
-    """Largest number of rows of a unit."""
+    """The largest number of rows of a unit."""
     shared: bool
-    """Whether hospitals' sums are secure, so that each adds a share of normal noise."""
+    """Whether hospitals' sums are secure, so that each hospital adds a share of normal noise."""
     hidden: Hidden | None = None
-    """How secure sums are masked; None: they are added unmasked, with the same result."""
+    """How secure sums are masked; None means that they are added unmasked, with the same result."""
 
     @property
     def named(self) -> str:
-        """The description in a federation that was prepared with it."""
+        """Return the description of this noise in a federation that was prepared with it."""
         return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for two noises with the same random numbers."""
+        """Return a key that is equal for two noises with the same random numbers."""
         return self.named, self.shared, self.mechanism.origin
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
         """Return the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1.
 
-        The rows of one ``unit [n]`` together are clipped to the length that one row can have. ``hospitals``: the number
+        The rows of one ``unit [n]`` together are clipped to the largest norm of a single row. ``hospitals``: the number
         of hospitals that send such sums; ``seed`` and ``hospital`` identify the noise's stream.
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Return the total ``[K]`` that the server learns of the noisy ``sums``; secure ones are in fixed point."""
+        """Return the total ``[K]`` of the noisy ``sums``, which the server learns. Secure sums are in fixed point."""
         if not self.shared:
             total: Floats = sum(sums, np.zeros(len(sums[0])))
             return total
@@ -69,5 +69,5 @@ class ScalerNoise:
 
 
 def _of_a_row(width: int) -> Bounds:
-    """Return the greatest norms of a row of ``width`` entries from -1 to 1."""
+    """Return the largest norms of a row of ``width`` entries from -1 to 1."""
     return Bounds(float(width), math.sqrt(width))

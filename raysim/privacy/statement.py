@@ -14,7 +14,7 @@ from raysim.privacy.noise import Origin
 SHARED = (
     "holds with privacy.noise: system alone, for runs of one seed share their seeded noise, which can be subtracted"
 )
-"""The sentence on the joint cost of runs of which some share a seed, and with it their noise."""
+"""The sentence on the joint cost of runs if some of them share a seed and therefore their noise."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +38,32 @@ class Statement:
     declared_public: tuple[str, ...] = ()
     """Kinds that the configuration declares public."""
     unreleased: tuple[str, ...] = ()
-    """Kinds that the configuration declares public, or reserves epsilon for, and that never left a hospital."""
+    """Kinds that the configuration declares public, or for which it reserves epsilon, and that never left a
+    hospital."""
     not_private: tuple[str, ...] = ()
     """Kinds of egress that neither have noise nor are declared public."""
     noise_multiplier: float | None = None
-    """Standard deviation of the noise, in clips; None if each hospital has its own."""
+    """The standard deviation of the noise, in clips; None if each hospital has its own noise."""
     clip: float = math.inf
     """The norm to which updates, or patients' gradients, are clipped."""
     by_hospital: Mapping[str, tuple[float, float]] | None = None
-    """Least, median and most of hospitals' epsilon and noise multiplier, if hospitals have their own."""
+    """The smallest, the median and the largest of hospitals' epsilon and noise multiplier, if each hospital has its own
+    noise."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
     """By adversary, the noisy releases that contain a unit: one list for all hospitals, or one for each hospital; None
     if unknown."""
     twice: float | None = None
-    """Epsilon of a patient at any two hospitals against an outsider, for the kinds of egress with noise."""
+    """The epsilon of a patient at any two hospitals against an outsider, for the kinds of egress with noise."""
 
     noise: Origin = "system"
-    """Source of the noise: a seed, or the operating system."""
+    """The source of the noise: a seed, or the operating system."""
 
     further: tuple[Statement, ...] = ()
-    """Guarantees of the runs that this one needed: without its attack, or for tuning."""
+    """The guarantees of other runs that this run needed: without its attack, or for tuning."""
 
     @property
     def epsilon(self) -> float:
-        """Epsilon against the adversary of the headline."""
+        """Return the epsilon against the adversary of the headline."""
         return self.epsilons[self.against]
 
     def as_json(self) -> dict[str, Any]:
@@ -116,10 +118,10 @@ class Statement:
 
 
 def together(statements: Sequence[Statement]) -> tuple[float, float, str]:
-    """Return the joint cost of all these runs and of those that they needed: epsilon, delta, and the adversary.
+    """Return the joint cost of these runs and of all runs that they needed: epsilon, delta, and the adversary.
 
-    Known releases of all runs are composed at the largest delta. If each hospital has its own noise, guarantees are
-    composed by hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals,
+    If all releases are known, they are composed at the largest delta. If each hospital has its own noise, guarantees
+    are composed by hospital, and the largest epsilon counts. If releases are unknown, or runs have different hospitals,
     epsilons and deltas are added. Runs with different units have no common bound, because noise that hides a patient
     does not hide a hospital.
     """

@@ -1,6 +1,5 @@
-"""Robust aggregation: a named rule, and the pre-aggregation before it, instead of the server's average.
-
-The pre-aggregation mixes updates with their nearest neighbours (NNM), or in buckets. Both replace the updates by ``k``
+"""Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average. The
+pre-aggregation mixes updates with their nearest neighbours (NNM) or within buckets. Both replace the updates by ``k``
 means of them, and return the matrix ``[k, m]`` of the weights of these means.
 
 Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
@@ -30,15 +29,15 @@ class Aggregation:
     before: str = "none"
     """Pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
-    """Radius of centred clipping; None: the median of the distances."""
+    """The radius of centred clipping; None means the median of the distances."""
     passes: int = 1
-    """Number of passes of centred clipping."""
+    """The number of passes of centred clipping."""
     bound: float = 1.0
     """The largest 2-norm under the norm bound."""
     nu: float = 1e-6
-    """Smoothing distance of the geometric median."""
+    """The smoothing distance of the geometric median."""
     kept: int | None = None
-    """Number of updates that Multi-Krum averages, all if there are fewer; None: ``m - f``."""
+    """The number of updates that Multi-Krum averages, or all updates if there are fewer; None means ``m - f``."""
 
     def count(self, m: int) -> int:
         """Return the assumed number of wrong updates among ``m``."""
@@ -56,11 +55,11 @@ class Aggregation:
     ) -> Aggregate:
         """Return the aggregate of ``updates [m, P]``.
 
-        ``centre [P]``: the start of centred clipping; None: 0. ``root [P]``: the server's own update, for FLTrust.
-        ``order [m]``: the order in which updates fill buckets; None: as given. ``weights [m]``: for the rules in
-        :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. With too few updates for the rule's formula
-        (a small cluster), ``f`` is lowered until it can be computed. Raises ``ValueError`` without updates, and for
-        FLTrust without ``root``.
+        ``centre [P]`` is the start of centred clipping; None means 0. ``root [P]`` is the server's own update, for
+        FLTrust. ``order [m]`` is the order in which updates fill buckets; None means as given. ``weights [m]`` are for
+        the rules in :data:`raysim.robust.breakdown.WEIGHTED`, without pre-aggregation. If a small cluster has too few
+        updates for the rule's formula, ``f`` is lowered until the formula can be computed. Raises ``ValueError``
+        without updates, and for FLTrust without ``root``.
         """
         if not len(updates):
             raise ValueError("there is no update to aggregate")
@@ -115,7 +114,8 @@ def _mean(updates: Floats) -> Aggregate:
 
 
 def nearest_neighbours(updates: Floats, f: int) -> Floats:
-    """Replace each update by the mean of its ``m - f`` nearest, including itself, ``[m, m]``; ties go to the first."""
+    """Return weights that replace each update by the mean of its ``m - f`` nearest updates, itself included, ``[m,
+    m]``; ties go to the first."""
     m = len(updates)
     distances = squared_distances(updates)
     np.fill_diagonal(distances, -1.0)
@@ -126,12 +126,14 @@ def nearest_neighbours(updates: Floats, f: int) -> Floats:
 
 
 def bucket_size(m: int, f: int) -> int:
-    """Return the size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m / 2f))``."""
+    """Return the largest size of buckets with which a rule still tolerates ``f`` wrong updates: ``max(1, floor(m /
+    2f))``."""
     return max(1, m // (2 * f)) if f else 1
 
 
 def buckets(order: Ids, size: int) -> Floats:
-    """Average ``size`` consecutive updates in this ``order [m]``; the last bucket may have fewer."""
+    """Return weights that average ``size`` consecutive updates in this ``order [m]``; the last bucket may have
+    fewer."""
     m = len(order)
     means = np.zeros((-(-m // size), m))
     for bucket, first in enumerate(range(0, m, size)):
@@ -141,7 +143,7 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """Return the means ``[k, P]`` of the updates; the mean of equal updates equals them to the last bit."""
+    """Return the means ``[k, P]`` of the updates. The mean of equal updates equals them to the last bit."""
     first = updates[0]
     made: Floats = means @ (updates - first)
     made += first

@@ -20,14 +20,16 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "norm_bound": ("any number", lambda m, f: True),
     "fltrust": ("any number", lambda m, f: True),
 }
-"""By rule: the number of hospitals that it needs for f wrong ones, in words, and whether ``m`` suffice for ``f``."""
+"""For each rule, the number of hospitals that it needs for ``f`` wrong ones (as text), and whether ``m`` are enough for
+``f``."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 """The rules that accept weights of hospitals."""
 
 
 def bears(rule: str, m: int, f: int) -> bool:
-    """Return whether the guarantee of ``rule`` holds for ``f`` wrong updates of ``m``; always for ``f = 0``."""
+    """Return whether the guarantee of ``rule`` holds for ``f`` wrong updates of ``m``. It always holds for ``f =
+    0``."""
     return f == 0 or NEEDS[rule][1](m, f)
 
 

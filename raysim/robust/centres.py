@@ -1,5 +1,5 @@
-"""Rules that find a centre or bound each update's pull: the median and trimmed mean of each coordinate, with equal or
-weighted hospitals; geometric median, centred clipping, norm bound.
+"""Rules that find a centre of the updates or bound the influence of each update. They are the median and the trimmed
+mean of each coordinate, with equal or weighted hospitals; the geometric median; centred clipping; and the norm bound.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 70, 2022 (geometric median). S. P. Karimireddy, L. He, M. Jaggi: *Learning from History for Byzantine Robust
@@ -15,7 +15,8 @@ import numpy as np
 from raysim.robust.rule import Aggregate, Floats, by_columns, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
-"""Largest number of passes for the geometric median, and the relative move (in median distances) at which it ends."""
+"""The largest number of passes for the geometric median, and the relative move (in median distances) at which it
+stops."""
 
 
 def geometric_median(
@@ -26,10 +27,10 @@ def geometric_median(
     passes: int = PASSES,
     start: Floats | None = None,
 ) -> Aggregate:
-    """Return the point with the least sum of distances to the updates (smoothed Weiszfeld).
+    """Return the point with the smallest sum of distances to the updates (smoothed Weiszfeld).
 
-    The search starts at their weighted mean or at ``start [P]``. The weight of an update stops growing below the
-    distance ``nu``.
+    The search starts at their weighted mean or at ``start [P]``. The weight of an update does not grow further below
+    the distance ``nu``.
     """
     mass = np.ones(len(updates)) if weights is None else weights
     first = updates[0]
@@ -52,7 +53,7 @@ def geometric_median(
 def centred_clipping(updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1) -> Aggregate:
     """Move from ``centre [P]`` ``passes`` times by the mean of the differences, each clipped to ``radius``.
 
-    ``radius`` None is the median norm of the differences, computed in each pass.
+    With ``radius`` None it is the median norm of the differences, computed in each pass.
     """
     share = 1.0 / len(updates)
     point, factor = centre.astype(np.float64), np.ones(len(updates))
@@ -71,15 +72,16 @@ def norm_bound(updates: Floats, bound: float) -> Aggregate:
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """Return the factors that shorten vectors of these ``norms`` to the ``bound``: 1 for shorter ones."""
+    """Return the factors that shorten vectors of these ``norms`` to the ``bound``. The factor is 1 for shorter
+    vectors."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 
 
 def median(updates: Floats, weights: Floats | None = None) -> Aggregate:
-    """Return the median of each coordinate; for an even number of updates the mean of the two middle values.
+    """Return the median of each coordinate; for an even number of updates, the mean of the two middle values.
 
-    With ``weights [m]``: the value with half of the weight on either side.
+    With ``weights [m]``, return the value with half of the weight on either side.
     """
     if weights is None:
         return Aggregate(np.median(updates, axis=0))
@@ -101,8 +103,8 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
     """Return the mean of each coordinate without its ``trimmed`` lowest and highest values; ``2 * trimmed < m``.
 
-    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end; the last hospital may
-    be left out in part. Raises ``ValueError`` if nothing would remain.
+    With ``weights [m]``, a share ``trimmed / m`` of the total weight is left out at either end. The last hospital there
+    may be left out in part. Raises ``ValueError`` if nothing would remain.
     """
     m = len(updates)
     if 2 * trimmed >= m:

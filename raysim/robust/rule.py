@@ -22,20 +22,21 @@ class Aggregate:
     update: Floats
     """The aggregated update, ``[P]``."""
     admitted: Floats | None = None
-    """The weight of each update in it, ``[m]``; None for rules that choose by coordinate."""
+    """The weight of each update in the aggregate, ``[m]``; None for rules that choose by coordinate."""
     selects: bool = False
     """Whether a weight of 0 means that the rule rejected the update."""
 
 
 PIECE = 2**17
-"""Largest number of entries processed at once; with intermediate results they fit into the second-level cache."""
+"""The largest number of entries processed at once. With intermediate results they fit into the second-level cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
-"""``rule(updates [m, P], f)``, of which ``f`` are assumed to be wrong."""
+"""A rule: ``rule(updates [m, P], f)``, where ``f`` of the updates are assumed to be wrong."""
 
 
 def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
-    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time, which must be independent."""
+    """Return ``of(updates) [P]``, computed for some columns ``[m, w]`` at a time. The columns of the result must be
+    independent."""
     columns = updates.shape[1]
     # Never one column alone: numpy adds up a single column in another order.
     parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)
@@ -51,8 +52,8 @@ def distances_to(point: Floats, updates: Floats) -> Floats:
 def squared_distances(updates: Floats) -> Floats:
     """Return the squared distances between updates, ``[m, m]``, from one product of matrices.
 
-    The median is subtracted from the updates first: for nearly equal vectors far from the origin the product would lose
-    all digits of their difference.
+    The median is subtracted from the updates first, because for nearly equal vectors far from the origin the product
+    would lose all digits of their difference.
     """
     centred = updates - np.median(updates, axis=0)
     squares = np.einsum("ip,ip->i", centred, centred)
@@ -62,5 +63,5 @@ def squared_distances(updates: Floats) -> Floats:
 
 
 def uniform(updates: Floats) -> Floats:
-    """Return the unweighted mean, ``[P]``; the mean of equal updates equals them to the last bit."""
+    """Return the unweighted mean, ``[P]``. The mean of equal updates equals them to the last bit."""
     return by_columns(lambda part: part[0] + (part - part[0]).mean(axis=0), updates)

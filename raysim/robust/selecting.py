@@ -1,4 +1,5 @@
-"""Rules that choose updates: Krum, Multi-Krum and Bulyan by their distances, FLTrust by the server's own update.
+"""Rules that choose updates: Krum, Multi-Krum and Bulyan by distances between updates, FLTrust by the server's own
+update.
 
 P. Blanchard, E. M. El Mhamdi, R. Guerraoui, J. Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
 Descent*, NeurIPS 2017 (Krum). E. M. El Mhamdi, R. Guerraoui, S. Rouault: *The Hidden Vulnerability of Distributed
@@ -14,7 +15,8 @@ from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, squared_dista
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:
-    """Return for each update the sum of the squared distances to its ``max(1, m - f - 2)`` nearest others, ``[m]``."""
+    """Return for each update the sum of the squared distances to the ``max(1, m - f - 2)`` nearest other updates,
+    ``[m]``."""
     m = len(distances)
     others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
     scores: Floats = others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1)
@@ -22,12 +24,13 @@ def krum_scores(distances: Floats, f: int) -> Floats:
 
 
 def krum(updates: Floats, f: int) -> Aggregate:
-    """Return the update with the least score; ties go to the first."""
+    """Return the update with the smallest score; ties go to the first."""
     return _mean_of(updates, np.array([np.argmin(krum_scores(squared_distances(updates), f))]))
 
 
 def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
-    """Return the mean of the ``kept`` updates (None: ``m - f``) of least score. ``ValueError`` unless 1 to m."""
+    """Return the mean of the ``kept`` updates (None: ``m - f``) with the smallest scores. Raises ``ValueError`` unless
+    ``kept`` is 1 to m."""
     m = len(updates)
     count = max(1, m - f) if kept is None else kept
     if not 1 <= count <= m:
@@ -77,7 +80,7 @@ def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
 
 
 def trust_scores(updates: Floats, root: Floats) -> Floats:
-    """Return the cosine of each update with the ``root [P]``, 0 if it is negative or a length is 0, ``[m]``."""
+    """Return the cosine of each update with the ``root [P]``, ``[m]``; 0 if the cosine is negative or a length is 0."""
     lengths = np.linalg.norm(updates, axis=1) * np.linalg.norm(root)
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.where(lengths > 0, updates @ root / lengths, 0.0)
@@ -85,7 +88,8 @@ def trust_scores(updates: Floats, root: Floats) -> Floats:
 
 
 def fltrust(updates: Floats, root: Floats) -> Aggregate:
-    """Return the trust-weighted mean of updates scaled to the length of ``root [P]``; 0 if none is trusted."""
+    """Return the trust-weighted mean of the updates, scaled to the length of ``root [P]``; 0 if no update is
+    trusted."""
     trust = trust_scores(updates, root)
     if not trust.any():
         return Aggregate(np.zeros(updates.shape[1]), np.zeros(len(updates)), selects=True)

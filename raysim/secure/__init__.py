@@ -1,1 +1,1 @@
-"""Secure aggregation: masks, keys, lost hospitals."""
+"""Secure aggregation: masks, keys, and lost hospitals."""

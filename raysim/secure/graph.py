@@ -1,7 +1,7 @@
-"""The masking graph: all hospitals mask with each other, or each with a few neighbours on a random ring.
+"""The masking graph: each hospital masks with all others, or with a few neighbours on a random ring.
 
 J. H. Bell, K. A. Bonawitz, A. Gascón, T. Lepoint, M. Raykova: *Secure Single-Server Aggregation with (Poly)Logarithmic
-Overhead*, CCS 2020, has such a ring.
+Overhead*, CCS 2020, describe such a ring.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ Ids = NDArray[np.int64]
 
 
 def default_neighbours(m: int) -> int:
-    """Return the number of neighbours of each of ``m`` hospitals: even, 30 for 208; all others if these are fewer."""
+    """Return the number of neighbours of each of ``m`` hospitals. It is even, and 30 for 208 hospitals; with few
+    hospitals it is all others."""
     return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
 
 
 def degree(given: Literal["auto", "all"] | int, m: int) -> int:
-    """Return the number of neighbours of each of ``m`` hospitals, if the configuration has the number ``given``."""
+    """Return the number of neighbours of each of ``m`` hospitals; ``given`` is the configured number."""
     if given == "all":
         return m - 1
     return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
 
 
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """Return how many shares open a secret of a hospital with ``degree`` neighbours of ``m``, unless ``given``."""
+    """Return how many shares open a secret of a hospital with ``degree`` neighbours of ``m``; ``given`` is the
+    configured number."""
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 
@@ -38,7 +40,8 @@ def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
     """Return the neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
 
-    They are on a ring in a random order of the ``round``; each is joined to the next ``count / 2`` on either side.
+    The hospitals are on a ring in a random order of the ``round``, and each is joined to the next ``count / 2`` on
+    either side.
     """
     m = len(ids)
     if count >= m - 1:
@@ -51,5 +54,5 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
 
 
 def default_threshold(around: int) -> int:
-    """Return how many shares open a secret among ``around`` holders: the least number above two thirds of them."""
+    """Return how many shares open a secret among ``around`` holders: the smallest number above two thirds of them."""
     return 2 * around // 3 + 1

@@ -1,6 +1,7 @@
-"""Keys and masks: X25519 agrees on a secret, HKDF derives a key from it, and AES in counter mode a mask from the key.
+"""Keys and masks.
 
-The package ``cryptography`` is imported when a mask is made, and not before.
+Two hospitals agree on a secret by X25519, derive a key from it by HKDF, and a mask from the key by AES in counter mode.
+The package ``cryptography`` is imported only when a mask is made.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def mask(key: bytes, count: int) -> Mask:
 
 
 def sealed(key: bytes, text: bytes) -> bytes:
-    """Encrypt ``text`` under ``key`` (ChaCha20-Poly1305). The nonce is 0, so a key may encrypt one text only."""
+    """Encrypt ``text`` under ``key`` (ChaCha20-Poly1305). The nonce is 0, so a key may encrypt only one text."""
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)

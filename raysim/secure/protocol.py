@@ -2,10 +2,11 @@
 
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
-Hospitals agree pairwise on masks that cancel in the sum, and each adds its own mask. The hospital and its neighbours
-hold shares of the secrets behind these masks. After the sum, the remaining hospitals reveal the own masks of hospitals
-whose vector is in it, and the keys of hospitals that were lost after sharing; never both of the same hospital.
-Arithmetic is modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
+Hospitals agree pairwise on masks that cancel in the sum, and each adds its own mask. A hospital and its neighbours
+store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. For
+hospitals whose vector is in the sum, they reveal the own mask. For hospitals that were lost after sharing, they reveal
+the key. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors
+equals the sum of the vectors to the last bit.
 
 Secrets come from the run's seed, so that a run can be repeated; the protocol is simulated and protects nobody.
 """
@@ -29,14 +30,14 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Lost:
-    """The lost hospitals by stage; every other hospital stays to the end."""
+    """The lost hospitals by stage. Every other hospital takes part to the end."""
 
     before_shares: frozenset[int] = frozenset()
-    """Sent keys, but no shares."""
+    """The hospitals that sent keys, but no shares."""
     before_mask: frozenset[int] = frozenset()
-    """Sent shares, but no masked vector."""
+    """The hospitals that sent shares, but no masked vector."""
     before_unmask: frozenset[int] = frozenset()
-    """Sent a vector, but reveals no shares."""
+    """The hospitals that sent a vector, but revealed no shares."""
 
     @property
     def anybody(self) -> bool:
@@ -51,11 +52,11 @@ class SecureSum:
     ids: Ids
     """The hospitals of the group, ``[m]``, ascending."""
     neighbours: int
-    """Number of other hospitals with which each masks; see :func:`raysim.secure.graph.neighbours`."""
+    """The number of other hospitals with which each hospital masks; see :func:`raysim.secure.graph.neighbours`."""
     threshold: int
-    """Number of shares that open a secret."""
+    """The number of shares that open a secret."""
     minimum: int
-    """Smallest number of vectors in a sum."""
+    """The smallest number of vectors in a sum."""
     lost: Lost
     """The hospitals that are lost, by stage."""
     seed: int
@@ -63,7 +64,7 @@ class SecureSum:
     round: int
     """The number of the round."""
     group: int
-    """Index of the sum within the round."""
+    """The index of the sum within the round."""
     _keys: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
     _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -73,37 +74,37 @@ class SecureSum:
 
     @cached_property
     def around(self) -> Mapping[int, Ids]:
-        """The neighbours of each hospital of the group."""
+        """Return the neighbours of each hospital of the group."""
         return graph.neighbours(self.ids, self.neighbours, self.seed, self.round)
 
     @property
     def degree(self) -> int:
-        """The number of neighbours of each hospital."""
+        """Return the number of neighbours of each hospital."""
         return min(self.neighbours, len(self.ids) - 1)
 
     @cached_property
     def sharing(self) -> list[int]:
-        """U2: the hospitals that sent shares, ascending."""
+        """Return U2: the hospitals that sent shares, ascending."""
         return [i for i in self.ids.tolist() if i not in self.lost.before_shares]
 
     @cached_property
     def masking(self) -> list[int]:
-        """U3: the hospitals whose vectors are in the sum, ascending."""
+        """Return U3: the hospitals whose vectors are in the sum, ascending."""
         return [i for i in self.sharing if i not in self.lost.before_mask]
 
     @cached_property
     def revealing(self) -> list[int]:
-        """U4: the hospitals that reveal shares."""
+        """Return U4: the hospitals that reveal shares."""
         return [i for i in self.masking if i not in self.lost.before_unmask]
 
     @cached_property
     def in_sum(self) -> frozenset[int]:
-        """U3 as a set."""
+        """Return U3 as a set."""
         return frozenset(self.masking)
 
     @cached_property
     def opens(self) -> bool:
-        """Whether enough hospitals remain; otherwise the sum is abandoned, and the server learns nothing about it."""
+        """Whether enough hospitals remain. Otherwise the sum is discarded, and the server learns nothing about it."""
         if not self.lost.anybody:
             return len(self.ids) >= self.minimum and self.degree + 1 >= self.threshold
         sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
@@ -129,9 +130,9 @@ class SecureSum:
         return sent
 
     def unmasked(self, total: Words) -> NDArray[np.int64]:
-        """Return the sum of the vectors, from the sum of the masked ones. Raises ``ValueError`` if too few remain.
+        """Return the sum of the vectors from the sum of the masked vectors.
 
-        Secrets are computed only from the revealed shares.
+        Secrets are computed only from the revealed shares. Raises ``ValueError`` if too few hospitals remain.
         """
         if not self.opens:
             raise ValueError("too few hospitals are left to open the sum")
@@ -154,7 +155,8 @@ class SecureSum:
         return opened.view(np.int64)
 
     def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """The shares of own mask and private key that revealing hospitals hold: ``{(hospital, holder): shares}``."""
+        """Return the shares of own mask and private key that revealing hospitals have: ``{(hospital, holder):
+        shares}``."""
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:
             holders = [*self.around[i].tolist(), i]
@@ -193,7 +195,7 @@ class SecureSum:
         return _key_of(self._own_secret(hospital))
 
     def _pair(self, hospital: int, what: str = "mask") -> tuple[Any, bytes]:
-        """A hospital's private key and the bytes of its public one."""
+        """Return a hospital's private key and the bytes of its public key."""
         at = hospital if what == "mask" else -1 - hospital
         if at not in self._keys:
             private = masks.private_key(self._secret(hospital, what))
@@ -201,14 +203,14 @@ class SecureSum:
         return self._keys[at]
 
     def _agreed_key(self, hospital: int, other: int) -> bytes:
-        """The key that two hospitals have agreed on, the same for both."""
+        """Return the key on which two hospitals have agreed. It is the same for both."""
         pair = (min(hospital, other), max(hospital, other))
         if pair not in self._agreed:
             self._agreed[pair] = masks.agreed_key(self._pair(hospital)[0], self._pair(other)[1], self._info)
         return self._agreed[pair]
 
     def _channel(self, sender: int, receiver: int) -> bytes:
-        """The key under which one hospital sends shares to another."""
+        """Return the key under which one hospital sends shares to another."""
         pair = (-1 - min(sender, receiver), -1 - max(sender, receiver))
         if pair not in self._agreed:
             private, public = self._pair(sender, "channel")[0], self._pair(receiver, "channel")[1]

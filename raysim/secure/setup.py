@@ -1,4 +1,4 @@
-"""One secure sum of all hospitals before the first round. It waits for every hospital."""
+"""One secure sum over all hospitals before the first round. It waits for every hospital."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ BEFORE = 0
 
 @dataclass(frozen=True)
 class SetupSums:
-    """How sums before the first round are hidden."""
+    """How sums before the first round are masked."""
 
     neighbours: Literal["auto", "all"] | int
-    """Number of other hospitals with which each masks; see :func:`raysim.secure.graph.degree`."""
+    """The number of other hospitals with which each hospital masks; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
-    """Number of shares that open a secret; see :func:`raysim.secure.graph.threshold`."""
+    """The number of shares that open a secret; see :func:`raysim.secure.graph.threshold`."""
     group: int
-    """Index of the sum; no two sums share a mask."""
+    """The index of the sum. No two sums share a mask."""
     execute: bool
-    """Whether masks are made; otherwise vectors are added unmasked, which gives the same bits."""
+    """Whether masks are made. Otherwise vectors are added unmasked, which gives the same bits."""
 
     def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64; masks are made from ``seed``."""
+        """Return the sum of ``vectors [n]``, one from each hospital, modulo 2^64. Masks are made from ``seed``."""
         m, total = len(vectors), np.zeros(len(vectors[0]), dtype=np.uint64)
         if not self.execute or m < 2:
             for vector in vectors:

@@ -1,4 +1,4 @@
-"""Secret sharing: any ``t`` shares give the secret, ``t - 1`` reveal nothing about it.
+"""Secret sharing: any ``t`` shares give the secret, and ``t - 1`` shares reveal nothing about it.
 
 A. Shamir: *How to Share a Secret*, Communications of the ACM 22(11), 1979.
 """
@@ -12,9 +12,11 @@ PRIME = 2**256 + 297
 
 
 def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
-    """Return the shares ``{point: value}`` of the polynomial with ``secret`` at 0 and these further ``coefficients``.
+    """Return the shares ``{point: value}`` of the polynomial that is ``secret`` at 0 and has these further
+    ``coefficients``.
 
-    One more share than there are coefficients gives the secret. Raises ``ValueError`` for a point 0 modulo ``prime``.
+    The secret can be computed from one more share than there are coefficients. Raises ``ValueError`` for a point 0
+    modulo ``prime``.
     """
     if any(point % prime == 0 for point in points):
         raise ValueError("a share at 0 would be the secret")
@@ -34,7 +36,8 @@ def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
 
 
 def lagrange(points: Sequence[int], prime: int = PRIME) -> list[int]:
-    """Return the Lagrange coefficients of shares at ``points``, with which the shares sum to the secret."""
+    """Return the Lagrange coefficients of shares at ``points``. The secret is the sum of the shares times their
+    coefficients."""
     weights = []
     for i in points:
         above = below = 1

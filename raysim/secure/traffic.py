@@ -1,4 +1,4 @@
-"""The bytes that each hospital of a group sends and receives in a secure sum, by formula."""
+"""Formulas for the bytes that each hospital of a group sends and receives in a secure sum."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 Flags = NDArray[np.bool_]
 
 KEYS, PUBLIC = 64, 64
-"""Bytes: two public keys up, and two of each neighbour down."""
+"""The bytes of the two public keys that a hospital sends, and of the two that it receives from each neighbour."""
 
 SHARES = 2 * 33 + 8 + 16 + 12
-"""Bytes of a sealed message to a neighbour: two shares, whose they are, the tag and the nonce."""
+"""The bytes of a sealed message to a neighbour: two shares, the ids of sender and receiver, the tag and the nonce."""
 
 REVEALED = 33
-"""Bytes of a revealed share."""
+"""The bytes of a revealed share."""
 
 WORD = 8
-"""Bytes of an entry of the masked sum, which has ``p`` parameters and the weight."""
+"""The bytes of an entry of the masked sum, which has ``p`` parameters and the weight."""
 
 
 @overload
@@ -29,10 +29,10 @@ def up(p: int, around: int, *, shares: Flags, masked: Flags, reveals: Flags) -> 
 def up(
     p: int, around: int, *, shares: bool | Flags = True, masked: bool | Flags = True, reveals: bool | Flags = True
 ) -> int | NDArray[np.int64]:
-    """Bytes that a hospital with ``around`` neighbours sends for ``p`` parameters.
+    """Return the bytes that a hospital with ``around`` neighbours sends for ``p`` parameters.
 
-    The flags say how far it came: whether it sent shares, its masked vector, and revealed shares. For ``m`` hospitals
-    they are arrays ``[m]``, and so are the bytes.
+    The flags say whether it sent shares, its masked vector, and revealed shares. For ``m`` hospitals the flags and the
+    result are arrays ``[m]``.
     """
     return KEYS + around * SHARES * shares + WORD * (p + 1) * masked + REVEALED * around * reveals
 
@@ -42,5 +42,6 @@ def down(around: int, *, shares: bool = True) -> int: ...
 @overload
 def down(around: int, *, shares: Flags) -> NDArray[np.int64]: ...
 def down(around: int, *, shares: bool | Flags = True) -> int | NDArray[np.int64]:
-    """Bytes that a hospital receives: its neighbours' public keys and, if it sent shares itself, their shares."""
+    """Return the bytes that a hospital receives: its neighbours' public keys and, if it sent shares itself, their
+    shares."""
     return PUBLIC * around + around * SHARES * shares

@@ -1,4 +1,4 @@
-"""Local training: models, losses, fast kernels.
+"""Local training: models, losses and fast kernels.
 
 Each family of models has a file, and each kind of model and device has a kernel.
 """

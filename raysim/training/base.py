@@ -62,7 +62,9 @@ class Layout:
 
     def penalised(self, name: str) -> bool:
         """Return whether weight decay applies to a tensor: this is so if gradients change it, and it has two dimensions
-        or more. Biases, intercepts and the scales and shifts of normalisation have one dimension and do not decay.
+        or more.
+
+        Biases, intercepts and the scales and shifts of normalisation have one dimension and do not decay.
         """
         return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
 
@@ -209,8 +211,9 @@ class Model(Protocol):
         ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision. A model on
-        its own device may raise :class:`DeviceFull`.
+        """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.
+
+        A model on its own device may raise :class:`DeviceFull`.
         """
         ...
 

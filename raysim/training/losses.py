@@ -62,9 +62,10 @@ def default_rate(loss: str | None, *, real_label: bool) -> float:
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """Return the loss for a label with ``n_classes`` (0: a real number). ``loss`` is the configured name; None means
-    the log loss for classes, and the squared loss for a real label. Raises ``ConfigError`` for a loss that does not fit
-    the label.
+    """Return the loss for a label with ``n_classes`` (0: a real number).
+
+    ``loss`` is the configured name; None means the log loss for classes, and the squared loss for a real label. Raises
+    ``ConfigError`` for a loss that does not fit the label.
     """
     if n_classes:
         if loss not in (None, LOG_LOSS):

@@ -97,6 +97,7 @@ def drawn(
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of the patients ``who [m]``, concatenated by patient, and the number of rows of each, ``[m]``.
+
     ``rows [U]`` is the number of rows of each patient of the hospital.
     """
     counts, first = rows[who], np.cumsum(rows) - rows

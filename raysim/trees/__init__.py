@@ -2,12 +2,12 @@
 
 Strategies, models and exports share this plain mathematics.
 
-- :mod:`raysim.trees.settings`: what the model's keys are, and the columns that it reads.
+- :mod:`raysim.trees.settings`: the keys of the model, and the columns that it uses.
 - :mod:`raysim.trees.edges`: bins of columns, from counts alone; :mod:`raysim.trees.binning`: rows in these bins.
 - :mod:`raysim.trees.losses`: what a row adds to the sums; :mod:`raysim.trees.histograms`: the sums by node and bin.
 - :mod:`raysim.trees.splits`: the best split of a node; :mod:`raysim.trees.growing`: a tree, level by level.
-- :mod:`raysim.trees.forest`: trees together, and how they score rows; :mod:`raysim.trees.stored`: as a vector of
-  parameters; :mod:`raysim.trees.written`: as JSON.
+- :mod:`raysim.trees.forest`: the trees of a model, and how they score rows; :mod:`raysim.trees.stored`: trees as a
+  vector of parameters; :mod:`raysim.trees.written`: trees as JSON.
 
-All sums are of whole numbers, so that no order of rows or hospitals changes a bit.
+The terms of all sums are whole numbers, so that no order of rows or hospitals changes a bit.
 """

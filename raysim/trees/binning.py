@@ -23,7 +23,7 @@ class Bins:
     - ``levels [F]``: the number of categories of each column, each of which is a bin; 0 for numbers.
 
     The last bin of each column is for missing values, and for categories without training rows. In sums, the ``W`` bins
-    of all columns are concatenated; the bins of column ``f`` begin at ``first[f]``.
+    of all columns are concatenated. The bins of column ``f`` begin at ``first[f]``.
     """
 
     joined: Floats
@@ -41,35 +41,36 @@ class Bins:
         return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the single columns' edges: bins are sent with each level of each tree, and seldom need them."""
+        """Leave out the edges of single columns: bins are sent with each level of each tree, and rarely need these
+        edges."""
         return {name: value for name, value in vars(self).items() if name != "edges"} | {"digest": self.digest}
 
     @cached_property
     def edges(self) -> tuple[Floats, ...]:
-        """The ascending edges of each column, ``[F]``; the bin of a number is the number of edges below it. Empty for
-        categories."""
+        """Return the ascending edges of each column, as ``F`` arrays. The bin of a number is the number of edges below
+        it. Columns of categories have no edges."""
         return tuple(np.split(self.joined, np.cumsum(self.lengths)[:-1]))
 
     @cached_property
     def digest(self) -> str:
-        """A hash that is equal only for equal bins."""
+        """Return a hash that is equal only for equal bins."""
         parts = (np.array(self.levels, np.int64), self.lengths, self.joined)
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
     @cached_property
     def sizes(self) -> Ints:
-        """The number of bins of each column without the missing one, ``[F]``."""
+        """Return the number of bins of each column without the bin of missing values, ``[F]``."""
         levels = np.array(self.levels, np.int64)
         return np.where(levels > 0, levels, self.lengths + 1)
 
     @cached_property
     def first(self) -> Ints:
-        """The index of each column's first bin, ``[F]``."""
+        """Return the index of each column's first bin, ``[F]``."""
         return np.concatenate([[0], np.cumsum(self.sizes + 1)[:-1]]).astype(np.int64)
 
     @cached_property
     def width(self) -> int:
-        """The number of bins of all columns, ``W``."""
+        """Return the number of bins of all columns, ``W``."""
         return int((self.sizes + 1).sum())
 
     def codes(self, X: NDArray[Any]) -> NDArray[np.uint8]:
@@ -95,7 +96,7 @@ class Bins:
 
 
 def find_bins(task: TreeTask) -> Generator[Prefixes, Ints, Bins]:
-    """Find the bins of a task's columns from counts, which it yields requests for; see
+    """Find the bins of a task's columns from counts. The generator yields requests for counts; see
     :func:`raysim.trees.edges.find_edges`."""
     numbers = np.flatnonzero(np.array(task.levels) == 0)
     if not len(numbers):

@@ -1,4 +1,4 @@
-"""Boosting on rows in one place: local-only training, and the reference that federated boosting equals."""
+"""Boosting on rows in one place: local-only training, and the reference whose trees federated boosting equals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from raysim.trees.losses import GRID, base, gradients, label_scale, label_units,
 from raysim.trees.settings import TreeTask
 
 LEAST_LABELS = 30
-"""The smallest number of validation rows of each class, or with a number, by which a hospital stops alone."""
+"""The smallest number of validation rows, for classes of each class, with which a hospital may stop early alone."""
 
 
 class Rows:
-    """The rows of one place for boosting: their bins, labels, and margins, which trees change."""
+    """The rows of one place for boosting: their bins, their labels, and their margins, which trees change."""
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
-        """``y [n]``: labels. ``margins [n, K]``: margins in steps."""
+        """``y [n]`` are labels, and ``margins [n, K]`` margins in steps."""
         self._binned, self.y = binned, y
         self.margins = margins
 
@@ -42,7 +42,7 @@ class Rows:
     def grown(
         self, task: TreeTask, scale: int, columns: NDArray[np.bool_] | None, taken: NDArray[np.bool_] | None
     ) -> list[Grown]:
-        """Grow K trees from the margins, with splits by ``columns [F]`` and over the rows ``taken [n]`` (None: all)."""
+        """Grow K trees from the margins. Splits use ``columns [F]``; the rows are ``taken [n]`` (None: all)."""
         g, h = gradients(task.loss, self.margins, self.y, scale)
         growing = grow(self._binned.bins, task.settings, task.outputs, [columns] * task.outputs)
         trees: list[Grown] = answered(growing, partial(self.level, g=g, h=h, taken=taken))
@@ -55,10 +55,10 @@ class Rows:
 
 
 class Validation:
-    """Validation rows, whose loss decides how many trees are grown, and how many of these the model has."""
+    """Validation rows, whose loss decides how many trees are grown and how many of them the model keeps."""
 
     def __init__(self, task: TreeTask, start: Forest, rows: Rows, stop: Stop) -> None:
-        """``start``: the forest that trees are added to. ``rows`` are at its margins."""
+        """``start`` is the forest to which trees are added. The margins of ``rows`` include its trees."""
         self._task, self._start, self._rows, self._stop = task, start, rows, stop
         # A model without trees is zeros, whatever its first margins will be.
         self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))
@@ -70,7 +70,8 @@ class Validation:
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return a grown ``forest`` with the trees up to the least loss: at least one if it started without trees."""
+        """Return a grown ``forest`` with the trees up to the least loss. It has at least one tree if it started without
+        trees."""
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
             return forest.first(start) if start else forest
@@ -81,8 +82,8 @@ class Validation:
 
 
 def enough(task: TreeTask, y: NDArray[Any]) -> bool:
-    """Return whether validation labels ``y [n]`` are enough to decide how many trees a hospital keeps: fewer would stop
-    by chance, and make training alone look worse than it is."""
+    """Return whether validation labels ``y [n]`` are enough to decide how many trees a hospital keeps. With fewer
+    labels chance would decide, and local-only training would look worse than it is."""
     least = np.bincount(y, minlength=task.classes).min() if task.classes else len(y)
     return bool(least >= LEAST_LABELS)
 
@@ -113,11 +114,11 @@ def boosted(
     """Grow the trees of a task on rows ``X [n, F]`` with labels ``y [n]``.
 
     - ``bins``: the bins of the columns; None: computed from these rows.
-    - ``forest``: the trees to add to; None: no trees.
-    - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` it is grown
-      on.
+    - ``forest``: the trees to which trees are added; None: no trees.
+    - ``columns(t)`` and ``rows(t)``: the columns ``[F]`` that tree ``t`` may split by, and the rows ``[n]`` on which it
+      is grown.
     - ``held``: validation rows, which decide how many trees are grown and kept, if they are :func:`enough`; None: all
-      are.
+      trees are kept.
     """
     bins = bins_of(task, X) if bins is None else bins
     forest = starting(task, y) if forest is None else forest

@@ -1,17 +1,17 @@
-"""Edges of the bins of a numeric column, from counts over rows alone.
+"""The edges of the bins of a numeric column, computed from counts of rows alone.
 
 Finite float32 numbers are mapped to unsigned integers of 32 bits in the same order (:func:`ordered`). The value of a
-rank is then found from the highest bits, 8 bits at a time: how many rows have each of the 256 continuations of a
-prefix. Counts are whole numbers, so hospitals' counts add up to the counts of the pooled rows. Edges therefore do not
-depend on which hospital has which rows.
+rank is then found 8 bits at a time, beginning with the highest bits. At each step, the rows with each of the 256
+continuations of a prefix are counted. Counts are whole numbers, so hospitals' counts add up to the counts of the pooled
+rows. Edges therefore do not depend on which hospital has which rows.
 
-With ``n`` recorded values and ``B`` bins, ``v_k`` is the least value with at least ``k n / B`` values up to it (k = 1
-to B - 1), and ``w_k`` the least value above it. Edge ``k`` is the midpoint of ``v_k`` and ``w_k``. Equal edges count
+With ``n`` recorded values and ``B`` bins, ``v_k`` (k = 1 to B - 1) is the smallest value that at least ``k n / B``
+values do not exceed. ``w_k`` is the smallest value above ``v_k``. Edge ``k`` is the midpoint of both. Equal edges count
 once, and there is no edge after the largest value.
 
-With ``codes`` values are known by their first 16 bits. The midpoint is then between the largest number that begins like
-``v_k`` and the least that begins like ``w_k``, so that an edge differs from its quantile by at most 1/128 of it. With
-``exact`` all 32 bits count.
+With ``codes`` only the first 16 bits of values are used. The midpoint is then between the largest number that begins
+with the bits of ``v_k`` and the smallest number that begins with the bits of ``w_k``. An edge differs from its quantile
+by at most 1/128 of it. With ``exact`` all 32 bits are used.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 STEP = 8
-"""Number of bits that one count resolves."""
+"""The number of bits that one count resolves."""
 
 WIDTH = 2**STEP
-"""Number of continuations of a prefix."""
+"""The number of continuations of a prefix."""
 
 MISSING = 2**32 - 1
-"""The integer of a missing value, which is larger than the integer of any finite number."""
+"""The integer of a missing value. It is larger than the integer of any finite number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """A request for counts: each entry is a column and the first ``bits`` bits of its values.
+    """A request for counts.
 
-    ``column [Q]``, ``prefix [Q]``. The counts ``[Q, 256]`` are over the rows of that column and prefix, by the next 8
-    bits.
+    Each of its ``Q`` entries has a column, ``column [Q]``, and the first ``bits`` bits of its values, ``prefix [Q]``.
+    The answer ``[Q, 256]`` counts the rows with that column and prefix by the next 8 bits.
     """
 
     column: Ints
@@ -50,20 +50,21 @@ class Prefixes:
 
 
 def ordered(values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return integers in the order of the float32 ``values [n]``, which are finite. -0 counts as 0."""
+    """Return integers in the same order as the float32 ``values [n]``, which are finite. -0 counts as 0."""
     bits = (values.astype(np.float32) + np.float32(0)).view(np.uint32)
     return np.where(bits >> 31, ~bits, bits | np.uint32(2**31))
 
 
 def unordered(codes: NDArray[Any]) -> Floats:
-    """The inverse of :func:`ordered`, as float64."""
+    """Return the values of integers as float64: the inverse of :func:`ordered`."""
     codes = codes.astype(np.uint32)
     bits = np.where(codes >> 31, codes & np.uint32(2**31 - 1), ~codes)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
-    """Return each column of rows ``X [n, F]`` as sorted :func:`ordered` integers, ``[F, n]``, :data:`MISSING` last."""
+    """Return each column of rows ``X [n, F]`` as sorted :func:`ordered` integers, ``[F, n]``. :data:`MISSING` comes
+    last."""
     made = np.empty(X.shape[::-1], np.uint32)
     for column, values in zip(made, X.T, strict=True):
         column[:] = np.where(np.isnan(values), MISSING, ordered(values))
@@ -74,7 +75,7 @@ def ranked(X: NDArray[Any]) -> NDArray[np.uint32]:
 def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
     """Return the counts ``[Q, 256]`` over rows whose columns are :func:`ranked`.
 
-    The entries of a column are consecutive, with ascending prefixes.
+    Entries of the same column are consecutive, with ascending prefixes.
     """
     made = np.empty((len(asked.column), WIDTH), np.int64)
     begin = (asked.prefix[:, None] * WIDTH + np.arange(WIDTH)) << (32 - asked.bits - STEP)
@@ -110,10 +111,10 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of its value, and a count of values.
+    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of its value, and how many values have these or
+    lower first bits.
 
-    The count is of the values with that prefix or a lower one. Results for ranks outside 1 to ``total [F]`` are
-    meaningless.
+    Results for ranks outside 1 to ``total [F]`` are meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)
@@ -136,13 +137,13 @@ def _at_ranks(
 
 
 def pooled(asking: Generator[Prefixes, Ints, Any], X: NDArray[Any]) -> Any:
-    """Return the result of the generator ``asking``, whose questions are answered from the rows ``X [n, F]``."""
+    """Return the result of the generator ``asking``, whose requests are answered from the rows ``X [n, F]``."""
     ranks = ranked(X)
     return answered(asking, lambda asked: counts(ranks, asked))
 
 
 def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:
-    """Return the result of the generator ``asking``, answering each of its questions by ``answer(question)``."""
+    """Return the result of the generator ``asking``. Each of its requests is answered by ``answer(request)``."""
     try:
         question = next(asking)
         while True:

@@ -1,7 +1,6 @@
-"""The trees of a model: how they are stored together, and how they score rows.
-
-A tree has room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has the
-children ``2 i + 1`` (left) and ``2 i + 2``.
+"""The trees of a model: how they are stored together, and how they score rows. The arrays of a tree have ``I = 2^depth
+- 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i
++ 2``.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask
 
 OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "hessian", "rows")
-"""The arrays of a forest with an entry for each tree."""
+"""The arrays of a forest that have an entry for each tree."""
 
 WORD = 16
-"""Number of categories in one integer of a set."""
+"""The number of categories in one integer of a set."""
 
 BLOCK = 2**14
-"""Number of rows scored together, so that working memory stays in the cache."""
+"""The number of rows scored together, so that working memory stays in the cache."""
 
 
 def words_of(task: TreeTask) -> int:
@@ -39,7 +38,7 @@ def words_of(task: TreeTask) -> int:
 class Forest:
     """The ``T`` trees of a task and the initial margins; names and shapes as in :mod:`raysim.trees.stored`.
 
-    ``column`` is -1 where a node is not split, and ``threshold`` is infinite where all numbers go left. ``base`` and
+    ``column`` is -1 for a node that is not split, and ``threshold`` is infinite if all numbers go left. ``base`` and
     ``value`` are integers in units of ``2^(scale - 40)``.
     """
 
@@ -74,7 +73,7 @@ class Forest:
         )
 
     def __len__(self) -> int:
-        """The number of trees, ``T``."""
+        """Return the number of trees, ``T``."""
         return len(self.column)
 
     def grown(self, trees: Sequence[Grown], bins: Bins) -> Forest:
@@ -123,7 +122,7 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """Return the leaf of each row, ``[n]``."""
+        """Return the leaf that each row reaches, ``[n]``."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)
@@ -151,7 +150,7 @@ class Forest:
         return np.array(self.task.levels) > 0
 
     def _known(self, by: NDArray[Any], values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return whether each value is a known category of its column, ``[n]``."""
+        """Return for each value whether it is a known category of its column, ``[n]``."""
         known: NDArray[np.bool_] = (values >= 0) & (values < np.array(self.task.levels)[by])
         return known
 

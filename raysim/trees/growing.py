@@ -1,9 +1,9 @@
-"""Growing of trees level by level, from sums over all rows by node and bin.
+"""The growing of trees level by level, from sums over all rows by node and bin.
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
-children, only the histogram of the child with fewer rows is requested (the left one if both have as many). The other
-child's histogram is their parent's minus the requested one. All histograms are of whole numbers, so this loses nothing.
-Leaves need no request: their sums are sides of a split.
+children, only the histogram of the child with fewer rows is requested (of the left child if both have equally many).
+The histogram of the other child is their parent's minus the requested one. This is exact, because histograms consist of
+whole numbers. Leaves need no request: their sums are sides of a split.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ class Grown:
     """A tree of up to ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes."""
 
     column: NDArray[np.int16]
-    """The column that each node is split by, ``[I]``; -1: no split."""
+    """The column by which each node is split, ``[I]``; -1 for no split."""
     bin: NDArray[np.int16]
     """See :attr:`raysim.trees.splits.Split.bin`; ``[I]``."""
     left: NDArray[np.bool_]
-    """Which bins of that column go left, its missing bin last, ``[I, L]``; False beyond the column's bins."""
+    """Which bins of that column go left, ``[I, L]``. The bin of missing values is last; entries beyond the column's
+    bins are False."""
     gain: Floats
     """The gain of each split, ``[I]``."""
     sums: Floats
-    """The sums of each node over rows, ``[N, 3]`` whole numbers; 0 where there is no node."""
+    """The sums over rows of each node, ``[N, 3]`` whole numbers; 0 for nodes that do not exist."""
     value: Ints
-    """The value of each leaf in steps of a margin, ``[N]``; 0 elsewhere."""
+    """The value of each leaf in steps of a margin, ``[N]``; 0 for other nodes."""
 
     @property
     def depth(self) -> int:
-        """The largest number of splits between the root and a leaf."""
+        """Return the largest number of splits between the root and a leaf."""
         return len(self.column).bit_length()
 
     @staticmethod
@@ -62,9 +63,10 @@ class Grown:
 def descended(
     codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], node: NDArray[np.uint16]
 ) -> NDArray[np.uint16]:
-    """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``; rows at leaves stay.
+    """Return where rows at ``node [n]`` are after one more level of splits, ``[n]``.
 
-    ``codes [n, F]``: the bin of each value; ``column [I]`` and ``left [I, L]``: the splits.
+    Rows at leaves stay there. ``codes [n, F]`` are the bins of the values; ``column [I]`` and ``left [I, L]`` are the
+    splits.
     """
     by = column.take(node)
     if (moving := np.flatnonzero(by >= 0)).size == 0:
@@ -86,7 +88,7 @@ def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.boo
 
 
 def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
-    """Return the rows at each node in ``asked``, ascending; with ``taken [n]``, only these rows."""
+    """Return the rows at each of the nodes ``asked``, ascending; with ``taken [n]``, only these rows."""
     found = []
     for each in asked:
         inside = node == each
@@ -95,13 +97,13 @@ def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bo
 
 
 def level_of(nodes: Ints) -> int:
-    """Return the number of splits above ``nodes``, which are of one level."""
+    """Return the number of splits above ``nodes``, which are all in one level."""
     return int(nodes[0] + 1).bit_length() - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """A request for histograms: of ``nodes [m]`` in the partly grown trees ``which [m]``."""
+    """A request for the histograms of ``nodes [m]`` in the partly grown trees ``which [m]``."""
 
     trees: Sequence[Grown]
     which: Ints
@@ -115,7 +117,8 @@ Growing = Generator[Level, Floats, list[Grown]]
 def grow(
     bins: Bins, settings: TreeSettings, together: int = 1, columns: Sequence[NDArray[np.bool_] | None] = ()
 ) -> Growing:
-    """Grow ``together`` trees at once; ``columns``: for each tree the columns it may split by (empty: all)."""
+    """Grow ``together`` trees at once. ``columns`` has for each tree the columns that it may split by; empty means all
+    columns."""
     trees = [Grown.empty(settings.depth, bins) for _ in range(together)]
     asked = [(k, 0) for k in range(together)]
     parents: dict[tuple[int, int], Floats] = {}
@@ -159,7 +162,8 @@ def grow(
 
 
 def leaf_values(tree: Grown, settings: TreeSettings) -> Ints:
-    """Return ``-rate G / (H + l2)`` of each leaf in steps of a margin, ``[N]``; 0 for nodes that are not leaves."""
+    """Return the value ``-rate G / (H + l2)`` of each leaf in steps of a margin, ``[N]``; 0 for nodes that are not
+    leaves."""
     G, H = tree.sums[:, 0] / GRID, tree.sums[:, 1] / GRID + settings.l2
     values = np.divide(-settings.rate * G, H, out=np.zeros_like(G), where=H > 0)
     leaf = tree.sums[:, 2] > 0

@@ -15,21 +15,22 @@ from raysim.trees.binning import Bins
 from raysim.trees.edges import Floats, Ints
 
 CHANNELS = 3
-"""The number of sums: of gradients, of second derivatives, and of rows."""
+"""The number of sums: gradients, second derivatives, and rows."""
 
 MOST_CELLS = 2**11
-"""Largest number of cells of neighbouring columns that are counted together, so that their sums stay in the cache."""
+"""The largest number of cells of neighbouring columns that are counted together, so that their sums stay in the
+cache."""
 
 FEW = 2**12
-"""Number of rows of a node below which adding each column separately is faster than adding up cells."""
+"""The number of rows of a node below which adding each column separately is faster than adding up cells."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
     """Neighbouring columns whose bins are counted together, in ``G`` groups.
 
-    A row is in one cell of each group, given by its bins in the group's columns. A bin's sum is the sum over the cells
-    that belong to it. Adding rows to cells takes fewer additions than adding them to bins.
+    A row is in one cell of each group, which its bins in the group's columns determine. A bin's sum is the sum over the
+    cells that belong to it. Adding rows to cells takes fewer additions than adding rows to bins.
     """
 
     group: Ints
@@ -41,7 +42,7 @@ class Cells:
     count: int
     """The number of all cells."""
     of_bins: sparse.csr_array
-    """A matrix ``[W, count]`` of zeros and ones: which cells belong to each bin."""
+    """A matrix ``[W, count]`` of zeros and ones: whether each cell belongs to each bin."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the cells of rows whose bins are ``codes [n, F]``, ``[n, G]``."""
@@ -54,7 +55,7 @@ class Cells:
 
 @lru_cache(maxsize=8)
 def cells_of(sizes: tuple[int, ...]) -> Cells:
-    """Return the groups of columns with ``sizes [F]`` bins each, missing bins included."""
+    """Return the groups of columns with ``sizes [F]`` bins each, bins of missing values included."""
     group, factor, cells = [], [], list[int]()
     for size in sizes:
         if not cells or cells[-1] * size > MOST_CELLS:
@@ -78,7 +79,7 @@ class Binned:
     """Rows in their ``bins``, with ``codes [n, F]``, prepared for sums over them."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """``cells``: an earlier result of :meth:`cells` for these rows."""
+        """``cells`` is an earlier result of :meth:`cells` for these rows."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 
@@ -91,7 +92,7 @@ class Binned:
     def histograms(self, nodes: Sequence[Ints], g: Floats, h: Floats) -> Floats:
         """Return the sums ``[m, W, 3]`` of ``m`` nodes; ``nodes`` has the rows of each node, ascending.
 
-        ``g [n]`` and ``h [n]`` are whole numbers, so that the sums are exact in any order of addition.
+        ``g [n]`` and ``h [n]`` are whole numbers, so that sums are exact in any order of addition.
         """
         taken = sum(map(len, nodes))
         if taken < FEW * len(nodes):
@@ -126,7 +127,7 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """Return ``count`` ones. SciPy copies views of less than half of an array, so each power of two has its own
+    """Return ``count`` ones. SciPy copies a view of less than half of an array, so each power of two has its own
     array."""
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 

@@ -1,8 +1,8 @@
-"""Each row's contribution to the sums that trees are grown from: gradient and second derivative of its loss.
+"""Each row's contribution to the sums from which trees are grown: the gradient and the second derivative of its loss.
 
 Both are rounded, row by row, to whole multiples of 2^-30. Margins and leaf values are whole multiples of 2^-40, so that
-a margin is an exact sum. Numeric labels are first divided by a power of two, ``2^scale``, so that they lie within -1
-and 1; margins and values are for the divided label. Sums are exact for up to 2^23 rows.
+a margin is an exact sum. Numeric labels are first divided by a power of two, ``2^scale``, so that they are between -1
+and 1. Margins and values are for the divided label. Sums are exact for up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from raysim.trees.edges import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
-"""Number of steps in one unit of a gradient."""
+"""The number of steps in one unit of a gradient."""
 
 MARGIN = 2.0**40
-"""Number of steps in one unit of a margin."""
+"""The number of steps in one unit of a margin."""
 
 LARGEST = 2**46
-"""Largest margin and leaf value in steps: 64 in magnitude, which no model in use reaches."""
+"""The largest magnitude of margins and leaf values, in steps: 64, which no model in use reaches."""
 
 LOG_MEAN = 30.0
-"""Largest logarithm of a mean of counts."""
+"""The largest logarithm of a mean of counts."""
 
 
 def gradients(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> tuple[Floats, Floats]:
     """Return ``g`` and ``h`` of each row, ``[n, K]`` in whole multiples of ``2^-30``, at ``margins [n, K]``.
 
-    ``y [n]``: class indices, or numbers. ``scale``: the exponent of the label's divisor.
+    ``y [n]`` are class indices or numbers. ``scale`` is the exponent of the label's divisor.
     """
     z = margins / MARGIN
     if loss == "logistic":
@@ -62,9 +62,10 @@ def softmax(z: Floats) -> Floats:
 
 
 def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> float:
-    """Return the mean loss of rows with ``margins [n, K]`` and labels ``y [n]``, at least one.
+    """Return the mean loss of rows with ``margins [n, K]`` and labels ``y [n]``; at least one row is needed.
 
-    Squared errors are of labels divided by ``2^scale``, and a term that only labels decide is left out of ``poisson``.
+    Squared errors are of labels divided by ``2^scale``. The loss ``poisson`` leaves out a term that depends on labels
+    alone.
     """
     z = margins / MARGIN
     if loss == "logistic":
@@ -81,8 +82,9 @@ def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> flo
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
     """Return the initial margins, which minimise the loss without trees, ``[K]`` in steps.
 
-    ``sums``: the number of rows of each class, ``[C]``, or the sum of the (divided) labels, ``[1]``. For more than two
-    classes the margins are the logarithms of shares minus their mean. Raises ``ValueError`` for a class without rows.
+    ``sums`` is the number of rows of each class, ``[C]``, or the sum of the (divided) labels, ``[1]``. For more than
+    two classes the margins are the logarithms of shares minus their mean. Raises ``ValueError`` for a class without
+    rows.
     """
     if loss in ("logistic", "softmax"):
         if (sums <= 0).any():
@@ -112,6 +114,6 @@ def label_units(y: NDArray[Any], scale: int) -> Floats:
 
 
 def label_scale(y: NDArray[Any]) -> int:
-    """Return the least exponent, of at least 0, such that ``|y| <= 2^scale``."""
+    """Return the smallest exponent of at least 0 such that ``|y| <= 2^scale`` for all labels."""
     most = float(np.abs(y).max(initial=0.0))
     return max(0, int(np.ceil(np.log2(most)))) if most > 0 else 0

@@ -1,4 +1,4 @@
-"""The settings of boosted trees, and the columns and label that they are grown for."""
+"""The settings of boosted trees, and the columns and label for which they are grown."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 Loss = Literal["logistic", "softmax", "squared", "poisson"]
 
 DEEPEST = 10
-"""Largest depth: a tree is stored with room for ``2^depth`` leaves."""
+"""The largest depth. A tree is stored with ``2^depth`` leaves."""
 
 MOST_BINS = 255
-"""Largest number of bins of a column, without the bin of missing values."""
+"""The largest number of bins of a column, without the bin of missing values."""
 
 MOST_LEVELS = 255
-"""Largest number of categories of a column."""
+"""The largest number of categories of a column."""
 
 
 @dataclass(frozen=True)
@@ -23,27 +23,29 @@ class TreeSettings:
     """The keys of ``model:`` for boosted trees."""
 
     trees: int = 100
-    """How many trees the model has; of a label of C > 2 classes, C at a time."""
+    """The number of trees of the model. With C > 2 classes, each boosting step grows C trees."""
     depth: int = 3
-    """Largest number of splits between the root and a leaf."""
+    """The largest number of splits between the root and a leaf."""
     rate: float = 0.1
     """The factor of each tree's values (eta)."""
     bins: int = 32
-    """Largest number of bins of a numeric column."""
+    """The largest number of bins of a numeric column."""
     min_rows: int = 10
-    """Smallest number of training rows on each side of a split."""
+    """The smallest number of training rows on each side of a split."""
     l2: float = 1.0
     """The penalty on squared values of leaves (lambda)."""
     gamma: float = 0.0
     """The threshold (gamma) that half the gain of a split has to exceed."""
     edges: Literal["codes", "exact"] = "codes"
-    """Where bins end: ``codes`` counts values by the first 16 of their 32 bits, ``exact`` by all of them."""
+    """How values are counted for the edges of bins: ``codes`` by the first 16 of their 32 bits, ``exact`` by all
+    bits."""
     row_share: float = 1.0
-    """The share of rows that each tree is grown on."""
+    """The share of rows on which each tree is grown."""
     column_share: float = 1.0
     """The share of columns that each tree may split by."""
     own_trees: int = 20
-    """How many trees a hospital adds when it fine-tunes; of C > 2 classes, C at a time."""
+    """The number of trees that a hospital adds when it fine-tunes. With C > 2 classes, each boosting step grows C
+    trees."""
     loss: Literal["auto", "squared", "poisson"] = "auto"
     """The loss for a numeric label: ``poisson`` for counts; ``auto`` is squared."""
 
@@ -71,7 +73,7 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class TreeTask:
-    """The data that trees are grown for.
+    """The data for which trees are grown.
 
     - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers. A
       missing value is NaN in both.
@@ -84,33 +86,34 @@ class TreeTask:
 
     @property
     def loss(self) -> Loss:
-        """The loss that is minimised."""
+        """Return the loss that is minimised."""
         if self.classes:
             return "logistic" if self.classes == 2 else "softmax"
         return "poisson" if self.settings.loss == "poisson" else "squared"
 
     @property
     def outputs(self) -> int:
-        """The number of trees grown at once, ``K``, which is also the number of margins of a row."""
+        """Return the number of trees grown at once, ``K``, which is also the number of margins of a row."""
         return self.classes if self.classes > 2 else 1
 
     @property
     def splits(self) -> int:
-        """The largest number of splits of a tree, ``I``."""
+        """Return the largest number of splits of a tree, ``I``."""
         return int(2**self.settings.depth) - 1
 
     @property
     def nodes(self) -> int:
-        """The largest number of nodes of a tree, ``N``."""
+        """Return the largest number of nodes of a tree, ``N``."""
         return 2 * self.splits + 1
 
     @property
     def together(self) -> int:
-        """The number of rounds of boosting, each of which grows K trees."""
+        """Return the number of boosting steps, each of which grows K trees."""
         return self.settings.trees
 
     def personal(self) -> TreeTask:
-        """Return the task of the trees that a hospital adds itself: few, shallow and slow, as its rows are few."""
+        """Return the task of the trees that a hospital adds when it fine-tunes. They are few and shallow, with a small
+        rate, because the hospital has few rows."""
         settings = self.settings
         own = replace(
             settings, trees=max(settings.own_trees, 1), depth=min(settings.depth, 2), rate=0.05, l2=5.0, min_rows=5

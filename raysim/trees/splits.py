@@ -1,14 +1,16 @@
 """The best split of each node of a level, from its histogram.
 
-A split of a node with sums G and H over rows into two sides gains ``GL^2/(HL + l2) + GR^2/(HR + l2) - G^2/(H + l2)``.
-It is made if half of that exceeds ``gamma`` and both sides have ``min_rows`` rows. Further rules:
+A split divides a node with sums G and H over rows into two sides. Its gain is ``GL^2/(HL + l2) + GR^2/(HR + l2) -
+G^2/(H + l2)``. The node is split if half of the gain exceeds ``gamma`` and both sides have ``min_rows`` rows. Further
+rules:
 
-- Rows with a missing value go to the side with the larger gain. In a node without such rows, missing values will go to
-  the side with more rows, and left if both have as many.
-- "Missing against the rest" is a split too: all values left, the missing right.
+- Rows with a missing value go to the side with the larger gain. If a node has no such rows, later missing values go to
+  the side with more rows, or left if both have equally many.
+- "Missing against the rest" is also a split: all values go left, and missing values right.
 - Categories are sorted by ``G/(H + l2)`` (if equal, by their codes), and each prefix may go left, which is optimal for
-  this gain (W. Fisher 1958). Categories without rows in the node go where missing values go.
-- Of equal gains (to 1e-12 of them) the first column, then the first bin, then missing-left is taken.
+  this gain (W. Fisher 1958). Categories without rows in the node go to the side of missing values.
+- Of equal gains (to a relative difference of 1e-12), the first column is taken, then the first bin, then missing values
+  left.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings
 
 ALIKE = 1e-12
-"""Relative difference below which two gains count as equal."""
+"""The relative difference below which two gains count as equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The split of a node: which of the column's bins go left, the missing bin last."""
+    """The split of a node: which of the column's bins go left. The bin of missing values is last."""
 
     column: int
     bin: int
@@ -47,8 +49,8 @@ def best_splits(
 ) -> list[Split | None]:
     """Return the best split of each of ``m`` nodes; None for a node that should not be split.
 
-    ``histograms [m, W, 3]``: the nodes' sums by bin. ``totals [m, 3]``: the nodes' sums over all their rows.
-    ``columns [F]``: the columns that splits may use; None: all.
+    ``histograms [m, W, 3]`` are the nodes' sums by bin, and ``totals [m, 3]`` their sums over all rows. ``columns [F]``
+    are the columns that splits may use; None means all.
     """
     units = np.array([1 / GRID, 1 / GRID, 1.0])
     values, missing = _padded(histograms, units, bins)
@@ -96,8 +98,8 @@ def best_splits(
 
 
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Return sums ``[m, W, 3]`` in ``units [3]`` by bin and column, ``[3, m, B, F]``, and those of missing values
-    ``[3, m, F]``.
+    """Return the sums ``[m, W, 3]`` in ``units [3]`` by bin and column, ``[3, m, B, F]``, and the sums of missing
+    values, ``[3, m, F]``.
 
     Sums beyond a column's bins are 0.
     """
@@ -111,7 +113,8 @@ def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
 
 
 def _accumulated(values: Floats) -> Floats:
-    """Return the sums of ``values [3, m, B, F]`` up to each bin; this order is six times faster than ``np.cumsum``."""
+    """Return the sums of ``values [3, m, B, F]`` up to each bin. The order of the axes makes this six times faster than
+    ``np.cumsum``."""
     made = np.empty_like(values)
     made[:, :, 0] = values[:, :, 0]
     for bin in range(1, values.shape[2]):
@@ -139,7 +142,7 @@ def _score(G: Floats, H: Floats, l2: float) -> Floats:
 
 
 def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
-    """Return the gain of each candidate ``[...]``; minus infinity if a side has too few rows.
+    """Return the gain of each candidate, ``[...]``; minus infinity if a side has too few rows.
 
     ``left [3, ...]`` are the sums of the left sides, and ``whole`` the sums of their nodes.
     """
@@ -156,8 +159,8 @@ def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
 def _two_sided(
     low: Floats, missing: Floats, whole: Floats, counts: Floats, bins: Bins, of: Ints, settings: TreeSettings
 ) -> Floats:
-    """Return the gains ``[2, K, B]`` of the candidates of ``K`` nodes and columns with missing rows, which go left and
-    right.
+    """Return the gains ``[2, K, B]`` of the candidates of ``K`` pairs of node and column with missing rows: first with
+    these rows on the left, then on the right.
 
     - ``low [3, K, B]``: sums of the left sides without missing rows.
     - ``missing`` and ``whole [3, K]``: sums of missing rows and of nodes.
@@ -181,7 +184,8 @@ def _two_sided(
 def _goes_left(
     bins: Bins, column: int, bin: int, missing_left: bool, levels: Ints | None, counts: Floats
 ) -> NDArray[np.bool_]:
-    """Return which bins go left, the missing one last. ``levels``: the sorted categories; ``counts``: their rows."""
+    """Return which bins go left; the bin of missing values is last. ``levels`` are the sorted categories, and
+    ``counts`` their numbers of rows."""
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)
     goes[size] = missing_left

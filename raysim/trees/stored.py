@@ -1,8 +1,8 @@
-"""Trees as a flat vector of parameters, which is how a model is stored.
+"""Trees as a flat vector of parameters, the form in which a model is stored.
 
 The vector consists of the tensors below (:class:`Shape`), with T trees in order (for more than two classes, tree ``t``
-belongs to class ``t mod K``). Each tree has room for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node ``i``
-has the children ``2 i + 1`` (left) and ``2 i + 2``.
+belongs to class ``t mod K``). Each tree has entries for ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes. Node
+``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``.
 
 ==========  ============  =============================================================================================
 count       ``[1]``       the number of trees; all entries after the last tree are 0
@@ -36,10 +36,10 @@ from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 
 PART = 2**24
-"""Whole numbers below this are exact in single precision."""
+"""Whole numbers below this limit are exact in single precision."""
 
 BEYOND = float(np.finfo(np.float32).max)
-"""The stored form of an infinite threshold, as the entries of a vector are finite."""
+"""The stored form of an infinite threshold. Entries of the vector must be finite."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Shape:
 
     @property
     def trees(self) -> int:
-        """The largest number of trees, ``T``, including trees that a hospital adds."""
+        """Return the largest number of trees, ``T``, including trees that a hospital adds."""
         return (self.task.together + self.task.settings.own_trees) * self.task.outputs
 
     @cached_property
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor, by name and in order."""
+        """Return the shape of each tensor, by name and in order."""
         T, inner, N, words = self.trees, self.task.splits, self.task.nodes, words_of(self.task)
         sets = {"levels": (T, inner, words)} if words else {}
         return {
@@ -74,7 +74,7 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """The number of parameters, ``P``."""
+        """Return the number of parameters, ``P``."""
         return sum(math.prod(shape) for shape in self.tensors.values())
 
     def vector(self, forest: Forest) -> Floats:

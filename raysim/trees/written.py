@@ -1,4 +1,4 @@
-"""Trees as plain JSON with unscaled numbers, from which exports start."""
+"""Trees as plain JSON with unscaled numbers, from which exports are made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the forest as JSON values; ``names [F]`` are the names of the columns.
 
     Leaves have a ``value``, which is added to the margin of ``class`` (0 if there is one margin). Other nodes have a
-    ``column``, and either ``at_most`` (null: infinite) or ``levels``: the values that go ``left``. All others go
-    ``right``. For trees with random splits ``gain``, ``rows`` and ``hessian`` are null: they are unknown.
+    ``column``, and either ``at_most`` (null: infinite) or ``levels``: the values that go ``left``. All other values go
+    ``right``. For trees with random splits, ``gain``, ``rows`` and ``hessian`` are unknown and therefore null.
     """
     unit = 2.0 ** (forest.scale - 40)
     return {

@@ -1,1 +1,1 @@
-"""A virtual clock: late and lost hospitals."""
+"""A virtual clock, with late and lost hospitals."""

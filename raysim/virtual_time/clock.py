@@ -1,7 +1,7 @@
-"""The virtual clock: the hospitals' times, timely replies, and training under way.
+"""The virtual clock: the time that hospitals need, which replies arrive in time, and which hospitals are training.
 
-Nothing is trained here. A hospital's messages and training rows are known in advance, and so is the time of its reply.
-Therefore only hospitals whose updates are used really train.
+Nothing is trained here. A hospital's messages and training rows are known in advance, and therefore also the time of
+its reply. Only hospitals whose updates are used are really trained.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Clock:
     """The state of the virtual clock, in plain values for a checkpoint. ``F`` hospitals are training."""
 
     now: float
-    """Virtual seconds since the beginning; NaN if undefined, after something that no real federation could do."""
+    """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
     waits: int
-    """Number of consecutive waits without an update."""
+    """The number of consecutive waits without an update."""
     hospital: Ids
     """The training hospitals, ``[F]``, in the order in which they started."""
     version: Ids
-    """The round whose global model each started from, ``[F]``."""
+    """The round whose global model each of them started from, ``[F]``."""
     ends: Floats
-    """When each ends, ``[F]``."""
+    """When each of them ends, ``[F]``."""
     lost: Mask
-    """Whether each ends without an update, ``[F]``."""
+    """Whether each of them ends without an update, ``[F]``."""
     kept: Ids
-    """The rounds whose global models training hospitals started from, ``[V]``."""
+    """The rounds of the global models from which training hospitals started, ``[V]``."""
     models: Floats
     """The models of these rounds, ``[V, P]``."""
 
@@ -50,7 +50,8 @@ class Clock:
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
-        """Return the clock with hospitals ``ids [h]`` also training, from ``model [P]`` of round ``version``."""
+        """Return the clock with hospitals ``ids [h]`` also training. They start from ``model [P]`` of round
+        ``version``."""
         if not len(ids):
             return self
         has_model = version in self.kept
@@ -65,7 +66,7 @@ class Clock:
         )
 
     def without(self, done: Mask) -> Clock:
-        """Return the clock without the hospitals that are ``done [F]``; the models stay until :meth:`tidied`."""
+        """Return the clock without the hospitals that are ``done [F]``. Models are kept until :meth:`tidied`."""
         return replace(
             self,
             hospital=self.hospital[~done],
@@ -75,14 +76,14 @@ class Clock:
         )
 
     def tidied(self) -> Clock:
-        """Return the clock without models that no training hospital started from."""
+        """Return the clock without models from which no training hospital started."""
         used = np.isin(self.kept, self.version)
         return replace(self, kept=self.kept[used], models=self.models[used])
 
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
-        """Return the state extended by older models, and the problem whose local training starts from these.
+        """Return the state extended by older models, and the problem whose local training starts from these models.
 
-        The cohort received the global model after round ``versions [H]``; the one after ``round`` is the last one.
+        The cohort received the global model after round ``versions [H]``. The model after ``round`` is the last one.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -101,7 +102,7 @@ class Clock:
 
 
 def checked(clock: Any) -> Clock | None:
-    """Return a clock that was read from a file, or None. Raises ``ValueError`` for one that no server can have."""
+    """Return a clock that was read from a file, or None. Raises ``ValueError`` for a clock that no server can have."""
     if clock is None:
         return None
     if not isinstance(clock, Clock) or not isinstance(clock.now, float):
@@ -117,7 +118,7 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return the work of hospitals ``ids [H]``: the number of trained rows times epochs of each, ``[H]``."""
+    """Return the work of hospitals ``ids [H]``: the number of training rows of each, times its epochs, ``[H]``."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
@@ -131,12 +132,12 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The times and outcomes of calls to ``H`` hospitals at a moment."""
+    """The times and outcomes of calls to ``H`` hospitals at one moment."""
 
     ends: Floats
-    """When each ends, ``[H]``."""
+    """When each call ends, ``[H]``."""
     lost: Mask
-    """Whether each ends without an update, ``[H]``."""
+    """Whether each call ends without an update, ``[H]``."""
 
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
         """Return which updates are used, ``[H]``, and when the server continues.
@@ -157,10 +158,10 @@ class Answers:
 def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
-    """Return times and outcomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
+    """Return the times and outcomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
 
-    ``until [H]``: when each leaves (None: no hospital does). A hospital drops out at a uniform moment; ``key``
-    identifies the stream.
+    ``until [H]`` is when each becomes unavailable (None: no hospital does). A hospital drops out at a uniformly sampled
+    moment; ``key`` identifies the stream.
     """
     ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
     if system.dropout.any():

@@ -1,4 +1,4 @@
-"""Each hospital's simulated speed, connection and reliability by ``system``, and its availability."""
+"""The simulated speed, connection and reliability of each hospital by ``system``, and its availability."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ class System:
     """The quantities of :class:`SystemSection` for ``N`` hospitals, each array ``[N]``."""
 
     rate: Floats
-    """Rows trained per second."""
+    """The number of rows trained per second."""
     down: Floats
-    """Bytes received per second; infinite where transfers take no time."""
+    """Bytes received per second; infinite if transfers take no time."""
     up: Floats
-    """Bytes sent per second; infinite where transfers take no time."""
+    """Bytes sent per second; infinite if transfers take no time."""
     latency: Floats
-    """Seconds before each message."""
+    """The number of seconds before each message."""
     availability: Floats
-    """The probability to be available when called."""
+    """The probability that the hospital is available when called."""
     dropout: Floats
-    """The probability to be lost in a round."""
+    """The probability that the hospital is lost in a round."""
     trace: Trace | None
-    """When hospitals are available; None: by ``availability``."""
+    """When hospitals are available; None means that ``availability`` decides."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
-        """Return the time of hospitals ``ids [H]`` to receive ``down``, train ``rows`` and send ``up`` bytes."""
+        """Return the time that hospitals ``ids [H]`` need to receive ``down`` bytes, train ``rows`` and send ``up``
+        bytes."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
         seconds: Floats = transfer + rows / self.rate[ids]
         return seconds
@@ -108,15 +109,15 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
 
 
 ROUNDING = 1e-12
-"""Relative error of a moment that is computed as a sum of durations."""
+"""The relative error of a moment that is computed as a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
     """``R`` disjoint intervals: ``hospital [R]`` is available from ``begin [R]`` until before ``end [R]``.
 
-    They repeat every ``period`` seconds (infinite: once). ``carry [N]``: how long each hospital that is available at
-    the end of a period stays in the next.
+    They repeat every ``period`` seconds (infinite: they do not repeat). ``carry [N]`` is how long each hospital that is
+    available at the end of a period remains available in the next.
     """
 
     hospital: Ids
@@ -126,7 +127,8 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return when each of ``N`` hospitals leaves, ``[N]``; minus infinity for those that are not available."""
+        """Return when each of ``N`` hospitals becomes unavailable, ``[N]``; minus infinity for hospitals that are not
+        available."""
         base, phase = self._split(now)
         available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)
@@ -135,7 +137,7 @@ class Trace:
         return leaves
 
     def following(self, now: float) -> float:
-        """Return the next moment after ``now`` at which a hospital becomes available; infinite if none ever does."""
+        """Return the next moment after ``now`` at which a hospital becomes available; infinite if there is none."""
         base, phase = self._split(now)
         later = self.begin[self.begin > phase + ROUNDING * (1 + now)]
         if len(later):
@@ -144,7 +146,7 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """The number of moments of a period at which a hospital becomes available."""
+        """Return the number of moments of a period at which a hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:
@@ -159,7 +161,8 @@ class Trace:
 def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
     """Read a trace from a CSV file with the columns ``hospital, from, to``, which names every hospital.
 
-    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` with the line.
+    A hospital that is never available has a line with empty ``from`` and ``to``. Raises ``ConfigError`` naming the
+    line.
     """
     field, index = "system.trace", {name: i for i, name in enumerate(names)}
     intervals: dict[int, list[tuple[float, float]]] = {}
@@ -192,7 +195,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
 
 
 def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Intervals in order, those that touch or overlap made one.
+    """Return the intervals in order; intervals that touch or overlap are merged.
 
     >>> joined([(5, 6), (0, 2), (1, 3), (3, 4)])
     [(0, 4), (5, 6)]
@@ -209,7 +212,8 @@ def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def read_rows(
     path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a table of hospitals as ``(line number, text by column)``; ``field`` is the key that names the file.
+    """Return the rows of a table of hospitals as ``(line number, text by column)``; ``field`` is the key that names the
+    file.
 
     Missing values are empty texts. Raises ``ConfigError`` for a file that cannot be read, lacks a column that is
     ``needed``, or has a column that is neither ``needed`` nor ``further``.

@@ -1,8 +1,8 @@
-"""The hospitals of each round, and the models that they start from: all sampled hospitals, or those that reply in time.
+"""The hospitals of each round, and the models from which they start.
 
-Only unreliable hospitals whose updates are used are trained. A hospital that is lost, late or superfluous discards its
-round as if it had never been called. Therefore its memory (a control variate, its own model) always agrees with what
-the server has received.
+The hospitals are all sampled hospitals, or those that reply in time. Of unreliable hospitals, only those whose updates
+are used are trained. A hospital that is lost, late or superfluous discards its round as if it had never been called.
+Its memory (a control variate, its own model) therefore always agrees with what the server has received.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
 WAITS = 1000
-"""Largest number of consecutive waits without an update; a trace adds one for each moment at which a hospital becomes
-available."""
+"""The largest number of consecutive waits without an update. A trace adds one for each moment at which a hospital
+becomes available."""
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
-"""Bytes down and up of each hospital of a cohort, ``[H]`` each."""
+"""Bytes down and bytes up of each hospital of a cohort, ``[H]`` each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,9 @@ class ScheduledCohort:
     asked: int = 0
     """The number of hospitals called."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """Hospitals whose updates arrived but were too few to be used, with the problems that they minimised."""
+    """Hospitals whose updates arrived but were too few to be used, with the problem that each minimised."""
     in_vain: int = 0
-    """Bytes that hospitals received whose updates never arrived."""
+    """The bytes received by hospitals whose updates never arrived."""
     staleness: float = 0.0
     """The mean staleness of the cohort's updates, in versions of the global model."""
 
@@ -54,7 +54,7 @@ class CohortScheduler(Protocol):
 
     @property
     def clock(self) -> Clock | None:
-        """The virtual clock, which is passed from round to round; None without one."""
+        """Return the virtual clock, which is passed from round to round; None without a clock."""
         ...
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
@@ -62,12 +62,13 @@ class CohortScheduler(Protocol):
         ...
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
-        """Record that hospitals ``ids [H]`` have replied to a request: bytes that each received, and sent, ``[H]``."""
+        """Record that hospitals ``ids [H]`` have replied to a request. The arguments include the bytes that each
+        received and sent, ``[H]``."""
         ...
 
 
 class PerfectScheduler:
-    """Every sampled hospital takes part, and no time passes."""
+    """The scheduler of reliable hospitals: every sampled hospital takes part, and no time passes."""
 
     clock: Clock | None = None
 
@@ -83,7 +84,7 @@ class PerfectScheduler:
 
 
 class ClockedScheduler:
-    """Common parts of schedulers on a virtual clock. ``measure`` repeats a request, without traffic or time."""
+    """The common parts of schedulers on a virtual clock. ``measure`` repeats a request without traffic or time."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(now, self.clock.waits)
 
     def _wait(self, why: str) -> None:
-        """Let time pass without an update. Raises ``ConfigError`` if none will ever come."""
+        """Let time pass without an update. Raises ``ConfigError`` if no update will ever arrive."""
         trace, now, waits = self._system.trace, self.clock.now, self.clock.waits + 1
         later = now + self._section.wait if trace is None else trace.following(now)
         if not np.isfinite(later):
@@ -130,7 +131,8 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return which hospitals are available ``[N]``, and when each leaves (None: never), by stream ``key``."""
+        """Return which hospitals are available, ``[N]``, and when each becomes unavailable (None: never), by stream
+        ``key``."""
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
             return until > self.clock.now, until
@@ -142,7 +144,7 @@ class ClockedScheduler:
     def _visit(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
-        """Return times and outcomes of a call to ``ids [H]`` now, and the bytes to and from each."""
+        """Return the times and outcomes of a call to ``ids [H]`` now, and the bytes to and from each hospital."""
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
         seconds = self._system.seconds(ids, rows, down, up) if problem.sent else rows / self._system.rate[ids]
@@ -151,14 +153,14 @@ class ClockedScheduler:
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
-    """Return the key of an attempt's streams; the first attempt (0) has the streams of a run without repetitions."""
+    """Return the key of an attempt's streams. The first attempt (0) has the streams of a run without repetitions."""
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` for old models of a strategy with other models than the global one.
+    """Raise ``ConfigError`` if a strategy needs old models but has other models than the global model.
 
-    ``what`` is the key that needs old models, and ``instead`` the remedy in the message.
+    ``what`` is the key that needs old models, and ``instead`` is the remedy in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

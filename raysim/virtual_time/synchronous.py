@@ -1,4 +1,5 @@
-"""Synchronous rounds of unreliable hospitals: which are called, which reply in time, and how late updates are used."""
+"""Synchronous rounds of unreliable hospitals: which hospitals are called, which reply in time, and how late updates are
+used."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Return the server's view once enough hospitals are available, and when each of these leaves."""
+        """Return the server's view once enough hospitals are available, and when each of them becomes unavailable."""
         available, until = self._there(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
@@ -65,9 +66,9 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Return the hospitals whose updates are used, and the bytes that the others received without effect.
+        """Return the hospitals whose updates are used, and the bytes that the other hospitals received without effect.
 
-        Time advances until then. A late hospital continues, if late updates are used.
+        The clock advances until the updates have arrived. A late hospital continues if late updates are used.
         """
         rules, round = self._section.rounds, key[0]
         deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
@@ -105,7 +106,7 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """Return the cohort that replied, with ``stale [F]`` of the late hospitals among them, and its problem."""
+        """Return the cohort that replied and its problem. ``stale [F]`` are the late hospitals in the cohort."""
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
         late = self.clock.hospital[stale]
@@ -127,7 +128,8 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view in which requests to this round's hospitals are free, unlike those to the ``late``."""
+        """Return the view in which requests to this round's hospitals take no time and traffic, unlike requests to the
+        ``late`` ones."""
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)
@@ -145,7 +147,7 @@ class SynchronousScheduler(ClockedScheduler):
     def _check_selection(self, view: FederationView) -> None:
         """Raise ``ConfigError`` if the sample is too small although every hospital is available, now and later.
 
-        A sample that depends on data may be smaller than the selection's size, and the next one large enough.
+        A sample that depends on data may be smaller than the selection's size although the next sample is large enough.
         """
         size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
         if not size or not self._strategy.uses_selection() or len(view.present) < everyone:
@@ -159,7 +161,7 @@ class SynchronousScheduler(ClockedScheduler):
             )
 
     def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
-        """Raise ``ConfigError`` if no federation of this size can meet the deadline, lost hospitals or not."""
+        """Raise ``ConfigError`` if no federation of this size can meet the deadline, even without lost hospitals."""
         rules, everyone = self._section.rounds, view.trainable
         rows = view.sizes[everyone] * (trained_rows(view, ids, problem) / view.sizes[ids]).min()
         seconds = np.sort(self._system.seconds(everyone, rows, down.min(), up.min()))
@@ -173,7 +175,8 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """Return the problem with each hospital's weight times ``factor [H]``, with the same total weight."""
+    """Return the problem with each hospital's weight multiplied by ``factor [H]``, and then scaled to the same total
+    weight."""
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

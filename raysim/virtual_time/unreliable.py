@@ -1,4 +1,4 @@
-"""The scheduler of a job, asynchronous training, and checks that unreliable hospitals can make progress at all."""
+"""The scheduler of a job, asynchronous training, and checks that a run with unreliable hospitals can make progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler, resumed at ``clock`` (None: from the start), and the server's view from now."""
+    """Return a run's scheduler, resumed at ``clock`` (None: from the start), and the server's view at that time."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -66,7 +66,7 @@ def usual_seconds(system: System, view: FederationView) -> Floats:
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` for settings that this federation of ``sizes [N]`` rows cannot have."""
+    """Raise ``ConfigError`` for settings that are impossible for this federation of ``sizes [N]`` rows."""
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
@@ -86,7 +86,8 @@ def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemS
 
 
 class AsynchronousScheduler(ClockedScheduler):
-    """Hospitals that start one after the other, each from the current global model."""
+    """The scheduler of asynchronous training: hospitals start one after the other, each from the current global
+    model."""
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -123,7 +124,8 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start available hospitals until enough are training. Returns how many started, and the bytes to lost ones."""
+        """Start available hospitals until enough are training. Return how many started, and the bytes sent to lost
+        hospitals."""
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._there(*key)
         available[self.clock.hospital] = available[arrived] = False

@@ -185,8 +185,10 @@ def check_group(attribute: str, privileged: Privileged) -> None:
 def patient_groups(
     patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
 ) -> NDArray[np.int64]:
-    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``. A patient is ``UNKNOWN`` if
-    the value is missing or the text ``unknown``. Raises ``ValueError`` if the data lacks the attribute.
+    """Return the group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS`` or ``UNKNOWN``.
+
+    A patient is ``UNKNOWN`` if the value is missing or the text ``unknown``. Raises ``ValueError`` if the data lacks
+    the attribute.
     """
     if attribute not in patients:
         attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"

@@ -14,8 +14,9 @@ def models_from_centres(centres: Floats) -> Floats:
 
 
 def initial_centres(view: FederationView, count: int, spread: float) -> Floats:
-    """Return ``count`` centres ``theta^0 + spread * N(0, I)``, each with its own random stream, ``[count, P]``. Equal
-    centres would stay equal, because every hospital would choose the first. A single centre is ``theta^0``.
+    """Return ``count`` centres ``theta^0 + spread * N(0, I)``, each with its own random stream, ``[count, P]``.
+
+    Equal centres would stay equal, because every hospital would choose the first. A single centre is ``theta^0``.
     """
     if count == 1:
         return view.initial[None, :].copy()

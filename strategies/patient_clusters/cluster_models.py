@@ -86,8 +86,10 @@ class PatientClusters:
     @property
     def scalars(self) -> int | Ids:
         """Return the number of scalars in the columns and in each cluster's mean, and with factors in its offset and
-        triangle. A hospital with ``local`` centres knows them and receives their labels instead. The result is a number
-        or ``[N]``.
+        triangle.
+
+        A hospital with ``local`` centres knows them and receives their labels instead. The result is a number or
+        ``[N]``.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)

@@ -59,7 +59,8 @@ def defined(table: Floats) -> Floats:
 
 
 def chosen(X: NDArray[Any], columns: Ids) -> Floats:
-    """Return the given columns of ``X [n, F]``, ``[n, d]`` in float64. Rows are contiguous in memory for any n: sums
-    over a row then never depend on the other rows.
+    """Return the given columns of ``X [n, F]``, ``[n, d]`` in float64.
+
+    Rows are contiguous in memory for any n: sums over a row then never depend on the other rows.
     """
     return np.ascontiguousarray(X[:, columns], dtype=np.float64)

@@ -35,8 +35,10 @@ from raysim.strategies.trees.federated import FederatedTrees
 
 @dataclass(frozen=True)
 class PersonalTrees(FederatedTrees):
-    """Trees from sums, to which each hospital adds ``model.own_trees`` after the last round. With ``training.stop`` the
-    hospital's own validation rows decide how many it adds, if they are :func:`raysim.trees.boosting.enough`.
+    """Trees from sums, to which each hospital adds ``model.own_trees`` after the last round.
+
+    With ``training.stop`` the hospital's own validation rows decide how many it adds, if they are
+    :func:`raysim.trees.boosting.enough`.
     """
 
     title: ClassVar[str] = "Fine-tuning"

@@ -129,9 +129,10 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 
 
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
-    """Return the step ``[k]`` by the curvature with factor ``bent [k, k]``, corrected by earlier steps. Without
-    ``bent`` the information is the curvature. This leaves out the slope of the hat values, whose mean is ``k / n``:
-    with as many coefficients as rows, whole steps would be twice too long.
+    """Return the step ``[k]`` by the curvature with factor ``bent [k, k]``, corrected by earlier steps.
+
+    Without ``bent`` the information is the curvature. This leaves out the slope of the hat values, whose mean is ``k /
+    n``: with as many coefficients as rows, whole steps would be twice too long.
     """
     n, k = point.scaled.shape
 

@@ -1,6 +1,7 @@
-"""Regressions with an intercept for each hospital and common slopes. A hospital's own intercept never leaves it: it is
-eliminated from the sums before they are sent. Sources: Schur complements of Newton's system; Laplace's approximation of
-random intercepts (Breslow and Clayton 1993).
+"""Regressions with an intercept for each hospital and common slopes.
+
+A hospital's own intercept never leaves it: it is eliminated from the sums before they are sent. Sources: Schur
+complements of Newton's system; Laplace's approximation of random intercepts (Breslow and Clayton 1993).
 """
 
 from __future__ import annotations

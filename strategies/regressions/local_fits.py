@@ -84,9 +84,10 @@ class Coefficients(Program):
 
 
 def univariate_means(sums: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute each coefficient's mean over hospitals from ``sums [5, p]``. Return four arrays ``[p]``: the fixed-effect
-    means, their variances, Q, and DerSimonian and Laird's variance between hospitals. If no hospital can estimate a
-    coefficient, these are 0, NaN, 0 and 0.
+    """Compute each coefficient's mean over hospitals from ``sums [5, p]``.
+
+    Return four arrays ``[p]``: the fixed-effect means, their variances, Q, and DerSimonian and Laird's variance between
+    hospitals. If no hospital can estimate a coefficient, these are 0, NaN, 0 and 0.
     """
     weight, first, second, squares, count = sums
     known = weight > 0

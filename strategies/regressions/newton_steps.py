@@ -40,6 +40,7 @@ Status = Literal["going", "converged", "separated", "stopped"]
 
 def independent(hessian: Floats) -> Mask:
     """Return a mask ``[p]`` that leaves out columns that are constant at 0 or linear combinations of earlier columns.
+
     ``hessian [p, p]`` is ``X' W X`` with any positive weights. Columns are examined in their order, the intercept
     first.
     """
@@ -69,8 +70,9 @@ def within(matrix: Floats, keep: Mask) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The state of a fit by Newton's method. When the last step has been made, the sums at the final ``beta`` are still
-    unknown; standard errors need them.
+    """The state of a fit by Newton's method.
+
+    When the last step has been made, the sums at the final ``beta`` are still unknown; standard errors need them.
     """
 
     beta: Floats

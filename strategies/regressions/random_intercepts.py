@@ -270,8 +270,9 @@ class RandomIntercepts(PrivateIntercepts):
 
 
 def _diverges(rises: Sequence[tuple[float, float]], largest: float) -> bool:
-    """Return whether steps stay as long as before although the likelihood's expected ``rises`` get small. ``largest``
-    is the largest coefficient.
+    """Return whether steps stay as long as before although the likelihood's expected ``rises`` get small.
+
+    ``largest`` is the largest coefficient.
     """
     if len(rises) <= RUNS or rises[-1][1] < MOVES * largest:
         return False

@@ -44,8 +44,9 @@ class Ending:
 def model_based(
     information: Floats, keep: Mask, *, ridge: float = 0.0, variance: float = 1.0, rows: float = np.inf
 ) -> Errors:
-    """Return standard errors from the likelihood. ``information [p, p]`` is the unpenalised information at the final
-    coefficients. With a ``ridge``, the variance is
+    """Return standard errors from the likelihood.
+
+    ``information [p, p]`` is the unpenalised information at the final coefficients. With a ``ridge``, the variance is
     ``V = H^-1 information H^-1`` with the penalised ``H``; the first column is the intercept. ``variance`` multiplies
     ``V``. In a linear model it is the residual variance, and the quantile is Student's with ``rows - p`` degrees of
     freedom.

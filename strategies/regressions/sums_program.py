@@ -189,8 +189,9 @@ class Grid:
         return np.nan_to_num(np.clip(sums, -most, most), nan=most)
 
     def sent(self, sums: Mapping[str, Any], at: Context) -> dict[str, Any]:
-        """Return the named ``sums``, clipped to just below the largest value. Raises ``ValueError`` if a sum of the
-        first call is too large, because then no step is the cause.
+        """Return the named ``sums``, clipped to just below the largest value.
+
+        Raises ``ValueError`` if a sum of the first call is too large, because then no step is the cause.
         """
         sent = {name: self.within(values) for name, values in sums.items()}
         if at.round == 1 and at.turn == 0 and any(not np.array_equal(sent[name], sums[name]) for name in sums):
@@ -202,10 +203,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class RegressionSums(Program):
-    """The sums of a regression at the received coefficients ``beta [p]``. With ``second`` they include second
-    derivatives. With ``last`` they include each hospital's part of the spread of scores, Pearson's statistic, and
-    ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If ``information [p, p]`` (of the columns ``keep
-    [p]``) is received, the gradient is Firth's. Labels are multiplied by ``scale``.
+    """The sums of a regression at the received coefficients ``beta [p]``.
+
+    With ``second`` they include second derivatives. With ``last`` they include each hospital's part of the spread of
+    scores, Pearson's statistic, and ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If ``information
+    [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's. Labels are multiplied by ``scale``.
     """
 
     family: str

@@ -1,8 +1,9 @@
-"""Limited-memory BFGS on sums, for regressions of wide tables: hospitals send gradients but no second derivatives. See
-:mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A round of
-this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives it cannot
-detect collinear columns or separated classes. It therefore needs a penalty, under which there is one optimum. Second
-derivatives are requested once, at the end, for standard errors.
+"""Limited-memory BFGS on sums, for regressions of wide tables: hospitals send gradients but no second derivatives.
+
+See :mod:`.lbfgs`. With p columns, a round of Newton's method needs ``p (p + 1) / 2`` numbers from each hospital. A
+round of this method needs only ``p + 1``, but it takes some thirty to a hundred rounds. Without second derivatives it
+cannot detect collinear columns or separated classes. It therefore needs a penalty, under which there is one optimum.
+Second derivatives are requested once, at the end, for standard errors.
 """
 
 from __future__ import annotations

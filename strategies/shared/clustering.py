@@ -38,8 +38,10 @@ if it is smaller."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReclusteringState(State):
-    """The state for clusters that change during training. ``columns [h, D']`` are the signature rows by which the
-    hospitals with training rows were first clustered. ``rounds`` is the number of finished rounds.
+    """The state for clusters that change during training.
+
+    ``columns [h, D']`` are the signature rows by which the hospitals with training rows were first clustered.
+    ``rounds`` is the number of finished rounds.
     """
 
     columns: Floats
@@ -71,8 +73,9 @@ def capped(clusters: Clusters, sizes: Ids) -> str:
 def clustered_state(
     view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool, recluster_every: int
 ) -> State:
-    """Call hospitals for their signatures, cluster hospitals, and start every cluster model at the initial model. If
-    ``recluster_every`` is not 0, the state also has the values that
+    """Call hospitals for their signatures, cluster hospitals, and start every cluster model at the initial model.
+
+    If ``recluster_every`` is not 0, the state also has the values that
     :func:`raysim.strategies.hospital_clusters.by_signature.reclustered` needs.
     """
     trainable = view.trainable
@@ -143,8 +146,10 @@ def members(state: State) -> Ids:
 
 def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
     """Return the problem with a proximal term towards both models: ``lam |theta - theta_k|^2 + mu |theta -
-    theta_g|^2``. This is equation 1, without factors 1/2. Hospitals start from the cluster model. A hospital's delta is
-    added to its cluster's sum with the weight ``n_i / sum n_j`` over the cluster's participants.
+    theta_g|^2``.
+
+    This is equation 1, without factors 1/2. Hospitals start from the cluster model. A hospital's delta is added to its
+    cluster's sum with the weight ``n_i / sum n_j`` over the cluster's participants.
     """
     cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)

@@ -1,5 +1,6 @@
-"""The mark of functions that encode patients. Only marked functions may be called with rows. See
-:mod:`raysim.strategies.patient_clusters.encoding`.
+"""The mark of functions that encode patients.
+
+Only marked functions may be called with rows. See :mod:`raysim.strategies.patient_clusters.encoding`.
 """
 
 from __future__ import annotations

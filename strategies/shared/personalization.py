@@ -60,8 +60,9 @@ class LastSteps:
 
 
 def fine_tune(start: Ids, how: Personalization, proximal: tuple[Proximal, ...] = ()) -> LocalProblem:
-    """Return the problem in which every hospital trains from model row ``start [N]`` and stores the result. Nothing is
-    sent.
+    """Return the problem in which every hospital trains from model row ``start [N]`` and stores the result.
+
+    Nothing is sent.
     """
     training = LocalTraining(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
     return LocalProblem(start=start, objective=Objective(proximal), training=training)

@@ -174,8 +174,9 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 @dataclass(frozen=True, eq=False)
 class NearestSignature(Newcomers):
     """The rule for a hospital that did not take part: it gets the cluster whose mean signature is nearest to its own,
-    in the standardised space of the participants. Values and missing rates are computed on all its rows, the
-    description of the label on its labelled rows.
+    in the standardised space of the participants.
+
+    Values and missing rates are computed on all its rows, the description of the label on its labelled rows.
     """
 
     participants: Floats

@@ -59,8 +59,9 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSkew(Newcomers):
-    """The rule for a hospital that did not take part: it gets the cluster with the nearest mean of these values. Its
-    labels are compared on its labelled rows, and left out if it has none; features and size on all its rows.
+    """The rule for a hospital that did not take part: it gets the cluster with the nearest mean of these values.
+
+    Its labels are compared on its labelled rows, and left out if it has none; features and size on all its rows.
     """
 
     participants: Skews

@@ -53,9 +53,10 @@ SENDS_TREES = Needs.more("sends each hospital's trees")
 
 @dataclass(frozen=True, eq=False)
 class NextTrees(Program):
-    """K more trees, which a hospital grows on its own rows and then sends. It starts from the margins of the trees so
-    far. The hospital receives the trees that its stored margins lack: the last ``lacking`` of the ``tree`` boosting
-    steps. Before the first tree a row's margin is ``base [K]``.
+    """K more trees, which a hospital grows on its own rows and then sends.
+
+    It starts from the margins of the trees so far. The hospital receives the trees that its stored margins lack: the
+    last ``lacking`` of the ``tree`` boosting steps. Before the first tree a row's margin is ``base [K]``.
     """
 
     task: TreeTask

@@ -208,8 +208,9 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 
 
 def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:
-    """Return the axis of an objective, whose title says whether more or less is better. The axis includes ``beside`` if
-    this extends the range of values by at most half.
+    """Return the axis of an objective, whose title says whether more or less is better.
+
+    The axis includes ``beside`` if this extends the range of values by at most half.
     """
     values = choice.values[:, j]
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
@@ -220,8 +221,9 @@ def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.n
 
 
 def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
-    """Return the axis of a searched key, and each trial's position on it. The axis of numbers is logarithmic if
-    ``space`` or the spacing of the numbers is. Other values are names.
+    """Return the axis of a searched key, and each trial's position on it.
+
+    The axis of numbers is logarithmic if ``space`` or the spacing of the numbers is. Other values are names.
     """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]

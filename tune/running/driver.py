@@ -59,9 +59,10 @@ def drive(
     listeners: Sequence[TrialListener],
     silence: float,
 ) -> None:
-    """Run the trials that are missing in the journal in ``places``. Return when all are done, or after one Ctrl-C. A
-    trial that ends no round for ``silence`` seconds is considered lost. Raises ``OSError`` if the journal cannot be
-    written.
+    """Run the trials that are missing in the journal in ``places``.
+
+    Return when all are done, or after one Ctrl-C. A trial that ends no round for ``silence`` seconds is considered
+    lost. Raises ``OSError`` if the journal cannot be written.
     """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
     if not numbers:

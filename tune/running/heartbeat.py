@@ -43,8 +43,9 @@ class _LastSign:
 
 
 class Heartbeats(Callback):  # type: ignore[misc]
-    """A callback that ends the process of a trial without a heartbeat in ``folder`` for ``seconds``. Ray Tune treats it
-    as a trial whose process died, and tries it again up to ``sweep.retries`` times.
+    """A callback that ends the process of a trial without a heartbeat in ``folder`` for ``seconds``.
+
+    Ray Tune treats it as a trial whose process died, and tries it again up to ``sweep.retries`` times.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:

@@ -60,8 +60,9 @@ class Places:
 def open_places(
     plan: SweepPlan, resources: ResourcesSection, federation: Federation, left: int, verbose: bool
 ) -> Iterator[Places]:
-    """Open the processes for the ``left`` remaining trials of a sweep on such federations. They end when the context
-    exits. Raises ``ResourceError`` if the requested resources do not exist.
+    """Open the processes for the ``left`` remaining trials of a sweep on such federations.
+
+    They end when the context exits. Raises ``ResourceError`` if the requested resources do not exist.
     """
     rows, asked = federation.totals, plan.sweep.concurrent
     with connected(verbose, resources.dashboard), contextlib.ExitStack() as standing:

@@ -26,7 +26,9 @@ class TrialListener(Protocol):
 
 class TrialCallback(Callback):  # type: ignore[misc]
     """A callback that collects the reports of trials, writes ended trials to the journal and notifies the
-    ``listeners``. ``unwritten`` is the error of writing the journal, which ends the sweep.
+    ``listeners``.
+
+    ``unwritten`` is the error of writing the journal, which ends the sweep.
     """
 
     def __init__(self, journal: Journal, listeners: list[TrialListener], heartbeats: Heartbeats) -> None:

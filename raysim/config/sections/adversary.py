@@ -1,4 +1,4 @@
-"""``adversary``: which hospitals are Byzantine, what they know and what they do."""
+"""The section ``adversary``: which hospitals are Byzantine, what they know and what they do."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ USED = {
     "deviation": ("min_max", "min_sum"),
     "hospital": ("mimic",),
 }
-"""The attacks that use a key."""
+"""The attacks that use each key."""
 
 
 class AdversarySection(Section):
-    """``adversary``: a ``share`` of hospitals, sampled by the run's seed, makes an ``attack``.
+    """The section ``adversary``: a ``share`` of hospitals, sampled by the run's seed, makes an ``attack``.
 
-    ``knowledge`` None is the least that the attack needs. A key that the attack does not use is refused. With
-    ``baseline`` the same run is repeated without the attack, and the change is reported.
+    If ``knowledge`` is None, it is the least that the attack needs. A key that the attack does not use is refused. With
+    ``baseline`` the same run is repeated without the attack, and the difference is reported.
     """
 
     attack: Attack = default("adversary.attack")
@@ -68,7 +68,7 @@ class AdversarySection(Section):
 
     @property
     def effective_knowledge(self) -> Knowledge:
-        """What Byzantine hospitals know: as configured, or the least that the attack needs."""
+        """Return what Byzantine hospitals know: as configured, or the least that the attack needs."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")

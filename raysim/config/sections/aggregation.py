@@ -1,4 +1,4 @@
-"""``aggregation``: a robust rule instead of the average of hospitals' updates."""
+"""The section ``aggregation``: a robust rule instead of the average of hospitals' updates."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ USED = {
     "kept": ("multi_krum",),
     "root": ("fltrust",),
 }
-"""The rules that use a key."""
+"""The rules that use each key."""
 
 
 class AggregationSection(Section):
-    """``aggregation``: rule ``name`` over single updates, assuming that a share ``assumed`` of them is wrong.
+    """The section ``aggregation``: the rule ``name`` for hospitals' updates, of which a share ``assumed`` is assumed
+    wrong.
 
-    ``before`` is a step before the rule. With ``weights`` ``capped`` hospitals count by their training rows, at most
-    ``cap``; otherwise all count alike.
+    ``before`` is a step before the rule. With ``weights: capped`` hospitals are weighted by their training rows, at
+    most ``cap``; otherwise all hospitals have equal weights.
     """
 
     name: RuleName = default("aggregation.name")
@@ -55,7 +56,7 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the rule needs single updates; otherwise each hospital can apply it to its own update."""
+        """Whether the rule needs single updates. Otherwise each hospital can apply it to its own update."""
         return self.name != "norm_bound" or self.before != "none"
 
     @property

@@ -1,4 +1,4 @@
-"""``compression``: smaller messages instead of hospitals' whole updates."""
+"""The section ``compression``: smaller messages instead of hospitals' whole updates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ USED = {
     "step": ("none", "grid"),
     "indices": ("none", "random_k"),
 }
-"""The compressors that use a key."""
+"""The compressors that use each key."""
 
 
 class CompressionSection(Section):
-    """``compression``: a compressor of updates, and the use of the part that it loses.
+    """The section ``compression``: a compressor of updates, and what happens to the part that it loses.
 
-    ``feedback`` None is error feedback for ``top_k`` and ``sign``, which are biased, and none for the others.
+    If ``feedback`` is None, ``top_k`` and ``sign`` use error feedback, because they are biased. The other compressors
+    use none.
     """
 
     name: Literal["none", "top_k", "random_k", "sign", "qsgd", "grid"] = default("compression.name")
@@ -37,7 +38,7 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """The use of the part of an update that is not sent."""
+        """Return how the unsent part of an update is used."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"

@@ -1,4 +1,4 @@
-"""What is evaluated, on which rows, and the clinical figures."""
+"""The settings of evaluation: what is evaluated, on which rows, and the clinical figures."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from raysim.core.section import Section
 
 
 class ClinicalSection(Section):
-    """``evaluation.clinical``: clinical figures, from counts that hospitals send after the last round.
+    """The section ``evaluation.clinical``: clinical figures, from counts that hospitals send after the last round.
 
-    A row is called if its probability is at least one of ``thresholds``. Sensitivity is reported at ``specificity``,
-    and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of bins of the
-    calibration error. The threshold ``act_at`` decides whether acting on the model is worth it.
+    A row is predicted positive at each of the ``thresholds`` that its probability reaches. Sensitivity is reported at
+    ``specificity``, and specificity at ``sensitivity``, with one threshold for all hospitals. ``bins`` is the number of
+    bins of the calibration error. ``act_at`` is the threshold at which the net benefit of acting on the model is
+    reported.
     """
 
     thresholds: tuple[float, ...] = default("evaluation.clinical.thresholds")
@@ -35,7 +36,7 @@ class ClinicalSection(Section):
 
     @property
     def counted_at(self) -> tuple[float, ...]:
-        """The probabilities at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
+        """Return the probabilities at which hospitals count rows: ``thresholds`` and ``act_at``, ascending."""
         return tuple(sorted({*self.thresholds, self.act_at}))
 
     @field_validator("thresholds")
@@ -47,15 +48,16 @@ class ClinicalSection(Section):
 
 
 class UnseenSection(Section):
-    """``evaluation.unseen``: hospitals are left out in turn, and judged by models that were trained without them.
+    """The section ``evaluation.unseen``: hospitals are left out in turn, and evaluated with models trained without
+    them.
 
-    - ``folds``: ``leave_one_out``; a number of folds, to which the seed assigns hospitals; or lists of hospitals that
-      are left out together. None: ``leave_one_out`` for up to 20 hospitals, else 10.
-    - ``onboarding``: numbers of labelled rows with which a hospital joins. ``held``: the share of its rows that is only
-      used for testing.
-    - ``trained_on``: ``train``, or ``all``: the participating hospitals of a fold, which are not tested there, train on
-      their test rows as well.
-    - ``joining``: the use of the labelled rows, besides the choice of a cluster: recalibration of the model,
+    - ``folds``: ``leave_one_out``, a number of folds (the seed assigns hospitals), or lists of hospitals that are left
+      out together. None: ``leave_one_out`` for up to 20 hospitals, else 10 folds.
+    - ``onboarding``: the numbers of labelled rows with which a hospital joins.
+    - ``held``: the share of its rows that is only used for testing.
+    - ``trained_on``: the rows on which the participating hospitals of a fold train. ``train``: their training rows.
+      ``all``: their test rows as well, because these hospitals are not tested in the fold.
+    - ``joining``: the use of the labelled rows, in addition to the choice of a cluster: recalibration of the model,
       fine-tuning, or none (``cluster``).
     """
 
@@ -104,16 +106,23 @@ class UnseenSection(Section):
 
 
 class EvaluationSection(Section):
-    """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part.
+    """The section ``evaluation``: when, on which rows and by which figures models are evaluated.
 
-    The loss over all training rows is taken before training and at ``loss_points`` rounds or more (0: never).
-    After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
-    empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model used
-    says of every row, of all parts, is written too; it is in the egress ledger. ``importance`` is how often each column
-    is permuted within hospitals, for what it does to the headline model (0: never). A hospital may be named the lowest
-    from ``minimum_events`` rows of the rarer class on (events or others, whichever are fewer); the tests of spread use
-    every judged hospital. ``clinical`` are the figures of calibration and of decisions; None: none. ``unseen``: a
-    comparison also leaves hospitals out; None: it does not.
+    - ``every``: the number of rounds between two evaluations of all hospitals (0: only after the last round).
+    - ``part``: the part of the rows on which models are evaluated.
+    - ``loss_points``: the smallest number of rounds at which the loss over all training rows is measured (0: never). It
+      is also measured before training.
+    - ``groups``: the attributes by which patients are grouped after the last round. None: all attributes in the data;
+      an empty list: none.
+    - ``age_bands``: the ages in years at which age bands begin.
+    - ``predictions``: whether the outputs of every model used are written, for every row of all parts. They are in the
+      egress ledger.
+    - ``importance``: how often each column is permuted within hospitals, to measure the column's effect on the headline
+      model (0: never).
+    - ``minimum_events``: the smallest number of rows of the rarer class with which a hospital may be named the lowest.
+      The tests of spread use every judged hospital.
+    - ``clinical``: the figures of calibration and of decisions; None: no such figures.
+    - ``unseen``: how a comparison leaves hospitals out; None: it does not.
     """
 
     every: int = default("evaluation.every", ge=0)

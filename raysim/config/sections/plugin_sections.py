@@ -30,18 +30,18 @@ from raysim.strategies.base import Strategy
 T = TypeVar("T")
 
 LONGEST_NAME = 100
-"""Characters allowed in the name of an experiment and the label of a strategy, which become names of folders."""
+"""The largest number of characters of an experiment's name and of a strategy's label, which become names of folders."""
 
 
 def short_enough(name: str) -> str:
-    """Return ``name``. Raises ``ValueError`` if it is too long for the folders named after it."""
+    """Return ``name``. Raises ``ValueError`` if it is too long for the name of a folder."""
     if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
         raise ValueError(f"'{name}' has {len(name)} characters; at most {LONGEST_NAME} are allowed")
     return name
 
 
 Label = Annotated[str, AfterValidator(short_enough)]
-"""A name in tables, and of folders."""
+"""A name for tables and folders."""
 
 
 class OpenSection(BaseModel):
@@ -52,20 +52,21 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in of this section: the one made of the same keys before, else the result of ``make``."""
+        """Return the plug-in of this section: the one made before from the same keys, or else the result of
+        ``make``."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
         return plug_in
 
     def options(self) -> dict[str, Any]:
-        """The keys that belong to the plug-in."""
+        """Return the keys that belong to the plug-in."""
         return dict(self.model_extra or {})
 
     def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
         """Return this section with ``options`` instead of the keys that belong to the plug-in.
 
-        ``plug_in``: the plug-in with these options, if it has been made.
+        ``plug_in`` is the plug-in with these options, if it has been made.
         """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         section = type(self).model_validate({**fields, **options})
@@ -83,19 +84,16 @@ class OpenSection(BaseModel):
 
 
 class DataSection(OpenSection):
-    """``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are prepared.
+    """The section ``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are
+    prepared.
 
-    ``missing_flags``: whether each feature with missing training values gets one that says where.
-
-    ``ranges`` declare of each feature its least and greatest value, or its categories, with null where it may be
-    missing.
-
-    Hospitals with at least ``minimum`` rows are kept, and of these the ``largest`` biggest; None keeps all.
-
-    ``scores`` are existing scores of the rows, such as APACHE IV: a comparison has them as references, and they are
-    never features. None: there are none.
-
-    ``predicts`` is what reports call the label, a phrase in one line; None: what the source calls it.
+    - ``minimum``: hospitals with at least this many rows are kept. ``largest``: of these, the number of the largest
+      hospitals that are kept; None: all.
+    - ``missing_flags``: whether each feature with missing training values gets a further feature that marks them.
+    - ``ranges``: for each feature its smallest and largest value, or its categories, with null if it may be missing.
+    - ``scores``: existing scores of the rows, such as APACHE IV. A comparison has them as references, and they are
+      never features. None: there are none.
+    - ``predicts``: what reports call the label, a phrase in one line. None: the source's phrase.
     """
 
     source: str = default("data.source")
@@ -130,7 +128,7 @@ class DataSection(OpenSection):
 
 
 class PlugIn(OpenSection):
-    """A section that names a plug-in by ``name``, or by import path as ``class: my_module.Mine``."""
+    """A section that names a plug-in by ``name``, or by import path, such as ``class: my_module.Mine``."""
 
     name: str | None
     class_path: str | None
@@ -151,7 +149,7 @@ class PlugIn(OpenSection):
 
 
 class ModelSection(PlugIn):
-    """``model``: which model, its options, its initial parameters, and its name as a learner in tables."""
+    """The section ``model``: the model, its options, its initial parameters, and its name as a learner in tables."""
 
     name: str | None = default("model.name")
     class_path: str | None = default("model.class", alias="class")
@@ -160,22 +158,23 @@ class ModelSection(PlugIn):
 
     @property
     def learner(self) -> str:
-        """Name of the model in tables: its label, else its name, else its class."""
+        """Return the name of the model in tables: its label, else its name, else its class."""
         return self.label or self.name or (self.class_path or "").rpartition(".")[2]
 
 
 class SelectionSection(PlugIn):
-    """``selection``: client sampling, the hospitals that take part in a round."""
+    """The section ``selection``: client sampling, which decides the hospitals that take part in a round."""
 
     name: str | None = default("selection.name")
     class_path: str | None = default("selection.class", alias="class")
 
 
 class StrategySection(PlugIn):
-    """``strategy``: a federated method, its hyper-parameters, and a label for tables.
+    """The section ``strategy``: a federated method, its hyper-parameters, and a label for tables.
 
-    In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model,
-    such as a sweep's recommendation. In Python a strategy, or its class, may replace the section.
+    In a comparison, ``from`` names another configuration, such as a sweep's recommendation. The strategy is then read
+    from this configuration, with its training, selection and model. In Python a strategy or its class may replace the
+    section.
     """
 
     name: str | None = default("strategy.name")
@@ -186,7 +185,7 @@ class StrategySection(PlugIn):
 
     @property
     def given(self) -> Strategy | None:
-        """The strategy that Python gave instead of a section; the keys describe it."""
+        """Return the strategy that Python gave instead of a section. The section's keys describe it."""
         return self._given
 
     @model_validator(mode="wrap")

@@ -1,4 +1,4 @@
-"""``privacy``: the privacy guarantee, its unit, and the noise that it needs."""
+"""The section ``privacy``: the privacy guarantee, its unit, and the noise that it needs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from raysim.privacy.noise import Origin
 from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
-"""Adversaries: outsiders observe the final model; peers every model and their own data; the server every message."""
+"""The adversaries. An outsider observes the final model, a peer every model and its own data, the server every
+message."""
 
 
 RowUnit = Literal["patient", "example"]
-"""Units hidden within a hospital: all rows of a patient, or each row."""
+"""The units that can be hidden within a hospital: all rows of a patient, or each row."""
 
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
-"""Range of noise multipliers whose epsilon can be computed and whose noise fits into sums."""
+"""The range of noise multipliers whose epsilon can be computed and whose noise fits into sums."""
 
 DEFAULT_EPSILON = 0.2
-"""Epsilon of a kind of statistic released with noise, if neither key is given."""
+"""The epsilon of a kind of statistic released with noise, if neither key is given."""
 
 SIZE = "size"
 """The kind of egress of hospitals' numbers of rows."""
@@ -35,14 +36,14 @@ METRICS = "metrics"
 """The kind of egress of models' figures."""
 
 PREPROCESSING = "preprocessing"
-"""The kind of egress of statistics by which features are scaled."""
+"""The kind of egress of the statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
     "patient": ("pooled", "local"),
     "example": ("pooled", "local"),
 }
-"""Who can add the noise, by unit; the first is the default."""
+"""The modes in which noise can be added, by unit. The first mode is the default."""
 
 
 class AdaptiveClip(Section):
@@ -88,7 +89,7 @@ class NoisyStatistic(Section):
 
     @property
     def pure(self) -> float:
-        """The epsilon of one release by Laplace noise; 0 if the noise is normal."""
+        """Return the epsilon of one release by Laplace noise; 0 if the noise is normal."""
         if self.noise_multiplier is not None:
             return 0.0
         return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
@@ -101,13 +102,16 @@ class AuditSection(Section):
 
 
 class PrivacySection(Section):
-    """``privacy``: a guarantee for hospitals, patients, or rows as units.
+    """The section ``privacy``: a guarantee with hospitals, patients, or rows as units.
 
-    For hospitals every update is clipped to ``clip`` and gets normal noise of ``noise_multiplier`` times it: the sum of
-    a round from the server (``central``) or in shares of hospitals whose sum is secure (``distributed``), or each from
-    its hospital (``local``). For patients each one's gradient is
-    clipped: in steps of its hospital (``local``), or in one sum of all hospitals a round (``pooled``). Give ``epsilon``
-    or ``noise_multiplier``. A configuration that a run has written names both, and both must agree.
+    For hospitals, every update is clipped to ``clip``, and the noise is normal with standard deviation
+    ``noise_multiplier`` times ``clip``. ``mode`` says who adds it: the server to the sum of a round (``central``),
+    hospitals in shares to a secure sum (``distributed``), or each hospital to its own update (``local``).
+
+    For patients, each patient's gradient is clipped. The noise is added in the steps of each hospital (``local``), or
+    to one sum over all hospitals a round (``pooled``).
+
+    Give ``epsilon`` or ``noise_multiplier``. A configuration that a run has written has both, and both must agree.
     """
 
     unit: Literal["hospital", "patient", "example"] = default("privacy.unit")
@@ -232,7 +236,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """The noise by kind of statistic; sizes have the name :data:`SIZE`."""
+        """Return the noise by kind of statistic. Sizes have the name :data:`SIZE`."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named
@@ -245,7 +249,7 @@ class PrivacySection(Section):
 
     @property
     def sends_bits(self) -> bool:
-        """Whether hospitals report by one bit whether their update was shorter than the clip."""
+        """Whether each hospital sends one bit: whether its update was shorter than the clip."""
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
     @property
@@ -255,7 +259,7 @@ class PrivacySection(Section):
 
     @property
     def way(self) -> str:
-        """The mode, or the unit's default mode."""
+        """Return the mode, or the unit's default mode."""
         return self.mode or MODES[self.unit][0]
 
     @property
@@ -265,17 +269,17 @@ class PrivacySection(Section):
 
     @property
     def of_statistics(self) -> float:
-        """The epsilon of Laplace noise on statistics, if each kind is released once."""
+        """Return the epsilon of the Laplace noise on statistics, if each kind is released once."""
         return sum(statistic.pure for statistic in self.noisy.values())
 
     @property
     def sampling(self) -> float:
-        """The probability that a patient is sampled in a round of mode ``pooled``."""
+        """Return the probability with which a patient is sampled in a round of mode ``pooled``."""
         return 0.05 if self.rate is None else self.rate
 
     @property
     def headline(self) -> Adversary:
-        """The adversary whose epsilon is printed first."""
+        """Return the adversary whose epsilon is printed first."""
         return self.against or ("server" if self.way == "local" else "outsider")
 
 
@@ -295,7 +299,7 @@ def _named_twice(kinds: Iterable[str]) -> str | None:
 
 
 UPDATES = ("update", "variate")
-"""Return the kinds of egress that a guarantee always covers."""
+"""The kinds of egress that a guarantee always covers."""
 
 WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "rows")
-"""Return the kinds that ``privacy.statistics`` cannot name."""
+"""The kinds that ``privacy.statistics`` cannot name."""

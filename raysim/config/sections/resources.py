@@ -1,4 +1,4 @@
-"""How hospitals are assigned to actors, and the resources of each actor."""
+"""The settings of resources: how hospitals are assigned to actors, and what each actor has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysim.core.defaults import default
 from raysim.core.section import Section, auto_or_from
 
 LONGEST_WAIT = 1e6
-"""Longest time in seconds (eleven days): system calls limit waiting times."""
+"""The longest waiting time in seconds (eleven days), because system calls limit waiting times."""
 
 
 class OwnActor(Section):
@@ -25,18 +25,21 @@ class OwnActor(Section):
 
 
 class ResourcesSection(Section):
-    """``resources``: how hospitals are packed into actors, and what each actor holds.
+    """The section ``resources``: how hospitals are assigned to actors, and what each actor has.
 
-    ``hospitals_per_actor`` ``auto`` starts as many actors as can run at once. ``cpus_per_actor`` None shares the
-    cluster's CPUs evenly. ``device`` ``auto`` computes on the GPU share of the actor where torch sees it. An actor that
-    has not answered after ``timeout`` seconds is started again, once; the second time it is an error.
-    ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
-    rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
-    ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
-    ``dashboard`` starts raysim's own Ray with its dashboard. ``runs_at_once`` says how many runs of a comparison, or
-    trials of a sweep, are played side by side, an actor each; ``auto``: as many as there are cores, where
-    runs are small. ``head_start``: the command's own process executes a small run, unless the section requests
-    resources that only Ray has.
+    - ``hospitals_per_actor``: ``auto`` starts as many actors as can run at once.
+    - ``cpus_per_actor``: None shares the cluster's CPUs evenly.
+    - ``device``: ``auto`` computes on the actor's GPU share if torch finds a GPU.
+    - ``timeout``: an actor without an answer after this many seconds is restarted once. The second time is an error.
+    - ``per_hospital``: hospitals, by name, with an actor of their own that has other CPUs and GPUs.
+    - ``data``: how rows reach other nodes: from a ``shared`` folder, ``shipped`` through Ray, or ``auto``, which ships
+      them if the folder cannot be read.
+    - ``autoscale``: nodes that an autoscaler may start if the running nodes cannot run an actor.
+    - ``dashboard``: whether a Ray that raysim starts has its dashboard.
+    - ``runs_at_once``: the number of runs of a comparison, or trials of a sweep, that run in parallel, each in one
+      actor. ``auto``: as many as there are cores, if runs are small.
+    - ``head_start``: whether the command's own process executes a small run, unless the section requests resources that
+      only Ray has.
     """
 
     hospitals_per_actor: Annotated[Literal["auto"] | int, auto_or_from(1)] = default("resources.hospitals_per_actor")

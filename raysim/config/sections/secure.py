@@ -1,4 +1,4 @@
-"""``secure``: secure aggregation, where the server learns only the sum of what hospitals send."""
+"""The section ``secure``: secure aggregation, where the server learns only the sum of what hospitals send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from raysim.secure.setup import SetupSums
 
 OF_PREPROCESSING, OF_LABELS = 0, 1
-"""The secure sums before the first round, by number."""
+"""The numbers of the secure sums before the first round."""
 
 
 class DropSection(Section):
@@ -25,11 +25,13 @@ class DropSection(Section):
 
 
 class SecureSection(Section):
-    """``secure``: hospitals' updates are masked, and only their sum can be read.
+    """The section ``secure``: hospitals' updates are masked, and only their sum can be read.
 
-    ``model`` counts the bytes and ``execute`` makes the masks; both give the same bits. ``threshold`` ``auto`` is more
-    than two thirds of those who hold a share, ``neighbours`` ``auto`` about three times the logarithm of the group.
-    ``small_clusters`` with fewer hospitals than ``minimum`` end the run, or each joins the nearest cluster.
+    - ``model`` counts the bytes, and ``execute`` makes the masks; both give the same bits.
+    - ``threshold``: ``auto`` is more than two thirds of the hospitals that have a share.
+    - ``neighbours``: ``auto`` is about three times the logarithm of the group's size.
+    - ``small_clusters``: clusters with fewer hospitals than ``minimum`` end the run, or each is merged with the nearest
+      cluster.
     """
 
     mode: Literal["model", "execute"] = default("secure.mode")
@@ -41,11 +43,12 @@ class SecureSection(Section):
 
     @property
     def least_members(self) -> int:
-        """Smallest number of hospitals of a cluster, to which smaller ones are merged; 1 if small ones are refused."""
+        """Return the smallest number of hospitals of a cluster, below which clusters are merged; 1 if small clusters
+        are refused."""
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
-        """Return how sum ``group`` before the first round is hidden. Raises ``ConfigError`` if masks are impossible."""
+        """Return how sum ``group`` before the first round is masked. Raises ``ConfigError`` if masks are impossible."""
         # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums

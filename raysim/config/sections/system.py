@@ -1,4 +1,4 @@
-"""``system``: the speed, connection and reliability of each simulated hospital.
+"""The section ``system``: the speed, connection and reliability of each simulated hospital.
 
 These are properties of the simulated hospitals on a virtual clock. They do not depend on the simulating machine, whose
 speed changes no number of a run.
@@ -24,17 +24,18 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""Distributions by name. Each gives ``n`` random values; a hospital's value does not depend on the number of later
+"""The distributions by name. Each gives ``n`` random values. A hospital's value does not depend on the number of later
 hospitals."""
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 
 MEGABIT = 125_000
-"""Bytes in a megabit."""
+"""The number of bytes in a megabit."""
 
 
 def _amount(value: Any) -> Any:
-    """One number for all hospitals, or ``{distribution: [parameters]}``."""
+    """Return ``value`` if it is a number or ``{distribution: [parameters]}``. Raises ``ValueError`` for anything
+    else."""
     if not isinstance(value, Mapping):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{as_yaml(value)} is not a number or one of {FORMS}")
@@ -61,7 +62,7 @@ Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
 
 
 class Hospital(Section):
-    """Quantities of one hospital; None means the value for all hospitals."""
+    """The quantities of one hospital. None means the value for all hospitals."""
 
     rows_per_second: float | None = default("system.hospitals.*.rows_per_second", gt=0)
     downlink: float | None = default("system.hospitals.*.downlink", gt=0)
@@ -89,19 +90,21 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""Default values of quantities."""
+"""The default values of quantities."""
 
 
 class RoundsSection(Section):
-    """``system.rounds``: when the server ends a round. Asynchronous strategies, which have no rounds, ignore it.
+    """The section ``system.rounds``: when the server ends a round. Asynchronous strategies have no rounds and ignore
+    it.
 
-    - ``deadline``: seconds after which the server stops waiting. A later update is dropped (``late: drop``), or used in
-      the round in which it arrives, with its weight times ``1 / (1 + rounds it is late)`` (``late: discount``; the rule
-      of J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*, SIGMOD 2017).
-    - ``over_selection``: x, by which share more hospitals are selected than are needed; the first 1 / (1 + x) of them
-      to answer are taken (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019, there .3).
-    - ``minimum_cohort``: with fewer updates the server starts again, up to ``retries`` times; then the round changes
-      nothing.
+    - ``deadline``: the number of seconds after which the server stops waiting. With ``late: drop`` a later update is
+      dropped. With ``late: discount`` it is used in the round in which it arrives, with its weight times ``1 / (1 +
+      rounds it is late)`` (J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*,
+      SIGMOD 2017).
+    - ``over_selection``: the share x of additional hospitals that are sampled. The round uses the first 1 / (1 + x) of
+      all updates that arrive (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019, where x is .3).
+    - ``minimum_cohort``: the smallest number of updates of a round. With fewer, the server repeats the round up to
+      ``retries`` times; after that the round changes nothing.
     """
 
     deadline: float | None = default("system.rounds.deadline", gt=0)
@@ -123,19 +126,19 @@ class RoundsSection(Section):
 
 
 class SystemSection(Section):
-    """``system``: hospitals that need time and cannot be relied on. Each quantity is one number for all hospitals, or
-    ``{distribution: [parameters]}``, of which each hospital draws its own by the run's seed.
+    """The section ``system``: simulated hospitals that need time and are unreliable. Each quantity is one number for
+    all hospitals, or ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
 
-    - ``rows_per_second`` of training, one epoch over one row being one; ``downlink`` and ``uplink`` in Mbit/s;
-      ``latency`` in seconds, before each message. Where nothing is said, no time passes.
+    - ``rows_per_second``: the speed of training, in rows times epochs. ``downlink`` and ``uplink`` are in Mbit/s;
+      ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
     - ``availability``: the probability that a sampled hospital is available; or ``trace``, a CSV with the columns
       ``hospital, from, to``: the virtual seconds in which a hospital is available, repeated each ``trace_period``
       seconds. A hospital that becomes unavailable while it trains is lost for that round.
     - ``dropout``: the probability of dropping out of a round, at a time with a uniform distribution over it.
-    - ``table``: a CSV with the column ``hospital``, which names all of them, and any of the quantities; an empty field
-      is what holds for all. ``hospitals``: what differs at some, by name.
-    - ``wait``: seconds until the server tries again where too few hospitals are there.
-    - ``target``: values of metrics; how long the headline model took to reach them is reported.
+    - ``table``: a CSV with the column ``hospital``, which names all hospitals, and any of the quantities. An empty
+      field means the value for all hospitals. ``hospitals``: other values for some hospitals, by name.
+    - ``wait``: the number of seconds until the server tries again if too few hospitals are available.
+    - ``target``: values of metrics. The time until the headline model reaches them is reported.
     """
 
     rows_per_second: Amount | None = default("system.rows_per_second")

@@ -1,4 +1,5 @@
-"""How hospitals train in a round, when a run ends early, and which settings a comparison tries first."""
+"""The settings of training: how hospitals train in a round, when a run ends early, and which settings a comparison
+tries first."""
 
 from __future__ import annotations
 
@@ -16,10 +17,11 @@ from raysim.core.words import as_yaml
 
 
 class StopSection(Section):
-    """``training.stop``: early stopping when the loss on validation rows no longer falls.
+    """The section ``training.stop``: early stopping when the loss on validation rows no longer falls.
 
-    The run ends after ``patience`` rounds in a row without a fall by more than ``tolerance`` times the loss before
-    training; the models of the round with the least loss are used. See :mod:`raysim.engine.measuring.stopping`.
+    A fall is a decrease by more than ``tolerance`` times the loss before training. The run ends after ``patience``
+    rounds in a row without a fall, and the models of the round with the smallest loss are used. See
+    :mod:`raysim.engine.measuring.stopping`.
     """
 
     patience: int = default("training.stop.patience", ge=1)
@@ -27,10 +29,10 @@ class StopSection(Section):
 
 
 class TrainingSection(Section):
-    """``training``: local training of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy
-    up.
+    """The section ``training``: local training of a round.
 
-    With ``stop`` (an empty section takes its defaults) ``rounds`` is the maximum.
+    ``batch_size: 0`` is the full batch, and ``rounds: 0`` only sets the strategy up. With ``stop`` (an empty section
+    has its defaults), ``rounds`` is the maximum.
     """
 
     rounds: int = default("training.rounds", ge=0)
@@ -62,13 +64,16 @@ def _whole(value: Any, least: int) -> bool:
 
 
 class TuneSection(BaseModel):
-    """``tune``: keys of ``training`` and ``model`` by dotted name, each with the values that a comparison tries first.
+    """The section ``tune``: the values of keys of ``training`` and ``model``, by dotted name, that a comparison tries
+    first.
 
-    ``models``: by model, keys of ``model`` and ``training`` in the place of these, with as many combinations.
+    Every strategy is tried with every combination, and evaluated on validation rows.
 
-    Every strategy is tried with every combination, and judged on validation rows. ``per`` says whether each strategy
-    takes its own best combination, or all take the one that is best for them together. ``seeds`` says with which of the
-    comparison's seeds trials run: the first so many, those listed, or (None) all.
+    - ``models``: by model, keys of ``model`` and ``training`` that replace these keys, with equally many combinations.
+    - ``per``: whether each strategy uses its own best combination, or all use the combination that is best for all
+      together.
+    - ``seeds``: the seeds of the comparison with which trials run: the given number of first seeds, the listed seeds,
+      or (None) all.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -78,11 +83,11 @@ class TuneSection(BaseModel):
     models: dict[str, dict[str, list[Any]]] = default("tune.models")
 
     def grid(self, learner: str) -> dict[str, list[Any]]:
-        """Return the candidate values of a model by dotted key; ``learner`` is its name in tables."""
+        """Return the candidate values for a model by dotted key. ``learner`` is the model's name in tables."""
         return self.models.get(learner, self.model_extra or {})
 
     def tries_models(self, learner: str) -> bool:
-        """Whether settings differ in the model, which concerns what takes no steps of training too."""
+        """Whether settings differ in the model. Such settings also concern strategies that make no training steps."""
         return learner in self.models or any(key.startswith("model.") for key in self.grid(learner))
 
     @model_validator(mode="before")
@@ -96,7 +101,7 @@ class TuneSection(BaseModel):
         return value
 
     def of_seeds(self, seeds: Sequence[int]) -> tuple[int, ...]:
-        """Return the seeds of the trials, out of those of the comparison.
+        """Return the seeds of the trials, which are among the seeds of the comparison.
 
         Raises ``ConfigError`` if the comparison has too few seeds, or lacks a listed one.
         """

@@ -34,6 +34,7 @@ class Canaries(Tampering):
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """Return what ``hospital`` sends instead of ``delta [P]``, before clipping: zeros if the canary is left out.
+
         All entries are below ``limit``, the largest value that sums can store.
         """
         which = np.flatnonzero(self.hospital == hospital)

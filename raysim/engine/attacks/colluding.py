@@ -32,6 +32,7 @@ class Colluders:
 
     def replace(self, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], limit: float, server: Server) -> None:
         """Replace the ``deltas [m, P]`` of the ``bad [m]`` among hospitals ``ids [m]``; no entry exceeds ``limit``.
+
         ``groups`` are the positions of the hospitals of each sum. ``server`` returns the server's aggregate of a sum.
         """
         honest = deltas.copy()
@@ -66,7 +67,9 @@ class Colluders:
 
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
         """Return the position of the update that ``mimic`` copies: the update of the configured hospital, if it is
-        among ``ids``. Otherwise it is the update that deviates most along the principal direction of all rounds so far.
+        among ``ids``.
+
+        Otherwise it is the update that deviates most along the principal direction of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:

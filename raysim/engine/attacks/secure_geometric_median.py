@@ -60,8 +60,9 @@ class Pass(HospitalStep):
 
 
 class SecureGeometricMedian(Step):
-    """The server's half: the passes of one job. Errors call its strategy ``name``. Hospitals have ``sizes [N]``
-    training rows.
+    """The server's half: the passes of one job.
+
+    Errors call its strategy ``name``. Hospitals have ``sizes [N]`` training rows.
     """
 
     def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:

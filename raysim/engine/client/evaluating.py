@@ -91,8 +91,9 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the outputs of the models in use for all rows of all hospitals here, concatenated by hospital. Outputs
-        are NaN at hospitals ``lost [h]``, whose model is untrained.
+        """Return the outputs of the models in use for all rows of all hospitals here, concatenated by hospital.
+
+        Outputs are NaN at hospitals ``lost [h]``, whose model is untrained.
         """
         federation, model = self._federation(plan.work.federation, False), self.model(plan.work)
         return np.concatenate(
@@ -165,6 +166,7 @@ class Evaluating:
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
         """Return the outputs ``[n]`` of the server's models for a part's rows of all hospitals here, with few calls.
+
         Return None if hospitals have to be scored one at a time. This is so if hospitals store models or parts of
         models, if groups of rows have their own models, or if the model has no ``logits_of_many``.
         """
@@ -205,8 +207,9 @@ class Evaluating:
 
 
 def _check_finite(plan: RoundPlan, federation: Federation, hospital: int, part: str, outputs: NDArray[Any]) -> None:
-    """Raise an error for ``outputs [n]`` that are not finite, unless noise hides the hospital's rows. The error is
-    :class:`HospitalFailed` if the rows are not finite, else :class:`TrainingDiverged`.
+    """Raise an error for ``outputs [n]`` that are not finite, unless noise hides the hospital's rows.
+
+    The error is :class:`HospitalFailed` if the rows are not finite, else :class:`TrainingDiverged`.
     """
     if plan.measured.noise is not None or np.isfinite(outputs).all():
         return

@@ -16,6 +16,7 @@ from raysim.training.base import DeviceFull
 
 class named:
     """A context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``.
+
     If the error is that a GPU's memory is full, it becomes a :class:`ResourceError`.
     """
 

@@ -41,9 +41,10 @@ def mapped(folder: str, pooled: bool) -> Federation:
 
 
 class HospitalGroup:
-    """The hospitals of this process, with ids ``served [h]``. The group with ``pools`` also trains on pooled rows.
-    ``open(folder, pooled)`` opens a federation with at least the rows of ``served``, or with all training rows if
-    ``pooled``.
+    """The hospitals of this process, with ids ``served [h]``.
+
+    The group with ``pools`` also trains on pooled rows. ``open(folder, pooled)`` opens a federation with at least the
+    rows of ``served``, or with all training rows if ``pooled``.
     """
 
     def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:

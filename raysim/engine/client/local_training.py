@@ -67,9 +67,10 @@ class CohortTraining:
         self._losses: list[float] = []
 
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
-        """Make all local updates, enter the messages into ``result`` and return the new memory. A kernel call makes
-        ``chunk`` updates. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the
-        round.
+        """Make all local updates, enter the messages into ``result`` and return the new memory.
+
+        A kernel call makes ``chunk`` updates. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
+        hospital and the round.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
         if again is not None:
@@ -162,8 +163,9 @@ class CohortTraining:
     def _trained(
         self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int], optimizer: Optimizer | None = None
     ) -> NDArray[Any]:
-        """Return the kernel's results for ``tasks``, which belong to the entries ``some``. An error names its hospital.
-        If gradients are pooled, hospitals do not train: the results are the start models.
+        """Return the kernel's results for ``tasks``, which belong to the entries ``some``.
+
+        An error names its hospital. If gradients are pooled, hospitals do not train: the results are the start models.
         """
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is not None and release.pooled and optimizer is None:

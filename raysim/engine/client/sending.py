@@ -29,8 +29,10 @@ from raysim.training.base import Task
 
 
 class Sending:
-    """The messages of the entries of ``plan``'s cohort in this process, for ``problem``. ``tasks`` makes the entries'
-    tasks. ``kept`` is the hospitals' memory, which is changed. ``open(pooled)`` returns the federation.
+    """The messages of the entries of ``plan``'s cohort in this process, for ``problem``.
+
+    ``tasks`` makes the entries' tasks. ``kept`` is the hospitals' memory, which is changed. ``open(pooled)`` returns
+    the federation.
     """
 
     def __init__(
@@ -70,8 +72,9 @@ class Sending:
     def send_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """Add the deltas of the entries ``some`` to their sums; these deltas are sent unchanged. ``trained [len(some),
-        P]`` are the models after their ``tasks``.
+        """Add the deltas of the entries ``some`` to their sums; these deltas are sent unchanged.
+
+        ``trained [len(some), P]`` are the models after their ``tasks``.
         """
         upload, entries = phase.upload, list(some)
         if upload is None or upload.weight is None or self._sums is None:

@@ -24,8 +24,10 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The tasks of ``plan``'s cohort, by entry. ``kept`` is the hospitals' memory, which may change meanwhile.
-    ``open(pooled)`` returns the federation. ``groups`` knows which rows are in which group of patients.
+    """The tasks of ``plan``'s cohort, by entry.
+
+    ``kept`` is the hospitals' memory, which may change meanwhile. ``open(pooled)`` returns the federation. ``groups``
+    knows which rows are in which group of patients.
     """
 
     def __init__(

@@ -104,16 +104,19 @@ class Evaluation:
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
         """Return the models of ``serve`` to evaluate: all of them or, if figures cost privacy, only the last of the
-        server's models. A model stored at a hospital is trained without noise, so noise on its figures would not hide
-        any patient.
+        server's models.
+
+        A model stored at a hospital is trained without noise, so noise on its figures would not hide any patient.
         """
         if self._noise is None:
             return serve
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` if figures have noise that would protect nobody. This is so if models of the strategy
-        called ``name``, or a ``private`` part of each model, are stored at hospitals.
+        """Raise ``ConfigError`` if figures have noise that would protect nobody.
+
+        This is so if models of the strategy called ``name``, or a ``private`` part of each model, are stored at
+        hospitals.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -135,9 +138,10 @@ class Evaluation:
     def at_the_end(
         self, serve: Mapping[str, Ids], counted: str | None = None, recalibrating: Recalibrating | None = None
     ) -> Measurement:
-        """Return the measurement of the final models in ``serve``. The server needs the score counts of the model
-        ``counted``. Models that each hospital first recalibrates (``recalibrating``) are measured after all other
-        models.
+        """Return the measurement of the final models in ``serve``.
+
+        The server needs the score counts of the model ``counted``. Models that each hospital first recalibrates
+        (``recalibrating``) are measured after all other models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -163,9 +167,10 @@ class Evaluation:
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, as far as they were measured. The ledger books them under round
-        ``ledger_round``, or with None under the round of ``row``. Return hospitals' figures for each model used, in the
-        order of ids, ``[N, len(task.figures)]``.
+        """Enter a round's metrics and training loss, as far as they were measured.
+
+        The ledger books them under round ``ledger_round``, or with None under the round of ``row``. Return hospitals'
+        figures for each model used, in the order of ids, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round

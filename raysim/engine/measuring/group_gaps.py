@@ -96,9 +96,11 @@ def measure(
     y: NDArray[Any],
     seed: int,
 ) -> dict[str, AttributeSums]:
-    """Return what ``hospitals`` send by attribute. The hospitals' rows of ``part`` have ``outputs [n]`` and labels ``y
-    [n]``. ``ranked_by [n]`` orders the rows of a hospital: outputs before any shift, because shifts can create ties.
-    ``seed`` decides the random permutations, independently for each hospital.
+    """Return what ``hospitals`` send by attribute.
+
+    The hospitals' rows of ``part`` have ``outputs [n]`` and labels ``y [n]``. ``ranked_by [n]`` orders the rows of a
+    hospital: outputs before any shift, because shifts can create ties. ``seed`` decides the random permutations,
+    independently for each hospital.
     """
     measured = {}
     for attribute, levels in grouping.levels:

@@ -38,9 +38,10 @@ class TrainingLosses:
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
-    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN for real labels. If classes have
-    weights ``w`` and shares ``p``, the loss is ``-sum_c w_c p_c log q_c``, where ``q_c`` is proportional to ``w_c
-    p_c``.
+    """Return the mean loss of the best constant prediction over labels ``y [n]``; NaN for real labels.
+
+    If classes have weights ``w`` and shares ``p``, the loss is ``-sum_c w_c p_c log q_c``, where ``q_c`` is
+    proportional to ``w_c p_c``.
     """
     if not classes or not len(y):
         return float("nan")

@@ -161,8 +161,10 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return how many rows each hospital has, ``[N]``. If the numbers of training rows are known only with noise, as
-    ``sizes [N]``, return ``sizes`` plus the number of rows behind ``figures [N, len(task.figures)]``.
+    """Return how many rows each hospital has, ``[N]``.
+
+    If the numbers of training rows are known only with noise, as ``sizes [N]``, return ``sizes`` plus the number of
+    rows behind ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals

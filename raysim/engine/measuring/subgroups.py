@@ -55,6 +55,7 @@ class GroupFigures:
 
 def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequence[float]) -> Grouping | None:
     """Return the groups of ``federation``'s patients by the attributes ``wanted`` (None: all attributes in the data).
+
     Return None if there is no attribute to group by. Raises ``ConfigError`` for an attribute that the data does not
     have.
     """
@@ -95,8 +96,9 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Return the figures of ``hospitals`` by attribute. The hospitals' rows of ``part`` have ``outputs [n, ...]`` and
-    labels ``y [n]``.
+    """Return the figures of ``hospitals`` by attribute.
+
+    The hospitals' rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``.
     """
     measured = {}
     for attribute, levels in grouping.levels:
@@ -200,7 +202,9 @@ def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
     """Return ``patients.csv``: one row for each model, attribute, group and hospital with such patients, and one for
-    all hospitals. ``groups`` are the results of :func:`merged`, by model and attribute.
+    all hospitals.
+
+    ``groups`` are the results of :func:`merged`, by model and attribute.
     """
     import pandas as pd
 

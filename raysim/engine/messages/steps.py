@@ -1,5 +1,7 @@
-"""The hospital's half of the steps between training and the sums. The halves are part of the plan of a round, in order.
-The order, and the server's half of each step, are in :mod:`raysim.engine.server.update_pipeline`.
+"""The hospital's half of the steps between training and the sums.
+
+The halves are part of the plan of a round, in order. The order, and the server's half of each step, are in
+:mod:`raysim.engine.server.update_pipeline`.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ def number_rows(problem: LocalProblem, size: int) -> int:
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """Return the largest total magnitude of the weights in a sum. It is computed over the whole cohort, so that errors
-    do not depend on which process runs which hospital.
+    """Return the largest total magnitude of the weights in a sum.
+
+    It is computed over the whole cohort, so that errors do not depend on which process runs which hospital.
     """
     totals = [0.0]
     sent = problem.sent

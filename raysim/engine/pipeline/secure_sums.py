@@ -91,6 +91,7 @@ class SecureSums(Step):
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
         """Return the bytes that secure aggregation needs for the last call's sums, which have ``entries`` entries.
+
         Return the bytes that each of hospitals ``ids [h]`` has sent, and all bytes sent down in addition to the call
         itself. Return None if the sums were not hidden.
         """
@@ -116,7 +117,9 @@ class SecureSums(Step):
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
         """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; return None without
-        updates. ``number`` is the number of the pass, if a round has several.
+        updates.
+
+        ``number`` is the number of the pass, if a round has several.
         """
         sent = problem.sent
         if sent is None or POOLED in ids:
@@ -173,8 +176,9 @@ class SecureSums(Step):
         return np.flatnonzero(() if self._opening is None else self._opening.scale == 0)
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """Return the update with rescaled sums; None if no sum could be opened and the server adds no noise. If noise
-        hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
+        """Return the update with rescaled sums; None if no sum could be opened and the server adds no noise.
+
+        If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
         """
         opening, privacy = self._opening, self._privacy
         if opening is None or (privacy is not None and privacy.way == "central"):
@@ -188,8 +192,9 @@ class SecureSums(Step):
         return None if self._masking is None else self.bytes(self._masking, problem, ids)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """Return the bytes of each entry's update, ``[H]``, and all bytes sent down in addition to models. The number
-        of rows is not counted, because the masked update contains the weight instead.
+        """Return the bytes of each entry's update, ``[H]``, and all bytes sent down in addition to models.
+
+        The number of rows is not counted, because the masked update contains the weight instead.
         """
         weights = self._weights(problem, len(ids))
         first = 0 if problem.sent is None else problem.sent.sums

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     """Return the smallest possible number of ``hospitals`` in an opened secure sum, to which each adds a share of
-    noise. If no hospital can drop out, it is all hospitals. Otherwise it is the number of hospitals needed to
-    reconstruct a secret.
+    noise.
+
+    If no hospital can drop out, it is all hospitals. Otherwise it is the number of hospitals needed to reconstruct a
+    secret.
     """
     if not section.loses:
         return hospitals

@@ -30,9 +30,10 @@ class Step:
         return None
 
     def called(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
-        """Return the hospitals' half for a ``call`` of a client program; None means no action. ``number`` is the number
-        of earlier calls in the round. ``name`` is the call's name in errors. Raises ``ConfigError`` for a call that
-        cannot be made.
+        """Return the hospitals' half for a ``call`` of a client program; None means no action.
+
+        ``number`` is the number of earlier calls in the round. ``name`` is the call's name in errors. Raises
+        ``ConfigError`` for a call that cannot be made.
         """
         return None
 

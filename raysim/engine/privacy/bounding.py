@@ -38,8 +38,10 @@ class Bounds(Step):
 
 
 def bounded(reply: Reply, program: Program, people: Callable[[], NDArray[Any]], unit: str | None = None) -> Reply:
-    """Return the ``reply`` with clipped arrays. ``people()`` returns the patient of each row, ``[n]``. ``unit`` is
-    clipped instead of rows; None means the unit that the program declares.
+    """Return the ``reply`` with clipped arrays.
+
+    ``people()`` returns the patient of each row, ``[n]``. ``unit`` is clipped instead of rows; None means the unit that
+    the program declares.
     """
     sent, together = dict(reply.sent), dict[str, list[str]]()
     for name, send in program.sends.items():

@@ -100,6 +100,7 @@ def releases_of_updates(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
     """Return the noisy releases of ``rounds`` as an adversary observes them; None if the adversary observes exact sums.
+
     ``multiplier`` is the noise multiplier. ``rounds`` is the largest number of rounds that any hospital has joined. Not
     for mode ``local`` with units smaller than the hospital, where noise differs between hospitals.
     """
@@ -203,7 +204,9 @@ def by_hospital(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> NDArray[np.float64]:
     """Return the epsilon of each hospital's patients in mode ``local``, ``[N]``, after the hospital has ``joined [N]``
-    rounds. ``events`` are the noisy releases other than updates.
+    rounds.
+
+    ``events`` are the noisy releases other than updates.
     """
     noise, others = multipliers(section, terms), OtherReleases.of(events)
     return np.array(
@@ -234,8 +237,9 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in; missing values are computed. If
-    each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in; missing values are computed.
+
+    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
     disagree, or if epsilon is outside the range for which noise can be computed.
     """
     way, adversary = section.way, section.headline

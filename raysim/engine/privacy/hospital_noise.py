@@ -1,4 +1,5 @@
 """A guarantee for hospitals: updates are clipped and have fixed weights, and their sums get noise before they are used.
+
 Noise is added even in rounds in which no hospital takes part. Either the server or the hospitals add it.
 """
 
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 
 class HospitalNoise(Guard):
-    """Noise on clipped sums with fixed weights, which hides each hospital's contribution. Either the server adds the
-    noise, or each hospital adds a share of it to its message.
+    """Noise on clipped sums with fixed weights, which hides each hospital's contribution.
+
+    Either the server adds the noise, or each hospital adds a share of it to its message.
     """
 
     def __init__(

@@ -67,8 +67,9 @@ def noisy_figures(
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """Return the noisy sums ``[h, width]`` from which figures are computed. ``outputs`` are a model's outputs for the
-    evaluated ``rows`` of ``hospitals``.
+    """Return the noisy sums ``[h, width]`` from which figures are computed.
+
+    ``outputs`` are a model's outputs for the evaluated ``rows`` of ``hospitals``.
     """
     noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
     sums = []

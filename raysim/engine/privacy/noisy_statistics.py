@@ -28,8 +28,9 @@ only their sum is opened, and each hospital adds a share of the noise."""
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
-    """Return the noise on what a program's hospitals send ``each``; None means exact. Raises ``ConfigError`` unless all
-    of it are sums over rows with a bound.
+    """Return the noise on what a program's hospitals send ``each``; None means exact.
+
+    Raises ``ConfigError`` unless all of it are sums over rows with a bound.
     """
     noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
     kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))

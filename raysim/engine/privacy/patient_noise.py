@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 
 class PatientNoise(Guard):
-    """Noise that hospitals add to hide their patients: to their own steps, or in shares to sums of gradients. Each of
-    the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All sums of a
-    round together therefore cost as much privacy as one sum.
+    """Noise that hospitals add to hide their patients: to their own steps, or in shares to sums of gradients.
+
+    Each of the server's models has one sum. A patient is at one hospital, and a hospital contributes to one sum. All
+    sums of a round together therefore cost as much privacy as one sum.
     """
 
     def __init__(
@@ -121,8 +122,9 @@ class PatientNoise(Guard):
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
-        """Return the step of the proximal terms, ``[G, P]``, weighted by patients. It needs no data. None if all
-        proximal terms are towards the model from which training starts.
+        """Return the step of the proximal terms, ``[G, P]``, weighted by patients.
+
+        It needs no data. None if all proximal terms are towards the model from which training starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

@@ -110,8 +110,9 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
 
 
 def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
-    """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals. The bound covers
-    pooled rounds and the noisy statistics in ``others``.
+    """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
+
+    The bound covers pooled rounds and the noisy statistics in ``others``.
     """
     if not rounds:
         return 0.0
@@ -126,9 +127,10 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the guarantee of ``job`` for the releases of every run, if all hospitals take part in all rounds. Every
-    run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The result
-    replaces the statement for a run without a ledger, such as a diverged run or a trial of a sweep.
+    """Return the guarantee of ``job`` for the releases of every run, if all hospitals take part in all rounds.
+
+    Every run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
+    result replaces the statement for a run without a ledger, such as a diverged run or a trial of a sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))
     set_aside = () if job.privacy is None else job.privacy.noisy

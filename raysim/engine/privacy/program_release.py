@@ -1,7 +1,9 @@
 """Client programs under a privacy guarantee: which programs are refused, and the noise that each hospital adds to its
-sums. A call's sums are one release: the joint contribution of a unit to all of them is clipped to the program's bound.
-Each hospital adds its share of normal noise, so that the server only ever receives noisy sums. Each round has one call,
-in which all hospitals take part. The number of releases is therefore the number of rounds.
+sums.
+
+A call's sums are one release: the joint contribution of a unit to all of them is clipped to the program's bound. Each
+hospital adds its share of normal noise, so that the server only ever receives noisy sums. Each round has one call, in
+which all hospitals take part. The number of releases is therefore the number of rounds.
 """
 
 from __future__ import annotations
@@ -100,8 +102,10 @@ class ProgramNoise(Step):
 
 
 def check_hides(section: PrivacySection, call: Call, turns: int, name: str, everyone: int) -> None:
-    """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit. Errors call the program
-    ``name``. ``turns`` is the number of earlier calls in the round, ``everyone`` the number of hospitals.
+    """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
+
+    Errors call the program ``name``. ``turns`` is the number of earlier calls in the round, ``everyone`` the number of
+    hospitals.
     """
     program = call.program
     sends = program.sends.items()

@@ -1,7 +1,8 @@
-"""The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing. The weights
-of federated averaging depend on which other hospitals take part. Here each sum is divided by the total weight of all
-its hospitals times their probability to take part. The presence of a hospital then does not change another hospital's
-weight.
+"""The release of updates under a privacy guarantee: updates are clipped, and their weights reveal nothing.
+
+The weights of federated averaging depend on which other hospitals take part. Here each sum is divided by the total
+weight of all its hospitals times their probability to take part. The presence of a hospital then does not change
+another hospital's weight.
 """
 
 from __future__ import annotations

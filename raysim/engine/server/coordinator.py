@@ -1,6 +1,7 @@
-"""A run of a job, from its beginning or a checkpoint to its outcome. Each round is one message down and one up. In
-round ``t`` all hospitals first evaluate the models of round ``t - 1``. The sampled hospitals then train from these
-models, so that evaluation needs no separate message.
+"""A run of a job, from its beginning or a checkpoint to its outcome.
+
+Each round is one message down and one up. In round ``t`` all hospitals first evaluate the models of round ``t - 1``.
+The sampled hospitals then train from these models, so that evaluation needs no separate message.
 """
 
 from __future__ import annotations
@@ -148,8 +149,9 @@ class JobRun:
         server.cohorts.append(senders)
 
     def _next(self, calls: Calls, answer: Answer) -> Call | TrainLocally | None:
-        """Return the strategy's next call in this round, given the ``answer`` to its last call. Return None if the
-        round has ended and the strategy has returned its new state.
+        """Return the strategy's next call in this round, given the ``answer`` to its last call.
+
+        Return None if the round has ended and the strategy has returned its new state.
         """
         try:
             call: Call | TrainLocally = calls.send(answer)
@@ -159,8 +161,9 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Count the cohort's messages, including messages of hospitals whose updates were not used. ``sent`` is as in
-        :meth:`_update`.
+        """Count the cohort's messages, including messages of hospitals whose updates were not used.
+
+        ``sent`` is as in :meth:`_update`.
         """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)

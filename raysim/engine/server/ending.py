@@ -27,8 +27,10 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Ending:
-    """The end of the run of ``server``, which started at time ``began``. ``stopping`` has the checks on validation
-    rows; None without early stopping. ``best`` is the state after the best check.
+    """The end of the run of ``server``, which started at time ``began``.
+
+    ``stopping`` has the checks on validation rows; None without early stopping. ``best`` is the state after the best
+    check.
     """
 
     def __init__(self, server: JobServer, stopping: Stopping | None, best: RemoteState | None, began: float) -> None:
@@ -76,8 +78,9 @@ class Ending:
         server.view = replace(server.view, round=best.round)
 
     def _personalize(self) -> None:
-        """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this. The
-        ledger books these messages after the last round, even if training starts from an earlier round's models.
+        """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
+
+        The ledger books these messages after the last round, even if training starts from an earlier round's models.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)

@@ -91,8 +91,9 @@ def _takes_trees(name: str) -> bool:
 
 
 def check_declared(job: Job, where: str, label: str) -> None:
-    """Raise ``ConfigError`` if a strategy's field has the name of a setting of local training but another value. A
-    field whose default is None may differ: it applies to the strategy's own steps.
+    """Raise ``ConfigError`` if a strategy's field has the name of a setting of local training but another value.
+
+    A field whose default is None may differ: it applies to the strategy's own steps.
     """
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs

@@ -208,8 +208,9 @@ class JobServer:
         call: ProgramCall | None = None,
         steps: tuple[HospitalStep, ...] = (),
     ) -> RoundPlan:
-        """Return the message of a round: the measurements, and the ``problem`` that hospitals ``ids`` minimise. With
-        client programs, hospitals ``ids`` answer the ``call`` instead. ``steps`` process what they send.
+        """Return the message of a round: the measurements, and the ``problem`` that hospitals ``ids`` minimise.
+
+        With client programs, hospitals ``ids`` answer the ``call`` instead. ``steps`` process what they send.
         """
         precision = self.job.work.precision
         if problem is not None:

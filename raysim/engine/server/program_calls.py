@@ -117,8 +117,9 @@ class ProgramCalls:
         self.called = np.zeros(0, np.int64)
 
     def planned(self, call: Call) -> tuple[ProgramCall, tuple[HospitalStep, ...]]:
-        """Return the call as sent to hospitals, and the steps that process their replies. Raises ``ConfigError`` for a
-        call that secure sums or noise cannot hide.
+        """Return the call as sent to hospitals, and the steps that process their replies.
+
+        Raises ``ConfigError`` for a call that secure sums or noise cannot hide.
         """
         program, hospitals = call.program, len(call.ids)
         number, turn = sum(self._turns.values()), self._turns[program.name]

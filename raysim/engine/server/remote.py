@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 class RemoteHospitals:
-    """All hospitals of a job with their memory. The memory is sent with each message or stays in the process that made
-    it. ``private [P]`` are the parameters that never leave a hospital. ``section`` has the noise on statistics.
+    """All hospitals of a job with their memory.
+
+    The memory is sent with each message or stays in the process that made it. ``private [P]`` are the parameters that
+    never leave a hospital. ``section`` has the noise on statistics.
     """
 
     remembered: StateReferences | None
@@ -54,8 +56,9 @@ class RemoteHospitals:
         return partials
 
     def answers(self, call: Call, round: int, job: str, shares: int = 0) -> Answers:
-        """Return the answers to a call outside the rounds of ``job``'s strategy. If each hospital adds only a share of
-        the noise, ``shares`` is the number of hospitals.
+        """Return the answers to a call outside the rounds of ``job``'s strategy.
+
+        If each hospital adds only a share of the noise, ``shares`` is the number of hospitals.
         """
         program, precision = call.program, self._work.precision
         turn, noise = self._turns[program.name, round], statistic_noise(self._section, program)

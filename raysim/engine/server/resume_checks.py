@@ -53,8 +53,9 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
     """Return the known lists of hospitals that had to send an update in a round: from the checkpoint and, if it is
-    certain, from the selection. The selection is not certain if the strategy selects by its own state, or if it depends
-    on hospitals' answers.
+    certain, from the selection.
+
+    The selection is not certain if the strategy selects by its own state, or if it depends on hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]

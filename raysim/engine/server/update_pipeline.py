@@ -54,8 +54,10 @@ NOBODY_BAD = np.empty(0, dtype=np.int64)
 
 
 class UpdatePipeline:
-    """The steps of one ``job``, whose models have ``size`` scalars. Parameters ``private [P]`` never leave a hospital.
-    ``guarantee`` is the job's privacy guarantee. ``first`` are the answers that hospitals sent before any round.
+    """The steps of one ``job``, whose models have ``size`` scalars.
+
+    Parameters ``private [P]`` never leave a hospital. ``guarantee`` is the job's privacy guarantee. ``first`` are the
+    answers that hospitals sent before any round.
     """
 
     def __init__(
@@ -149,8 +151,9 @@ class UpdatePipeline:
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
-        """Return the strategy's state before the first round. If bad hospitals lie to enter a cluster, they first learn
-        the honest clusters by ``measure``.
+        """Return the strategy's state before the first round.
+
+        If bad hospitals lie to enter a cluster, they first learn the honest clusters by ``measure``.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)

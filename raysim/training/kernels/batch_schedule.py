@@ -30,9 +30,11 @@ class BatchSchedule:
 
 
 def padded(batch_size: int, n: int) -> int:
-    """Return the padded number of rows, B, of the batches of a hospital with ``n`` rows. The widths are 1, 2, 3, 4, 6,
-    8, 12, 16 and so on, up to ``batch_size``, so that padding adds less than half. The shapes of a hospital's products
-    then do not depend on the other hospitals of the call, and few hospitals need a separate call.
+    """Return the padded number of rows, B, of the batches of a hospital with ``n`` rows.
+
+    The widths are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``, so that padding adds less than half. The
+    shapes of a hospital's products then do not depend on the other hospitals of the call, and few hospitals need a
+    separate call.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)
@@ -71,8 +73,10 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 
 
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
-    """Yield groups of indices of tasks with work to do. The batches of a group have one width, and fit ``CELLS`` and
-    ``SCHEDULED``. In a group, tasks with the most steps come first.
+    """Yield groups of indices of tasks with work to do.
+
+    The batches of a group have one width, and fit ``CELLS`` and ``SCHEDULED``. In a group, tasks with the most steps
+    come first.
     """
     shapes = {
         h: (padded(batch_size, len(task.y)), steps_of(task, batch_size))

@@ -100,8 +100,10 @@ class Cohort:
         self._most = sys.maxsize  # hospitals of a call; fewer after a call that ran out of memory
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """Run LocalSGD for all tasks, and return ``[len(tasks), P]``. If any task has a contrastive term or private
-        steps, ``host`` trains all of them. Raises ``DeviceFull`` for a task that needs more memory than the device has.
+        """Run LocalSGD for all tasks, and return ``[len(tasks), P]``.
+
+        If any task has a contrastive term or private steps, ``host`` trains all of them. Raises ``DeviceFull`` for a
+        task that needs more memory than the device has.
         """
         if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)

@@ -234,8 +234,9 @@ OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None, Decay | Non
 def one_by_one(
     tasks: Sequence[Task], size: int, dtype: DTypeLike, descend: Callable[[Task, Vector], None]
 ) -> NDArray[Any]:
-    """Run ``descend(task, theta)`` in place for each task that has rows and steps; return ``[len(tasks), size]``. A
-    diverging hospital yields infinities or NaN without a warning, because the engine checks the results.
+    """Run ``descend(task, theta)`` in place for each task that has rows and steps; return ``[len(tasks), size]``.
+
+    A diverging hospital yields infinities or NaN without a warning, because the engine checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):
@@ -253,8 +254,9 @@ def begin(
     unpenalised: NDArray[np.bool_],
     arrange: Callable[[Vector], Vector] | None = None,
 ) -> StepRule:
-    """Return the optimiser for ``task``, with weight decay on all parameters except ``unpenalised [P]``. ``arrange``
-    converts a vector ``[P]`` to the memory order of theta.
+    """Return the optimiser for ``task``, with weight decay on all parameters except ``unpenalised [P]``.
+
+    ``arrange`` converts a vector ``[P]`` to the memory order of theta.
     """
     weight, anchor = combined_proximal(task, theta.dtype)
     frozen, moments = task.frozen, task.moments or Moments()

@@ -111,8 +111,10 @@ class MlpModel(DenseLayers):
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
-        """See :class:`raysim.training.base.Model`. It is None for more than two classes, and if the bits of a product
-        depend on the position of a row. The latter is so for OpenBLAS's AVX2 code in float32.
+        """See :class:`raysim.training.base.Model`.
+
+        It is None for more than two classes, and if the bits of a product depend on the position of a row. The latter
+        is so for OpenBLAS's AVX2 code in float32.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
@@ -256,8 +258,9 @@ class MlpModel(DenseLayers):
 
 @lru_cache
 def rows_may_move(widths: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether rows have the same output, to the last bit, at every position in their block. ``widths`` is ``(F,
-    hidden..., C)``.
+    """Whether rows have the same output, to the last bit, at every position in their block.
+
+    ``widths`` is ``(F, hidden..., C)``.
     """
     rng = np.random.default_rng(0)
     model = MlpModel(widths, "default", dtype.name)

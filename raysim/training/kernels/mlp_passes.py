@@ -82,7 +82,9 @@ class Passes:
         self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> None:
         """Fill the activations and the last residual, which is the gradient of the summed loss by the outputs ``[b,
-        C]``. Each row's loss is multiplied by its entry of ``weights [b]`` (None: by 1). Rows at the end that have no
+        C]``.
+
+        Each row's loss is multiplied by its entry of ``weights [b]`` (None: by 1). Rows at the end that have no
         ``labels [b]`` are padding: their residuals are zeros.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals

@@ -54,6 +54,7 @@ class RadiusRule:
 
     def check_trainable(self, classes: int, trains: bool) -> None:
         """Raise ``ValueError`` for a radius that is used in training and so large that the zero model is optimal.
+
         ``trains`` says whether hospitals train robustly; the choice from a grid always does.
         """
         # Cross-validation trains robustly, even if the sent models are trained plainly.

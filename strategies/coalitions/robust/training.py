@@ -271,9 +271,10 @@ def _follow(
 
 
 def _newton(objective: Objective, point: Floats) -> Floats:
-    """Minimise a convex objective by damped Newton steps, then by full steps that shorten the gradient. The full steps
-    are needed near kinks: the gradient may be too large for the certificate when float64 no longer resolves a decrease
-    of the value.
+    """Minimise a convex objective by damped Newton steps, then by full steps that shorten the gradient.
+
+    The full steps are needed near kinks: the gradient may be too large for the certificate when float64 no longer
+    resolves a decrease of the value.
     """
     value, derivatives = objective(point)
     gradient, hessian = derivatives()

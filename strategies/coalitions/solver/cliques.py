@@ -82,7 +82,9 @@ def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """Return the triangles ``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, and their
-    violations. At most ``most`` of them are returned for each i.
+    violations.
+
+    At most ``most`` of them are returned for each i.
     """
     violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):

@@ -63,9 +63,10 @@ class ProximalTerms:
 
 
 def train(flat: FlatModule, task: Task, into: Vector, optimizer: Optimizer, loss: str, halves: bool) -> None:
-    """Run LocalSGD of ``task`` with the module of ``flat``. The vector ``into [P]`` has the initial parameters, and
-    afterwards the result. ``loss`` is one of ``raysim.training.losses``. ``halves`` says whether products are computed
-    in bfloat16.
+    """Run LocalSGD of ``task`` with the module of ``flat``.
+
+    The vector ``into [P]`` has the initial parameters, and afterwards the result. ``loss`` is one of
+    ``raysim.training.losses``. ``halves`` says whether products are computed in bfloat16.
     """
     layout, on_cpu = flat.layout, flat.device.type == "cpu"
     theta = torch.from_numpy(into) if on_cpu else flat.send(task.start)
