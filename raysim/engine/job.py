@@ -52,7 +52,7 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds that may have been run after the last reported round: one has certainly begun, a second
+"""The largest number of rounds that may have been run after the last reported round: one was certainly run, a second
 one possibly."""
 
 
