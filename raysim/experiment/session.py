@@ -66,7 +66,8 @@ class Session(Protocol):
     def run(
         self, job: Job, since: RunState | None = None, every: Every = 0, say: Callable[[str], None] = silent
     ) -> Iterator[Event]:
-        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line on each loss and repair."""
+        """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line when the coordinator's
+        process is lost, and when it is restarted."""
         ...
 
     def end(self) -> None:

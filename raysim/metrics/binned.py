@@ -25,7 +25,7 @@ def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return rows with a 1 in the column of the row's bin, ``[n, 2 BINS]``: rows of class 0 first, then class 1."""
+    """Return ``[n, 2 BINS]`` with a 1 in the column of each row's class and bin; the bins of class 0 are first."""
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))
     ones[np.arange(len(labels)), BINS * labels + bins_of(margins)] = 1.0

@@ -1,7 +1,7 @@
 """Intervals as they are printed: cut to possible values, and without numbers if they are uninformative.
 
-Files (``comparison.csv``, ``hospitals.csv``) have the intervals as computed: a limit beyond possible values is a
-finding about the interval. Pages, the terminal, forests and sentences use the functions here.
+Files (``comparison.csv``, ``hospitals.csv``) have the intervals as computed, whose limits may be impossible
+values. Pages, the terminal, forests and sentences use the functions here.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The local optimiser. Its state is fresh for each task without :class:`Moments`.
+    """The local optimiser. Each task starts with a fresh state, unless ``Task.moments`` is set.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
     ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds

@@ -134,7 +134,7 @@ def _check_program(phase: LocalProblem, before: LocalProblem | None, field: str,
             "declare one of the two"
         )
     if sent is None or sent.what != "delta" or (phase.spread and (sent.sum_index is not None or sent.single)):
-        raise Invalid(f"{where}: needs an upload of deltas; if it enters all sums, leave sum_index and single out")
+        raise Invalid(f"{where}: needs an upload of deltas; if each enters all sums, leave sum_index and single out")
     if sent.weight is None or sent.weight.ndim > 1:
         raise Invalid(f"{where}: needs one weight for each hospital; give Upload(weight)")
 

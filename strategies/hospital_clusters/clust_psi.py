@@ -9,12 +9,12 @@ largest mean silhouette. Each cluster then runs its own federated averaging, and
 
 Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md compares both).
 Fewer than three hospitals, or hospitals that are all alike, form one cluster (unlike the paper's search; the authors'
-code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster: the paper's half
-of each cluster, at least one hospital, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without
-training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If hospitals are compared by
-labels alone, these join the cluster whose centre is nearest to a hospital without skew. The search takes time
-proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of this
-size, and all hospitals are clustered with the number it finds.
+code can return one cluster, see ``allow_one``). The configured selection samples inside each cluster. The paper samples
+half of each cluster, at least one hospital: ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals
+without training rows get a cluster by the properties that need no label (:class:`NearestSkew`). If hospitals are
+compared by labels alone, these join the cluster whose centre is nearest to a hospital without skew. The search takes
+time proportional to K^2 for each number of clusters. Above ``search_sample`` hospitals it therefore runs on a sample of
+this size, and all hospitals are clustered with the number it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal

@@ -13,11 +13,10 @@ hospitals add up the number of rows and the sums of their gradients and second d
 margin or leaf of a single hospital is sent. All hospitals with training rows take part; a round is repeated if the
 answer of one is lost.
 
-Traffic of a round, per tree and hospital, with W bins of all columns together, bins of missing values included: up, 24
-W bytes for each of up to ``2^(depth - 1)`` histograms (one of the root and one of each pair of children that can be
-split further); down, the splits so far, up to 2 + (bins + 1)/8 bytes for each, and 8 for each leaf of the previous
-tree. With early stopping, hospitals receive the finished tree for their validation rows, and not again in the next
-round.
+Traffic of a round, per tree and hospital. W is the number of bins of all columns, with bins for missing values. Up: 24
+W bytes for each histogram, at most ``2^(depth - 1)``: one of the root, and one of each pair of children that can be
+split further. Down: up to 2 + (bins + 1)/8 bytes for each split so far, and 8 bytes for each leaf of the previous tree.
+With early stopping, hospitals receive the finished tree for their validation rows, and not again in the next round.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (
             problem(program=Beside(4, sums=2), upload=Upload(WEIGHT, np.zeros(3, np.int64), 2)),
-            "program 'beside': needs an upload of deltas; if it enters all sums, leave sum_index and single out",
+            "program 'beside': needs an upload of deltas; if each enters all sums, leave sum_index and single out",
         ),
         (problem(program=Beside(4), upload=Upload(single=True)), "program 'beside': needs one weight for each"),
         (

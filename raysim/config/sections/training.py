@@ -87,7 +87,10 @@ class TuneSection(BaseModel):
         return self.models.get(learner, self.model_extra or {})
 
     def tries_models(self, learner: str) -> bool:
-        """Whether settings differ in the model. Such settings also concern strategies that make no training steps."""
+        """Whether tuning concerns the model, by an entry in ``models`` or a key of ``model``.
+
+        Strategies without training steps are then tuned too.
+        """
         return learner in self.models or any(key.startswith("model.") for key in self.grid(learner))
 
     @model_validator(mode="before")

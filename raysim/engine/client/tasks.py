@@ -24,7 +24,7 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """The tasks of ``plan``'s cohort, by entry.
+    """The local-training task of each entry of ``plan``: a hospital, or one group of a hospital's rows.
 
     ``kept`` is the hospitals' memory, which may change meanwhile. ``open(pooled)`` returns the federation. ``groups``
     knows which rows are in which group of patients.

@@ -52,8 +52,8 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return the known lists of hospitals that had to send an update in a round: from the checkpoint and, if it is
-    certain, from the selection.
+    """Return the known lists of hospitals that had to send an update in a round: the checkpoint's list, and the
+    selection's list if the selection is certain.
 
     The selection is not certain if the strategy selects by its own state, or if it depends on hospitals' answers.
     """

@@ -43,7 +43,7 @@ class HospitalCalibration(NamedTuple):
     - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
       seeds the largest.
     - ``state [H]``: ``off``: demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval lies in
-      :data:`TOLERATED`. ``open``: neither. It is empty if nothing is defined.
+      :data:`TOLERATED`. ``open``: neither. The text is empty where ``p`` is NaN.
     """
 
     observed: Floats

@@ -104,7 +104,7 @@ def _short(own: Calibration) -> str:
 
 
 def _or_more(bound: Bound) -> str:
-    """Say at how many hospitals, with a lower bound."""
+    """Format the lower bound of the number of hospitals with wrong risks: ``3 or more of 20 hospitals``."""
     if bound.at_least == bound.of:
         return "the one hospital" if bound.of == 1 else f"all {bound.of:,} hospitals"
     return f"{bound.at_least:,} or more of {bound.of:,} hospitals"
