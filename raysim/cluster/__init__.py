@@ -1,1 +1,1 @@
-"""The connection to Ray: nodes, placement, actors, and shipping of rows."""
+"""Ray: nodes, placement, actors, shipping of rows."""

@@ -1,1 +1,1 @@
-"""Common basics: errors, random streams, the registry, and exact sums."""
+"""Errors, random streams, registry, exact sums."""

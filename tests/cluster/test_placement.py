@@ -197,7 +197,7 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
         (
             ResourcesSection(gpus_per_actor=0.5),
             "4cpu",
-            r"resources.gpus_per_actor: 1 actor x 0.5 need 0.5 GPUs, and .* 0;",
+            r"resources.gpus_per_actor: 1 actor x 0.5 need 0.5 GPUs, but there are 0;",
         ),
         (
             ResourcesSection(gpus_per_actor=1.5),
