@@ -3,7 +3,9 @@ correct."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -95,13 +97,17 @@ class Settings:
 
 
 @cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's fields; empty if some name in them exists for type checkers only."""
-    try:
-        hints = get_type_hints(kind, include_extras=True)
-    except NameError:
-        return {}
-    return {field.name: hints[field.name] for field in fields(kind)}
+def _hints(kind: type) -> Mapping[str, Any]:
+    """Return the annotations of a dataclass's fields, without those that name what exists for type checkers only."""
+    hints: dict[str, Any] = {}
+    for owner in reversed(kind.__mro__):
+        names = getattr(sys.modules.get(owner.__module__), "__dict__", {})
+        for name, annotation in vars(owner).get("__annotations__", {}).items():
+            hints.pop(name, None)
+            alone = type(name, (), {"__annotations__": {name: annotation}})
+            with contextlib.suppress(NameError):
+                hints |= get_type_hints(alone, names, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind) if field.name in hints}
 
 
 def _check(field: str, value: Any, hint: Any) -> None:

@@ -238,3 +238,13 @@ def test_weights_of_hospitals_and_of_those_of_a_group_by_hand():
     assert group_weights(sizes, group, "uniform").tolist() == [0.5] * 4
     assert group_weights(sizes, group, "floor") == pytest.approx([0.75, 0.25, 0.75, 0.25])
     assert group_weights(sizes, group, "floor", 0.5) == pytest.approx([0.6, 0.4, 0.6, 0.4])
+
+
+def test_a_name_for_type_checkers_in_a_subclass_leaves_the_limits_of_its_other_fields():
+    @dataclasses.dataclass(frozen=True)
+    class Own(FedProx):
+        note: "ForTypeCheckersOnly | None" = None  # noqa: F821, UP037
+
+    assert Own(mu=0.5).mu == 0.5
+    with pytest.raises(ValueError, match="mu: -1 is not at least 0"):
+        Own(mu=-1)
