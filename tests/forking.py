@@ -41,13 +41,16 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
 
     signal.signal(signal.SIGCHLD, reap)
     while True:
+        # The line of a fork that ends is closed, and then has no number that the loops below could use.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         killed &= running.keys()
-        lines = {line.fileno(): pid for pid, line in list(running.items()) if pid not in killed}
+        lines = {line.fileno(): pid for pid, line in running.items() if pid not in killed}
         events = select.poll()
         for each in (listening, sys.stdin):
             events.register(each, select.POLLIN)
         for number in lines:
             events.register(number, 0)  # says when the other end has been closed
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         ready = {number for number, _ in events.poll()}
         if sys.stdin.fileno() in ready:
             for pid in list(running):

@@ -18,6 +18,8 @@ import pytest
 from tests import rays, shared
 from tests.commands import Running, in_a_process, raysim
 
+ROOT = Path(__file__).parents[2]
+
 
 def tell(*arguments: str) -> None:
     print(*arguments, Path.cwd(), os.environ.get("HERE"), os.environ.get("RAY_ADDRESS"), os.getsid(0) == os.getpid())
@@ -174,3 +176,35 @@ def test_what_takes_the_place_of_python_is_python_otherwise():
     code = "import sys; print(sys.executable, sys.argv[1:], 'pytest' in sys.modules); sys.exit(3)"
     done = subprocess.run([rays.python(), "-c", code, "a b"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, f"{sys.executable} ['a b'] False\n")
+
+
+MANY_AT_ONCE = """
+import os, threading
+from tests import shared
+
+shared.WITHOUT_RAY = shared.PRELOADED = ("json",)
+
+
+def ask():
+    for _ in range(100):
+        with shared.asked(os.getpid, []) as answers:
+            answers.readline()
+            codes.append(int(answers.readline()))
+
+
+codes = []
+threads = [threading.Thread(target=ask) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(codes), set(codes))
+"""
+
+
+def test_forks_that_end_while_others_begin_leave_the_server_alive():
+    plain = {name: value for name, value in os.environ.items() if name != shared.VARIABLE}
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_AT_ONCE], env=plain, capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    assert (done.stdout, done.stderr) == ("600 {0}\n", "")
