@@ -66,6 +66,10 @@ def test_what_it_did_is_measured_on_test_rows(federate: MakeFederation, tmp_path
     assert Effect(0.2, 0.21).harms
     assert "the model without it has better risks" in Effect(0.2, 0.21).text
     assert Effect(0.21, 0.2).text == "Recalibration lowers log loss on test rows from 0.2100 to 0.2000."
+    for after in (0.20004, 0.19996):
+        alike = Effect(0.2, after)
+        assert not alike.harms
+        assert alike.text == "Recalibration leaves log loss on test rows as it is (0.2000)."
 
 
 def test_the_estimate_is_the_same_each_time(federate: MakeFederation, tmp_path) -> None:
