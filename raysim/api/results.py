@@ -255,7 +255,7 @@ def _figure(value: float | None) -> float:
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Stack all tables, with their keys as first columns that are called ``names``."""
+    """Stack all tables. Their keys become the first columns, named ``names``."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -110,7 +110,7 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Return once every actor is running, with the first warning of an actor, or None; set ``places``.
+        """Wait until every actor is running, and set ``places``. Return the first warning of an actor, or None.
 
         Raises ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other
         software than this process.

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
-    """Return ``value`` as a ``kind`` of section or plug-in, or raise a one-line :class:`ConfigError`.
+    """Return ``value`` as an object of ``kind``, the class of a section or plug-in. Raises a one-line
+    :class:`ConfigError` for a value that does not fit.
 
     ``where`` is the field of the value. ``beside`` are further allowed keys, which are read elsewhere; they are
     suggested for misspelled keys.

@@ -270,7 +270,7 @@ def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _inner(kind: Any) -> Iterator[Any]:
-    """Describe the bounds of a list's items, or of an alternative of a union."""
+    """Yield the bounds of a list's items, or of an alternative of a union, as pydantic's metadata."""
     for argument in get_args(kind):
         for part in getattr(argument, "__metadata__", ()):
             yield from part.metadata if isinstance(part, FieldInfo) else (part,)

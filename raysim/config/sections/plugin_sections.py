@@ -52,8 +52,8 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in of this section: the plug-in made before from the same keys, or else the result of
-        ``make``."""
+        """Return the cached plug-in of this section. If there is none, or if keys have changed, call ``make`` and cache
+        its result."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]

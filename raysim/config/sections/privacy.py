@@ -244,7 +244,7 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     def noise_of(self, kind: str) -> NoisyStatistic | None:
-        """Return the noise on a ``kind`` of egress; None if it is exact."""
+        """Return the noise on a ``kind`` of egress; None if this kind is sent without noise."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
@@ -259,12 +259,12 @@ class PrivacySection(Section):
 
     @property
     def way(self) -> str:
-        """Return the mode, or the unit's default mode."""
+        """Return ``mode``; if it is not set, return the default mode for the unit."""
         return self.mode or MODES[self.unit][0]
 
     @property
     def own_steps(self) -> bool:
-        """Whether each hospital makes its own noisy steps for its patients."""
+        """Whether each hospital adds noise to its own gradient steps (DP-SGD), which protects its patients."""
         return self.unit != "hospital" and self.way == "local"
 
     @property
