@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class AttackFigures:
-    """The effect of an attack on one run. A value is NaN if it is undefined, or if the run without attack is missing."""
+    """The effect of an attack on one run. A value is NaN if undefined, or if there is no run without the attack."""
 
     attack: str
     """The name of the attack."""

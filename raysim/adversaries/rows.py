@@ -15,7 +15,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
-    """Return labels in which a ``share`` of the rows has the class ``C - 1 - y`` instead of ``y``, for ``C`` classes."""
+    """Return labels in which a ``share`` of the rows has class ``C - 1 - y`` instead of ``y``, for ``C`` classes."""
     turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
     return X, turned.astype(y.dtype)
 

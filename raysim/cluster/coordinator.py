@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class BackgroundIterator(Generic[T]):
-    """An object that runs the iterator ``items`` to its end on a background thread; :meth:`take` returns the new items."""
+    """An object that runs the iterator ``items`` to its end on a background thread; :meth:`take` returns new items."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._queue: SimpleQueue[T | _End] = SimpleQueue()

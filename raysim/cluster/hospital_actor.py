@@ -96,7 +96,7 @@ class HospitalActor:
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Reply once the process is running. The software is reported only if the actor is not on the node ``asking``."""
+        """Reply once the process is running. The software is reported only if the actor is not on node ``asking``."""
         import ray
 
         node = ray.util.get_node_ip_address()

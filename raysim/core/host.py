@@ -75,8 +75,8 @@ def is_terminating() -> bool:
 
 
 def end_if_terminating() -> None:
-    """Raise :class:`Terminated` again if it was caught. The function is called at every place where a command
-    continues."""
+    """Raise :class:`Terminated` again if SIGTERM has arrived. Call it wherever a command continues after catching
+    errors."""
     if _terminating:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Terminated(143)
@@ -139,7 +139,9 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Silence loggers below ``level`` inside the context; restore their handlers afterwards."""
+    """Silence messages below ``level`` of the named loggers inside the context. Afterwards, restore their levels and
+    handlers.
+    """
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     for logger in loggers:

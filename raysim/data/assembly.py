@@ -203,7 +203,7 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """Remove the training rows that are not used; return the remaining rows and their part."""
+    """Remove the training rows that ``split.used`` leaves out. Return the remaining rows and the part of each."""
     split = recipe.split
     if split.independent:
         kept = (part != 0) | alone.used(split, records, rows.kept, by, recipe.seed)

@@ -139,7 +139,8 @@ def check() -> None:
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Fill entry ``key`` by ``write(folder)`` and return its folder; if another was first, its entry.
+    """Fill the entry ``key`` by ``write(folder)`` and return its folder. If another process stored the entry first,
+    return that entry's folder.
 
     Raises ``DataError`` where the cache folder cannot be written.
     """
@@ -228,7 +229,7 @@ def _writing() -> Any:
 
 
 def _code(module: str) -> list[str]:
-    """Compute digests of the code that reads and builds; an entry that other code made is not used."""
+    """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
     here = Path(__file__).parent
     files = {
         path

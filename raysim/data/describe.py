@@ -48,8 +48,8 @@ class Summary:
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """Two results for a real label: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
-    and highest label of all rows. None with classes."""
+    """For a real label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
+    and highest label of all rows. None for a label with classes."""
     columns: tuple[Column, ...]
     """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
@@ -227,7 +227,9 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of all feature columns; beyond ``_COLUMNS``, of suspect columns and the most missing."""
+    """Make the table of feature columns. If there are more than ``_COLUMNS``, it has only the suspect columns and the
+    columns with the most missing values.
+    """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
@@ -301,7 +303,7 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``; if many are not warnings, most are listed by name only."""
+    """Append the suspects of each level to ``text``. If many of them are not warnings, most are listed by name only."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1

@@ -83,7 +83,9 @@ class Federation:
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing; a rounded-up mean if it differs."""
+    """The number of scalars that each hospital sent to fit the preprocessing. If hospitals differ, it is their mean,
+    rounded up.
+    """
     warnings: tuple[str, ...] = ()
     """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
@@ -241,10 +243,10 @@ def write(
 ) -> None:
     """Store a federation's arrays in ``folder``; ``meta`` contains the fields that are stored as JSON.
 
-    ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
-    ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is one patient; None: patients are
-    unknown.
+    ``X`` and ``observed`` are not written again if they already are mapped files of that folder. If ``source_rows`` is
+    None, the source has the same rows in the same order. If ``preprocessing`` is None, the source's columns are the
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"`` means that each row is one patient, and None
+    that patients are unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)

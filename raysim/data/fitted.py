@@ -62,8 +62,9 @@ class Numeric:
 class Categorical:
     """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
 
-    ``flagged``: whether an extra feature flags missing values. ``coded``: whether its one feature is instead the
-    position of the category, NaN where the category is missing or was not found in training rows.
+    - ``flagged``: whether an extra feature flags missing values.
+    - ``coded``: whether the column is one feature instead, the position of the category. It is NaN if the category is
+      missing or was not found in training rows.
     """
 
     name: str
@@ -132,7 +133,8 @@ class Preprocessing:
     def features(self) -> tuple[str, ...]:
         """The names of all features, ``[F]``: values, then flags.
 
-        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``.
+        All names are different: a number is appended to a column's name that is also the name of another feature, such
+        as a flag or ``unit=MICU``.
         """
         values = (name for column in self.columns for name in column.values)
         return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
@@ -274,7 +276,9 @@ class Preprocessing:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
-        """Read a preprocessing from :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` otherwise."""
+        """Read a preprocessing from the result of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError``
+        for any other value.
+        """
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
@@ -324,7 +328,9 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` for NaN; the others are ``[D]``."""
+    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN. ``mean``, ``scale`` and
+    ``fill`` are ``[D]``.
+    """
     return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 
 
@@ -341,4 +347,6 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""The form in which texts are compared with categories; None for a text without it."""
+"""The functions that convert a text to the type by which it is compared with categories. They return None for a text
+that is not of the type.
+"""

@@ -100,8 +100,8 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: the part of each patient, and whether it is used, depends on no
-        other patient.
+        """Return this split with ``independent`` set: whether a patient's part, and its use, depend on no other
+        patient.
 
         The parts of a split by column do not change.
         """
@@ -181,11 +181,11 @@ def used(
     group: NDArray[np.int64] | None,
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows that remain where a share of the training rows is used.
+    """Return a mask ``[N]`` of the rows that remain when a share of the training rows is used.
 
-    All validation and test rows remain. Arguments as for :func:`assign`; ``part [N]`` is the part of each row. Each
-    hospital permutes its training groups once and uses the first groups, at least one, whose rows come closest to the
-    share. The rows of a smaller share are therefore also in every larger share.
+    All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
+    :func:`assign`. Each hospital permutes its training groups once and uses the first groups, at least one, whose rows
+    come closest to the share. The rows of a smaller share are therefore also in every larger share.
     """
     kept: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
@@ -206,7 +206,9 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken``: rows already in each part."""
+    """Return the part of each permuted group with ``sizes [g]`` rows. ``taken`` is the number of rows already in each
+    part.
+    """
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])

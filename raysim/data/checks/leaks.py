@@ -23,7 +23,9 @@ from raysim.data.raw_columns import RawColumns
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which a warning (by its lower limit), question or entry is printed."""
+"""The AUROC of a single column above which the column is reported. A column has a warning above ``WARN`` (by its lower
+confidence limit), a question above ``ASK``, and an entry in a list above ``LIST``.
+"""
 
 FLAG = 0.80
 """The AUROC of a missing-value flag above which a warning names its column."""
@@ -104,7 +106,7 @@ class _Judge:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return a warning about a column of numbers, if any, and how well it ranks rows."""
+        """Return a finding about a column of numbers, if any, and how well the column ranks rows."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -122,7 +124,9 @@ class _Judge:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return a warning about a categorical column, if any, and how well it ranks; missing is a category."""
+        """Return a finding about a categorical column, if any, and how well the column ranks rows. Missing values count
+        as a category.
+        """
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))

@@ -19,7 +19,8 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 class Suspect:
     """A finding in a table that may be an error.
 
-    Levels: ``warn``: it is almost certainly wrong. ``ask``: a person should decide. ``list``: it may be right.
+    The level is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if the
+    table may be right.
     """
 
     feature: str

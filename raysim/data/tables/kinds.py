@@ -75,9 +75,9 @@ _SHOWN, _LONGEST = 5, 20
 
 @dataclass(frozen=True)
 class Finding:
-    """The kind and the counts of a column of ``rows`` texts.
+    """The kind of a column of ``rows`` texts, and counts of its texts.
 
-    - ``kind``: the kind; ``mixed`` is numbers with other marks among them.
+    - ``kind``: the kind; ``mixed`` means numbers with other marks among them.
     - ``recorded``: number of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and of different numbers.
     - ``categories``: number of different texts, numbers included.
@@ -109,7 +109,7 @@ class Finding:
 
     @property
     def censored(self) -> dict[str, str]:
-        """The proposed rule for values beyond a limit, by sign, for the signs that occur."""
+        """The proposed rule for values beyond a limit, by sign (``<`` or ``>``), for the signs that occur."""
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
 
@@ -136,7 +136,7 @@ class Finding:
 
     @property
     def one_unit(self) -> bool:
-        """Whether all units are the same, apart from capitals; a number without a unit may have another."""
+        """Whether all units are the same, apart from capitals. If not, the unit of a number without one is unclear."""
         return len({unit.casefold() for unit in self.units}) == 1
 
 

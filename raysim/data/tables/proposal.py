@@ -52,14 +52,16 @@ _FOLLOWED = re.compile(
 )
 _READMITTED, _EVENT = re.compile("readm|relapse|recurr"), re.compile(r"e|event|status|death|dead|died", re.IGNORECASE)
 _BLANK = re.compile(r"[?.*#_-]+")
-"""Marks that mean no value in a column of texts, too."""
+"""The pattern of marks that mean no value, in columns of texts as well as of numbers."""
 
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A column, why it was chosen, and the other columns that could be meant; the column is None without evidence."""
+    """The column chosen for a role, the reason, and the other columns that could be meant. The column is None without
+    evidence.
+    """
 
     column: str | None
     why: str
@@ -99,10 +101,12 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, the finding on its texts, the rows of each of its values if they are few, and the number of values.
+    """A column and its properties: the finding on its texts, the rows of each value if there are few values, and the
+    number of values.
 
-    ``whole``: whether the values are whole numbers; ``dense``: whether they also fill at least half of their range;
-    ``dates``: the first and last day of numbers that are probably dates.
+    - ``whole``: whether the values are whole numbers.
+    - ``dense``: whether they are whole numbers that fill at least half of their range.
+    - ``dates``: the first and last day of numbers that are probably dates.
     """
 
     name: str

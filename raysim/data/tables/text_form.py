@@ -82,7 +82,8 @@ class Form:
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the form of the text at ``path``, as ``keys`` name it or as it is recognised; ``usual`` decides in doubt.
+    """Return the form of the text at ``path``. Parts that ``keys`` name are not recognised from the text; ``usual``
+    decides in doubt.
 
     Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
     """
@@ -161,7 +162,8 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """Return ``WESTERN`` where the file looks like it. Raises ``DataError`` otherwise, and where some lines are UTF-8.
+    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` otherwise, and if some lines are
+    UTF-8.
 
     A file in another single-byte encoding would merely be read with other characters: equal texts stay equal.
     """
