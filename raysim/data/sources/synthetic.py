@@ -95,7 +95,7 @@ class Synthetic(BaseModel):
         return self
 
     def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
-        """Raise ``ValueError`` if the keys ``names`` have no effect (``idle``) but one of them is not at its default."""
+        """Raise ``ValueError`` if the keys ``names`` have no effect (``idle``) but one of them is not its default."""
         fields = type(self).model_fields
         for name in names if idle else ():
             if (value := getattr(self, name)) != fields[name].default:

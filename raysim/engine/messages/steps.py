@@ -1,6 +1,6 @@
-"""The hospital's half of the steps between training and the sums.
+"""The hospital's side of the steps between training and the sums.
 
-The halves are part of the plan of a round, in order. The order, and the server's half of each step, are in
+The halves are part of the plan of a round, in order. The order, and the server's side of each step, are in
 :mod:`raysim.engine.server.update_pipeline`.
 """
 
@@ -121,7 +121,7 @@ class LeavingSums:
 
 
 class HospitalStep:
-    """The hospital's half of a step. Subclasses override what they change."""
+    """The hospital's side of a step. Subclasses override what they change."""
 
     remembers: bool = False
     """Whether hospitals store anything of the step after the round."""

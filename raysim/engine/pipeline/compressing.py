@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compressing(HospitalStep):
-    """The hospital's half: compress the updates of a round."""
+    """The hospital's side: compress the updates of a round."""
 
     compression: Compression
     """The compressor."""
@@ -83,7 +83,7 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's half: it rejects uploads that cannot be compressed. Errors call the strategy ``name``."""
+    """The server's side: it rejects uploads that cannot be compressed. Errors call the strategy ``name``."""
 
     def __init__(self, section: CompressionSection, seed: int, name: str, in_shares: bool) -> None:
         self._compressing, self._name = Compressing.of(section, seed, in_shares), name

@@ -1,4 +1,4 @@
-"""The hospital's half of secure sums, which masks messages, and the server's half, which opens a round's sums."""
+"""The hospital's side of secure sums, which masks messages, and the server's side, which opens a round's sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raysim.strategies.base import Floats, Ids, Update
 
 @dataclass(frozen=True, eq=False)
 class Masking(Adding):
-    """The hospital's half: it adds its masked messages to the secure sums of a round."""
+    """The hospital's side: it adds its masked messages to the secure sums of a round."""
 
     sums: tuple[SecureSum | None, ...]
     """The secure sums; None for a sum with too few hospitals."""
@@ -84,7 +84,7 @@ class Opening:
     """The server's opening of the sums of a round."""
 
     masking: Masking
-    """The hospital's half that masked the sums."""
+    """The hospital's side that masked the sums."""
     scale: Floats
     """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a discarded sum."""
 

@@ -37,7 +37,7 @@ own masks."""
 
 
 class SecureSums(Step):
-    """The server's half: the secure sums of one job. Errors name its strategy. A model has ``size`` scalars that are
+    """The server's side: the secure sums of one job. Errors name its strategy. A model has ``size`` scalars that are
     sent."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The server's half of a step between hospitals' updates and the strategy."""
+"""The server's side of a step between hospitals' updates and the strategy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """The server's half of a step. Subclasses override some methods; by default each leaves its input unchanged."""
+    """The server's side of a step. Subclasses override some methods; by default each leaves its input unchanged."""
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """Return the cohort with the problem to which the strategy's update refers."""

@@ -1,4 +1,4 @@
-"""The server's half that guarantees for hospitals and guarantees for patients have in common."""
+"""The server's side that guarantees for hospitals and guarantees for patients have in common."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Guard(Step):
-    """The server's half of the step that implements a privacy guarantee; the hospital's half is a :class:`Release`."""
+    """The server's side of the step that implements a privacy guarantee; the hospital's side is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
         """``secure`` is secure aggregation; None means that sums are not hidden."""

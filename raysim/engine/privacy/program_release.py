@@ -36,7 +36,7 @@ WAYS = ("pooled", "distributed")
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's half: noise on the sums of a program. It is part of the call."""
+    """The hospital's side: noise on the sums of a program. It is part of the call."""
 
     unit: Literal["hospital", "patient", "example"]
     """The protected unit."""
@@ -80,7 +80,7 @@ def bound_of(program: Program) -> float:
 
 
 class ProgramNoise(Step):
-    """The server's half: it makes each hospital of a call add its share of the noise of a ``guarantee``."""
+    """The server's side: it makes each hospital of a call add its share of the noise of a ``guarantee``."""
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
         self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals

@@ -1,7 +1,7 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
-Each step has two halves, which are in the same file. The hospital's half changes what leaves the hospital; hospitals'
-halves run from first to last. The server's half adapts the problem sent to hospitals and then processes what they
+Each step has two halves, which are in the same file. The hospital's side changes what leaves the hospital; hospitals'
+halves run from first to last. The server's side adapts the problem sent to hospitals and then processes what they
 return; server's halves run from last to first. Modules of sections that a job does not have are not imported.
 """
 
