@@ -19,5 +19,5 @@ KEPT = "kept "
 """The prefix of the names of client programs' memory at a hospital. The name :data:`MODEL` has no prefix."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""A hospital's update of this round, and its loss before training. They are stored while the round has further
-passes."""
+"""The names of a hospital's update of this round and of its loss before training. They are stored only if the round has
+further passes."""

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without one."""
+    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without a
+    guarantee.
+    """
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms

@@ -157,8 +157,8 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None without client
-        programs."""
+        """Return the number of rounds in which each hospital has run client programs, ``[N]``; None if the strategy
+        calls none."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]
