@@ -1,4 +1,4 @@
-"""Replies of Ray's actors, and plain errors if a reply is missing."""
+"""The replies of Ray's actors, and plain errors if a reply is missing."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ class HospitalActor:
         return node_sums.added(sums)
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
-        """Return whether this process can map a federation's folder, and the address of its node."""
+        """Return whether this process can map the federation in ``folder``, which must agree with ``expected``. Also
+        return the address of its node.
+        """
         import ray
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()

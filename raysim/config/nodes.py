@@ -1,4 +1,4 @@
-"""The machines that a run may use: a running Ray's nodes, this machine, or nodes that the user describes."""
+"""The machines that a run may use: a running Ray's nodes, this machine, or nodes in a user's description."""
 
 from __future__ import annotations
 

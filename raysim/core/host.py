@@ -32,8 +32,8 @@ class Terminated(SystemExit):
 
 
 def collect_rarely() -> None:
-    """Make Python search rarely for cycles of objects, in raysim's own processes. The searches took half a second while
-    libraries were imported, and find almost nothing.
+    """Make Python search rarely for cycles of objects, in raysim's own processes. While libraries are imported, these
+    searches take half a second and find almost nothing.
     """
     gc.set_threshold(20_000, 20, 20)
 
@@ -228,7 +228,7 @@ def limit_threads(count: int) -> None:
 
 
 def _usual_threads() -> int:
-    """Return the number of threads of a library that is loaded in this environment."""
+    """Return the number of threads with which a library starts if it is loaded in this environment."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)

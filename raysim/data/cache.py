@@ -70,7 +70,9 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content; it is read again only if its size, change time or inode changed."""
+    """Return the digest of a file's content. The file is read again only if its size, change time or inode
+    has changed.
+    """
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -132,7 +134,7 @@ def _content(path: Path) -> str:
 
 
 def check() -> None:
-    """Raise ``DataError`` now, before long work, where the cache folder cannot be written."""
+    """Raise ``DataError`` if the cache folder cannot be written. Call it before long work."""
     with _writing():
         cache_folder().mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))
@@ -175,7 +177,9 @@ def entry(kind: str, key: str) -> Path:
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove an unused entry, and its kind's folder if empty; without ``key``, all entries of the kind."""
+    """Remove an entry that no process uses, and the folder of its ``kind`` if that is empty. Without ``key``, remove
+    all entries of the kind.
+    """
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
         return

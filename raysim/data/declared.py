@@ -71,11 +71,11 @@ class SumNoise(Protocol):
 
     @property
     def named(self) -> str:
-        """The description of the noise in a federation that was prepared with it."""
+        """The description of the noise, which is stored in a federation that was prepared with it."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for two noises that generate the same numbers."""
+        """A key that is equal for two noise settings that generate the same numbers."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
         """Compute the noisy sum ``[K]`` of ``rows [n, K]``, whose entries are from -1 to 1.
@@ -85,7 +85,9 @@ class SumNoise(Protocol):
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Compute the total ``[K]`` of the noisy ``sums`` as the coordinator learns it; ``seed`` keys the masks."""
+        """Compute the total ``[K]`` of the hospitals' noisy ``sums`` as the coordinator receives it. ``seed`` keys the
+        masks.
+        """
 
     def deviation(self, width: int, hospitals: int) -> float:
         """Compute the standard deviation of one hospital's noise on each of ``width`` sums."""

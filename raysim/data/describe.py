@@ -59,9 +59,9 @@ class Summary:
     warnings: tuple[str, ...]
     """Warnings about the data, one line for each."""
     leaks: Leaks
-    """Columns that may give the label away."""
+    """The columns that may reveal the label."""
     quality: tuple[Suspect, ...]
-    """The findings that are no leaks, mostly differences between hospitals."""
+    """The findings other than leaks, mostly differences between hospitals."""
     fingerprint: str
     """The digest of all rows and names."""
     folder: str
@@ -179,9 +179,9 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Say at how many hospitals no test row is an event, so that AUROC is undefined there.
+    """Return a sentence on the number of hospitals without a test event, where AUROC is undefined.
 
-    The result is empty if every hospital has a test event, and for labels without exactly two classes.
+    It is empty if every hospital has a test event, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""

@@ -91,9 +91,9 @@ class Federation:
     columns: tuple[Column, ...] = ()
     """The source's feature columns before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
-    """The columns that may give the label away."""
+    """The columns that may reveal the label."""
     quality: tuple[Suspect, ...] = ()
-    """The findings in the columns that are no leaks, mostly differences between hospitals, the gravest first."""
+    """The findings in columns other than leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
     """A description of the noise on the means and deviations of preprocessing; empty without noise."""
 
@@ -141,7 +141,7 @@ class Federation:
 
     @cached_property
     def patient_attributes(self) -> tuple[str, ...]:
-        """The names of the attributes in :attr:`patients`; reads none of their values."""
+        """The names of the attributes in :attr:`patients`. Reading them loads no values of attributes."""
         with np.load(self.folder / "patients.npz") as arrays:
             return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
@@ -179,9 +179,9 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """A number for the patient of each row, the same in every division of the source into parts, ``[N]``.
+        """A number for the patient of each row, ``[N]``, which is the same in every division of the source into parts.
 
-        The number is the patient's where the source identifies patients, otherwise the row's position in the source.
+        If the source identifies patients, it is the patient's number; if not, the row's position in the source.
         """
         try:
             people = self.people

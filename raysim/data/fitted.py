@@ -1,7 +1,7 @@
-"""Fitted preprocessing: plain numbers and names that turn a source's columns into features.
+"""Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
 The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, later rows. A missing value is
-filled; a category that no training row had is 0 in all columns of its feature.
+filled. A category that no training row had is 0 in all columns of its feature.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RAW = "raw"
 """The name of the method for trees: numbers and missing values stay, categories become positions."""
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
-"""The pattern of a number as it is written when its column becomes categories."""
+"""The pattern of a number in its shortest form, which is used when a column of numbers becomes categories."""
 
 MISSING = -1
 """The position of a category that was not recorded."""
@@ -79,10 +79,11 @@ class Categorical:
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """The type by which categories are compared: truth values if all are such, else numbers or texts.
+        """The type by which categories are compared: truth values if all categories are truth values, else numbers or
+        texts.
 
-        Numbers are compared as float64, which other programs may have made of them. Where two categories are the same
-        float64, such as 2**53 and 2**53 + 1, all their ``digits`` count.
+        Numbers are compared as float64, because other programs may have stored them as float64. If two categories are
+        the same float64, such as 2**53 and 2**53 + 1, all ``digits`` are compared.
         """
         if set(self.categories) <= {"True", "False"}:
             return "truth"
@@ -149,7 +150,7 @@ class Preprocessing:
 
     @property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared limits of each feature, ``[F]``; None without limits."""
+        """The declared least and greatest value of each feature, ``[F]``; None for a feature without limits."""
         each = [c.limits if isinstance(c, Numeric) else None for c in self.columns for _ in c.values]
         return (*each, *[None] * len(self.flags))
 

@@ -108,7 +108,7 @@ class Split(Section):
         return self.model_copy(update={"independent": True})
 
     def effective_seed(self, run: int) -> int | None:
-        """Return the seed that decides the parts of a run with seed ``run``; None where a column decides."""
+        """Return the seed that decides the parts of a run with seed ``run``; None if a column decides the parts."""
         if self.column is not None:
             return None
         if self.seed is not None:
@@ -120,7 +120,7 @@ class Split(Section):
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """Describe the split as text; ``by`` is the unit that was never divided."""
+        """Return a text that describes the split; ``by`` is the unit that was never divided."""
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
         alone = f"; each {whom} by a separate hash, so that shares are met on average" if hashed else ""

@@ -66,7 +66,7 @@ class OpenSection(BaseModel):
     def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
         """Return this section with ``options`` instead of the keys that belong to the plug-in.
 
-        ``plug_in`` is the plug-in with these options, if it has been made.
+        ``plug_in`` is the plug-in with these options; None if it has not been made yet.
         """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         section = type(self).model_validate({**fields, **options})

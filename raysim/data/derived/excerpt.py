@@ -11,7 +11,8 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """Store the ``rows [n]``, ascending, as test rows without features in ``folder``, a new folder.
+    """Store a federation in the new folder ``folder``: ``rows [n]`` (ascending) of ``federation`` as test rows, without
+    features.
 
     All hospitals are included, even hospitals without such a row.
     """

@@ -90,7 +90,7 @@ class Pooled(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     untouched: ClassVar[bool] = False
-    """Whether values must reach the model unchanged: ``data.preprocessing`` is then ``none``."""
+    """Whether the values must not be preprocessed; ``data.preprocessing`` is then ``none``."""
     tabular: ClassVar[bool] = True
     """Whether each column is a separate quantity, to be checked for leaks; False for pictures and texts."""
 
@@ -166,7 +166,7 @@ class Homed(Pooled, Alternatives):
 
     @property
     def kept_by_size(self) -> bool:
-        """Whether the number of a hospital's rows decides if it is left out."""
+        """Whether hospitals are included or left out by their number of rows."""
         return self.silo != "partition"
 
     def idle(self) -> tuple[str, tuple[str, ...]]:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES = 100
-"""Largest number of categories of a column that is not listed in ``data.categorical``."""
+"""Largest number of categories of a column that is not listed in ``data.categorical``; more are an error."""
 
 MANY_CATEGORIES = 50
-"""Largest number of categories of a column that is not listed in ``data.categorical`` without a warning."""
+"""Largest number of categories without a warning, in a column that is not listed in ``data.categorical``."""
 
 MANY_NUMBERS = 12
-"""Largest number of different numbers among the texts of an unlisted categorical column without a warning."""
+"""Largest number of different numbers without a warning, among the texts of an unlisted categorical column."""
 
 FURTHER = "..."
 """The entry in a list of columns that means every further column of that kind."""
@@ -48,7 +48,7 @@ class Wanted:
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind that a column is listed as; None where it is not listed."""
+        """Return the kind as which a column is listed; None if it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None

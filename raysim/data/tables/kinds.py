@@ -115,11 +115,11 @@ class Finding:
 
     @property
     def units(self) -> list[str]:
-        """The units behind numbers, as they are spelled in the column, the most frequent first."""
+        """The units that follow numbers, as they are spelled in the column, the most frequent first."""
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """Return the keys of ``data``, as YAML, that can tell how to read the marks of the column ``name``."""
+        """Return the keys of ``data``, as YAML, that can define how the marks of the column ``name`` are read."""
         settling = []
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)

@@ -169,7 +169,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column is numbers whose only other marks are limits, one unit, and marks of missing values."""
+    """Whether a column is numbers with no other marks than limits, one unit, and marks of missing values."""
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -211,7 +211,9 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """Choose the column of the hospitals: a column whose name says so; else the only column that may be a place."""
+    """Choose the column of the hospitals: a column whose name suggests hospitals; otherwise the only column that may be
+    a place.
+    """
     able = [column for column in columns if _may_be_hospitals(column)]
     called = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if called:

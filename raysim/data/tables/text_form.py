@@ -192,7 +192,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the remedy ``key`` if a configuration names the file, else ``other``, as the end of an error."""
+    """Return the end of an error message: the remedy ``key`` if a configuration names the file, otherwise ``other``."""
     return f", or {key}" if field.startswith("data.") else other
 
 
@@ -216,10 +216,10 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """Recognise the separator: the sign that most lines contain equally often; ``usual`` where several fit equally
-    well.
+    """Recognise the separator: the character that most lines contain equally often. If several fit equally well, return
+    ``usual``.
 
-    Raises ``DataError`` where several fit and none of them is ``usual``.
+    Raises ``DataError`` if several fit and none of them is ``usual``.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}

@@ -56,7 +56,7 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, kept: HospitalStates, result: Measured) -> None:
-        """Enter the measurements that the plan requests into the ``result``; ``kept`` is the hospitals' memory."""
+        """Add the measurements that the plan requests to ``result``; ``kept`` is the hospitals' memory."""
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
             result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)

@@ -54,7 +54,7 @@ class Evaluation:
     """Evaluates one job's models. ``order [N]`` sorts the actors' concatenated hospitals by id."""
 
     gathered: Gathered
-    """All measurements of the models so far. Most of them are made at the end."""
+    """All measurements of the models so far. Most measurements are made after the last round."""
     rearranging: group_gaps.Rearranging | None
     """The permutations of groups with which gaps are tested at the end; None means no tests of gaps."""
 
@@ -103,8 +103,8 @@ class Evaluation:
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return the models of ``serve`` to evaluate. These are all models; if figures have noise, only the last model
-        that the server stores.
+        """Return the models of ``serve`` to evaluate: all models or, if figures have noise, only the last model that
+        the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its figures would not hide any patient.
         """

@@ -19,7 +19,7 @@ from raysim.training.class_weights import ClassWeights, row_weights
 
 @dataclass(frozen=True)
 class TrainingLosses:
-    """A run's training losses that are not stored in its rounds."""
+    """The training losses of a run that are not stored in its rounds."""
 
     before: Mapping[str, float] = field(default_factory=dict)
     """The losses before training, by model used."""

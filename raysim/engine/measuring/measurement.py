@@ -91,7 +91,7 @@ class Measurement:
 
 
 NOTHING = Measurement()
-"""A measurement of nothing: hospitals only train."""
+"""The empty measurement: hospitals only train."""
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ class Measured:
     """The recalibrations that the hospitals have fitted; None without recalibration."""
 
     def join(self, other: Measured) -> None:
-        """Add the measurements of further models from ``other``, which is from the same process."""
+        """Add the measurements of ``other``, which are of further models at the same hospitals."""
         for name, further in vars(other).items():
             if isinstance(further, dict):
                 getattr(self, name).update(further)

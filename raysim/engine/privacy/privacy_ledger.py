@@ -1,8 +1,8 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
-A kind has noise, is declared public in the configuration, or is exact. One exact kind makes epsilon infinite, and the
-report names this kind. Exact kinds count against every adversary, because results are published together with the
-messages of hospitals.
+Each kind of message has noise, is declared public in the configuration, or is exact. One exact kind makes epsilon
+infinite, and the report names this kind. Exact kinds count against every adversary, because results are published
+together with hospitals' messages.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class ProgramRelease(HospitalStep):
     most_rows: int
     """The largest number of rows of a patient."""
     multiplier: float
-    """The standard deviation of each hospital's noise, divided by the bound."""
+    """The standard deviation of each hospital's noise, divided by the bound on a unit's contribution."""
     noise: Origin
     """The source of the noise."""
     seed: int

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Release(HospitalStep):
-    """The steps of a hospital before it sends its update."""
+    """The clipping and noise that a hospital applies to its update before sending it."""
 
     clip: float = math.inf
     """The norm to which all vectors of a hospital together are clipped."""

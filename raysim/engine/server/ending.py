@@ -80,7 +80,7 @@ class Ending:
     def _personalize(self) -> None:
         """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
 
-        The ledger books these messages after the last round, even if training starts from an earlier round's models.
+        The ledger records these messages after the last round, even if training starts from an earlier round's models.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)

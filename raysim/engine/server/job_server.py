@@ -156,7 +156,7 @@ class JobServer:
             self.traffic.summed(kind, self.everyone, *secure.of_setup(len(self.everyone), scalars))
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``; everything that follows is recorded under it."""
+        """Begin a ``round``; all later messages are recorded under it."""
         self.view = replace(self.view, round=round)
         self.traffic.begin(round)
         self.calls.begin(round)
@@ -196,7 +196,7 @@ class JobServer:
         return answers
 
     def measure(self, call: Call) -> Answers:
-        """Return the answers to a call like :meth:`call`, without counting bytes or time."""
+        """Return the answers to a call as :meth:`call` does, but without counting bytes or time."""
         check_immediate(call, self.view.sizes, self.job.name)
         return self.hospitals.answers(call, self.view.round, self.job.name)
 

@@ -52,10 +52,11 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return the lists of hospitals that had to send an update in ``round``: the list in the checkpoint, and the
-    selection's list if that can be computed again.
+    """Return the lists of hospitals that had to send an update in ``round``: the list in the checkpoint, and the list
+    of the selection if it can be computed again.
 
-    It cannot if the strategy selects by its own state, or if the selection depends on hospitals' answers.
+    The selection cannot be computed again if the strategy selects by its own state, or if the selection depends on
+    hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -83,7 +84,7 @@ def _setup_again(server: JobServer) -> Ledger:
 
 
 class _Asked(Exception):
-    """Raised if a selection calls hospitals where no call is possible."""
+    """A selection has called hospitals where no call is possible."""
 
 
 def _unasked(call: Call) -> Answers:
