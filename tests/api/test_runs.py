@@ -178,25 +178,19 @@ def test_what_a_call_takes_is_what_the_command_line_takes(tmp_path: Path):
     assert all(same(ways[0], way) for way in ways[1:])
 
 
-def test_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
-    result = raysim.run(
-        SMALL, seed=7, overrides={"training.rounds": 1, "strategy.weights": "uniform"}, out=tmp_path, in_process=True
-    )
-    assert (result.seed, list(result.rounds["round"])) == (7, [1])
-    assert result.config.strategy.options()["weights"] == "uniform"
+def test_strategy_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
+    overrides = {"training.rounds": 1, "strategy.weights": "uniform"}
+    result = raysim.run(SMALL, strategy="fedprox", seed=7, overrides=overrides, out=tmp_path, in_process=True)
+    assert (result.strategy, result.seed, list(result.rounds["round"])) == ("fedprox", 7, [1])
+    options = result.config.strategy.options()
+    assert (options["weights"], options["mu"]) == ("uniform", 0.01)
     assert SMALL["training"] == {"rounds": 3}
-
-
-@pytest.mark.parametrize("strategy", ["fedprox", {"name": "fedprox", "mu": 0.5}])
-def test_a_strategy_by_name_or_section(tmp_path: Path, strategy: Any):
-    result = raysim.run(SMALL, strategy=strategy, out=tmp_path, in_process=True)
-    mu = 0.5 if isinstance(strategy, dict) else 0.01
-    assert (result.strategy, result.config.strategy.options()["mu"]) == ("fedprox", mu)
 
 
 def test_a_registered_strategy_is_written_by_its_name(tmp_path: Path):
     given = raysim.run(SMALL, strategy=FedAvg(weights="uniform"), out=tmp_path / "given", in_process=True)
-    named = raysim.run(SMALL, overrides={"strategy.weights": "uniform"}, out=tmp_path / "named", in_process=True)
+    section = {"name": "fedavg", "weights": "uniform"}
+    named = raysim.run(SMALL, strategy=section, out=tmp_path / "named", in_process=True)
     assert (given.folder / "config.yaml").read_text() == (named.folder / "config.yaml").read_text()
     assert same(given, named)
 
