@@ -84,6 +84,12 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
     return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy, setting=setting)
 
 
+def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
+    """Return a clause for the headline if the model ``key`` is recalibrated, and this harms its risks; else nothing."""
+    done = effect(results, key)
+    return (done.text.rstrip("."),) if done is not None and done.harms else ()
+
+
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
     """Propose whether to recalibrate the model ``key`` of these runs; None if scores were not counted.
 
