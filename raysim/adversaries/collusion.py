@@ -14,15 +14,18 @@ Floats = NDArray[np.float64]
 
 
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
-    """Return the mean minus ``factor`` standard deviations (A Little Is Enough). The default factor is
-    :func:`alie_factor`."""
+    """Return the mean of ``updates [h, P]`` minus ``factor`` standard deviations, ``[P]`` (A Little Is Enough).
+
+    ``factor`` is by default :func:`alie_factor` for ``m`` updates of which ``f`` are Byzantine.
+    """
     a = alie_factor(m, f) if factor is None else factor
     sent: Floats = updates.mean(axis=0) - a * updates.std(axis=0)
     return sent
 
 
 def alie_factor(m: int, f: int) -> float:
-    """Return the largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are Byzantine.
+    """Return the largest factor of ALIE at which enough honest updates are even further from the mean, for ``m``
+    updates of which ``f`` are Byzantine.
 
     Return 0 if Byzantine updates are the majority.
     """

@@ -36,8 +36,8 @@ from raysim.strategies.base import POOLED
 T = TypeVar("T")
 
 PIECE = 8192
-"""The number of ids in one argument of an actor. Ray stores larger arguments in its object store, and if one is lost
-there, the actor cannot be restarted."""
+"""The number of ids in one argument of an actor. Ray stores larger arguments in its object store. If such an argument
+is lost there, the actor cannot be restarted."""
 
 
 class LocalPool:
@@ -217,9 +217,9 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Return when each actor of ``refs`` has replied or died.
+        """Return once each actor of ``refs`` has replied or died.
 
-        With ``fetched``, its reply must be in this process. A late actor is restarted once, and repeats its call.
+        With ``fetched``, its reply must also be in this process. A late actor is restarted once, and repeats its call.
         Raises ``ResourceError`` naming the hospitals of an actor that is late again.
         """
         import ray

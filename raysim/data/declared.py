@@ -31,8 +31,8 @@ QUARTER = 0.5
 normal column nearly all values lie within two standard deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller one is
-mostly noise, and dividing by it would make values extremely large.
+"""The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller
+standard deviation is mostly noise, and dividing by it would make values extremely large.
 """
 
 

@@ -148,7 +148,7 @@ class _Asked:
         """Report a value that many rows of a few hospitals have and hardly any row of most hospitals: it may mean a
         missing value.
 
-        The value is further from all other values than the standard deviation of these, and many rows have it.
+        The distance of the value from all other values is more than their standard deviation.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -212,9 +212,9 @@ class _Asked:
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """Report a number beyond all others that often means a missing value, such as -999.
+        """Report a number beyond all other values of a column that often means a missing value, such as -999.
 
-        -1 and negative numbers of nines are reported if all other values are at least 0. The number 999, and longer
+        The numbers -1 and -9, -99, ... are reported if all other values are at least 0. The number 999, and longer
         numbers of nines, are reported if they are further from the other values than these are from each other.
         """
         value = column.value

@@ -1,8 +1,8 @@
 """The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
-A :class:`HospitalGroup` has no state of its own: it stores only mapped data and compiled models, which can be loaded
-again. A call that is repeated after a crash gives the same result, and several runs can share the group. Hospitals'
-memory between rounds comes with each call and is returned with its result.
+A :class:`HospitalGroup` has no state: it caches only mapped data and compiled models, which can be loaded again. A call
+that is repeated after a crash gives the same result, and several runs can share the group. Hospitals' memory between
+rounds is sent with each call and returned with its result.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from raysim.training.base import Model
 T = TypeVar("T")
 
 TOGETHER = 64
-"""The number of hospitals in one call of a program that computes for many hospitals at once."""
+"""The number of hospitals in one call of a program that can compute for several hospitals in one call."""
 
 
 def run(
@@ -115,7 +115,7 @@ def _added(program: Program, contexts: Sequence[Context]) -> tuple[list[Added], 
 
 
 def _run_many(here: ProgramRun, contexts: Sequence[HospitalContext]) -> list[Reply]:
-    """Return the replies of several hospitals that the program computes at once."""
+    """Return the replies of several hospitals, which the program computes in one call."""
     program = here.call.program
     replies = _together(here, contexts, "run_many", lambda: list(program.run_many(contexts)))
     _check_count(here, "run_many", replies, contexts)

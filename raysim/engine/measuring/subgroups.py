@@ -125,8 +125,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts rows by hospital and group, and where the rows of each hospital and group
-    begin in that order, ``[h * G + 1]`` with the end of the last."""
+    """Return the order ``[n]`` that sorts rows by hospital and group. Also return where in this order each hospital and
+    group begins, and the last one ends, ``[h * G + 1]``."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]

@@ -128,7 +128,7 @@ class HospitalStep:
     remembers: bool = False
     """Whether hospitals store anything for the step after the round."""
     bit: bool = False
-    """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a separate
+    """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a separate
     last sum.
     """
     trains: bool = True
