@@ -120,57 +120,46 @@ class LocalModel(Protocol):
     @property
     def parameters(self) -> Mapping[str, slice]:
         """The slice of each tensor in ``theta``."""
-        ...
 
     @property
     def trained(self) -> int:
         """How many of ``theta``'s first entries have a gradient. The remaining entries are statistics that the model
         measures."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """The configured batch size; 0 means all rows."""
-        ...
 
     @property
     def epochs(self) -> int:
         """The configured number of local epochs."""
-        ...
 
     @property
     def learning_rate(self) -> float:
         """The configured learning rate."""
-        ...
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
         """Return log-odds of class 1 or predictions ``[n]``; for more than two classes logits ``[n, C]``."""
-        ...
 
     def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the loss of each row, ``[n]``, weighted by class as in training, without weight decay."""
-        ...
 
     def loss(self, theta: Floats, rows: Ids | None = None) -> float:
         """Return the mean loss of the rows, weighted by class as in training, without weight decay."""
-        ...
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient ``[P]`` of the training objective on a batch of these rows, weight decay included.
 
         It is 0 for statistics that a model measures during training, and for an empty batch.
         """
-        ...
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
-        ...
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
         """Yield the rows of each batch of ``epochs`` epochs; None means the configured number. In a round's first call
         these are the batches of federated averaging in that round, so that two methods differ in their computations and
         not in their random batches."""
-        ...
 
     def train(
         self,
@@ -187,7 +176,6 @@ class LocalModel(Protocol):
         The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal``
         ``(weight_j, towards_j [P])``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
         """
-        ...
 
 
 class Context(Protocol):
@@ -196,50 +184,41 @@ class Context(Protocol):
     @property
     def rows(self) -> Rows:
         """The hospital's training rows."""
-        ...
 
     @property
     def validation(self) -> Rows:
         """The hospital's validation rows, for programs that declare :attr:`Program.validates`."""
-        ...
 
     @property
     def model(self) -> LocalModel:
         """The run's model on the training rows."""
-        ...
 
     @property
     def memory(self) -> Mapping[str, Array]:
         """The arrays that the program has stored at this hospital, by name; empty at first."""
-        ...
 
     @property
     def received(self) -> Mapping[str, Array]:
         """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. For
         parameters that never leave the hospital (:meth:`Strategy.private`), they have the hospital's own values."""
-        ...
 
     @property
     def hospital(self) -> int:
         """The hospital's id."""
-        ...
 
     @property
     def round(self) -> int:
         """The number of the round, from 1 on."""
-        ...
 
     @property
     def turn(self) -> int:
         """How many calls of a program with this name were made earlier in this round."""
-        ...
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
         """Return the hospital's own random stream for a purpose of this program, in this round and turn.
 
         Without a purpose, return the stream of the program's name.
         """
-        ...
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
         """Return ``make()``, which is computed once per process as long as memory allows. Checkpoints do not contain
@@ -248,7 +227,6 @@ class Context(Protocol):
         Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of a
         name is stored: a request with another ``of`` replaces it.
         """
-        ...
 
 
 @dataclass(eq=False)

@@ -32,12 +32,10 @@ class Division(Protocol):
     @property
     def count(self) -> int:
         """The number of groups, G."""
-        ...
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
         """Return the group of each row ``[n]`` of ``hospital``, in ``0..count-1``; arguments as in
         :class:`raysim.strategies.programs.Rows`."""
-        ...
 
 
 class Newcomers:

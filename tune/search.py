@@ -26,11 +26,9 @@ class ProposalSource(Protocol):
 
     def propose(self, number: int) -> Params:
         """Propose the values of trial ``number``."""
-        ...
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
         """Receive the trial's objectives, some of which may be NaN. None means that the trial failed."""
-        ...
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:

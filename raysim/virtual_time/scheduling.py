@@ -55,16 +55,13 @@ class CohortScheduler(Protocol):
     @property
     def clock(self) -> Clock | None:
         """Return the virtual clock, which is passed from round to round; None without a clock."""
-        ...
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         """Return the cohort of the next round."""
-        ...
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
         """Record that hospitals ``ids [H]`` have replied to a request. The arguments include the bytes that each
         received and sent, ``[H]``."""
-        ...
 
 
 class PerfectScheduler:

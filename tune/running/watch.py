@@ -17,11 +17,9 @@ class TrialListener(Protocol):
 
     def started(self, number: int) -> None:
         """Handle the start of a trial."""
-        ...
 
     def finished(self, trial: Finished) -> None:
         """Handle the end of a trial, which is already in the journal."""
-        ...
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
