@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core import bounded
@@ -19,10 +20,6 @@ from raysim.serving.export import FILES
 from raysim.serving.folder import read_preprocessing
 from raysim.storage.manifest import check_plain
 from raysim.storage.served import PREPROCESSING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
 

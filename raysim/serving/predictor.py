@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config import plugins, reading
@@ -23,9 +24,6 @@ from raysim.serving.folder import NAMED, bound_model, check_run, read_preprocess
 from raysim.storage.served import NOBODY, Owners, Served, read_served
 from raysim.strategies.base import Strategy
 from raysim.training.base import Model
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _log = logging.getLogger("raysim.serving")
 
@@ -71,8 +69,6 @@ class Predictor:
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all.
         Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
         """
-        import pandas as pd
-
         served = self._served_by(model)
         table = Path(table) if isinstance(table, str) else table
         remarks: tuple[str, ...] = ()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
@@ -23,9 +24,6 @@ from raysim.statistics.clinical.curves import CURVE, HOSPITAL_CURVE, calibration
 from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.storage.manifest import Manifest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIGURES, CALIBRATION, NET_BENEFIT = "clinical.csv", "calibration.csv", "net_benefit.csv"
 EQUITY = "clinical_equity.csv"
@@ -44,8 +42,6 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
     The result is empty if no counts of scores were configured (``asked``), and for several classes or a real label,
     which have none.
     """
-    import pandas as pd
-
     if asked is None or not outcome.scores:
         return {}
     rows: dict[str, list[pd.DataFrame]] = {FIGURES: [], CALIBRATION: [], NET_BENEFIT: [], EQUITY: []}
@@ -77,8 +73,6 @@ def _figures(
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
     """Return one row per hospital and figure, ordered by hospital."""
-    import pandas as pd
-
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()
@@ -106,8 +100,6 @@ def _calibration(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
 ) -> pd.DataFrame:
     """Return one row per hospital and filled bin."""
-    import pandas as pd
-
     filled = calibration_bins(counts, bins)
     at, bin_ = np.nonzero(filled.rows[which] > 0)
     cells = which[at], bin_
@@ -131,8 +123,6 @@ def _net_benefit(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
 ) -> pd.DataFrame:
     """Return one row per hospital and threshold."""
-    import pandas as pd
-
     benefit = net_benefit_curve(counts, curve)
     return pd.DataFrame(
         {
@@ -149,8 +139,6 @@ def _net_benefit(
 
 def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
     """Return one row per figure."""
-    import pandas as pd
-
     wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")
     return pd.DataFrame(
         {

@@ -6,18 +6,16 @@ import csv
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.data.federation import Federation
 from raysim.strategies.base import Uncertainty
 from raysim.training.base import Layout
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COEFFICIENTS = "coefficients.csv"
 
@@ -48,8 +46,6 @@ def coefficients(
       or a difference.
     - the feature ``(intercept)`` comes last; with more than two classes there is a row for each ``class``.
     """
-    import pandas as pd
-
     if set(layout.names) != {"weight", "bias"} or not vectors:
         return None
     outputs = layout.shapes[layout.names.index("weight")][0]

@@ -94,8 +94,6 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
     """Return a row for each hospital: whether it is Byzantine, its cluster, and the cost of the attack to it."""
-    import pandas as pd
-
     bad = set(figures.bad)
     return pd.DataFrame(
         {
@@ -123,8 +121,6 @@ def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
     """Return one row per hospital and patient cluster: ``hospital, cluster, n_train``; None if there are none."""
-    import pandas as pd
-
     rows = outcome.clusters_of_patients
     if rows is None:
         return None
@@ -143,8 +139,6 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
     Returns None for fewer than two clusters of patients, and for a model without coefficients, which is not linear.
     """
-    import pandas as pd
-
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
         return None

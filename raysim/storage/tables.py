@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from raysim.core.atomic import replacing
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
 from raysim.storage.manifest import spare
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CSV, PARQUET = ".csv", (".parquet", ".pq")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -13,9 +14,6 @@ from rich.table import Table
 from raysim.core.words import counted
 from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
 """The characters that a comparison's table needs for spreads next to the means, and for any differences."""
