@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats as Floats
+from raysim.core.arrays import Ids as Ids
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raysim.strategies.programs import Program
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 

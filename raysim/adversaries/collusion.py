@@ -6,11 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.adversaries.who import Deviation
-
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from math import ceil, log2
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 FLOAT_BITS = 32
 

@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.exact import FRACTION_BITS
 from raysim.core.streams import quick_stream, stream
-
-Floats = NDArray[np.float64]
 
 Origin = Literal["seeded", "system"]
 """The source of the random numbers."""

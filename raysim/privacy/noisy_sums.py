@@ -14,12 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.clip import BELOW
 from raysim.privacy.events import Gaussian, Laplace, Single
 from raysim.privacy.noise import Origin, laplaces, normals
-
-Floats = NDArray[np.float64]
-
 
 SUM_BITS = 30
 """The number of fractional bits of secure sums. These are 64-bit integers, so up to four thousand million rows can be

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.events import Gaussian, Laplace, Single
-
-Floats = NDArray[np.float64]
 
 ORDERS = np.concatenate([np.arange(2, 65), np.arange(72, 257, 8)])
 """The integer orders of the divergences. The bound is the smallest over all orders."""

@@ -10,10 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.events import Laplace
 from raysim.privacy.noisy_sums import Bounds, Hidden, Mechanism, noisy_sum, total_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

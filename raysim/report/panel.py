@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind, reporting
@@ -18,7 +19,6 @@ from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.worst_decile import worst_decile_difference
 from raysim.statistics.discrimination.sketches import patient_part
 
-Floats = NDArray[np.float64]
 Key = tuple[str, str]
 """The label of a strategy, and one of its models."""
 

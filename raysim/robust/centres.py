@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, by_columns, distances_to, uniform
+from raysim.core.arrays import Floats
+from raysim.robust.rule import Aggregate, by_columns, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
 """The largest number of passes for the geometric median, and the relative move (in median distances) at which it

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, squared_distances, uniform
+from raysim.core.arrays import Floats, Ids
+from raysim.robust.rule import Aggregate, by_columns, squared_distances, uniform
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:

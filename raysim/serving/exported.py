@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core import bounded
+from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.installed import need
 from raysim.data.fitted import Preprocessing
@@ -60,7 +61,7 @@ class Exported:
         trained_on = _told(described).get("trained_on", {}) if described.is_file() else None
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
-    def risks(self, columns: pd.DataFrame) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
         """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences.
 
         ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
@@ -139,9 +140,6 @@ def _of_onnx(file: Path) -> Outputs:
         return np.asarray(session.run(real[-1:], {name: X})[0])
 
     return outputs
-
-
-Floats = NDArray[np.float64]
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:

@@ -26,6 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
@@ -34,8 +35,6 @@ from raysim.statistics.differences.paired import paired
 from raysim.storage.served import NOBODY
 from raysim.training.base import Grows
 from raysim.training.kernels.linear import LinearModel
-
-Floats = NDArray[np.float64]
 
 SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 """Shares of rows below the values of a numeric column at which dependence is evaluated."""
@@ -173,7 +172,7 @@ def _settings(
     return settings
 
 
-def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray[np.float64]]] | None:
+def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
     """Return the parameter vector that scores each hospital's rows; None if its patient groups have several."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []

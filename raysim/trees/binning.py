@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.trees.edges import Floats, Ints, Prefixes, find_edges
+from raysim.core.arrays import Floats, Ints
+from raysim.trees.edges import Prefixes, find_edges
 from raysim.trees.settings import TreeTask
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.core.early_stopping import Checks, Held, Stop
 from raysim.trees.binning import Bins, find_bins
-from raysim.trees.edges import Floats, Ints, answered, pooled
+from raysim.trees.edges import answered, pooled
 from raysim.trees.forest import Forest
 from raysim.trees.growing import Grown, Level, grow, level_of, members, reached
 from raysim.trees.histograms import Binned

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats, Ints
 
 STEP = 8
 """The number of bits that one count resolves."""

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
-from raysim.trees.edges import Floats, Ints
 from raysim.trees.growing import Grown
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask

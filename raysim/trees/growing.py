@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
-from raysim.trees.edges import Floats, Ints
 from raysim.trees.histograms import CHANNELS
 from raysim.trees.losses import GRID, LARGEST, MARGIN
 from raysim.trees.settings import TreeSettings

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.trees.edges import Floats, Ints
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
 from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
-from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts, ranked
+from raysim.trees.edges import WIDTH, Prefixes, counts, ranked
 from raysim.trees.growing import descended, level_of, members
 from raysim.trees.histograms import CHANNELS, FEW, Binned
 from raysim.trees.losses import GRID, check_counts, gradients, label_scale, label_units

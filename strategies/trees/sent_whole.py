@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ints
 from raysim.strategies.base import (
     Answers,
     Call,
@@ -42,7 +43,6 @@ from raysim.strategies.trees.base import (
 from raysim.strategies.trees.federated import Lost, prepared
 from raysim.trees.binning import Bins
 from raysim.trees.boosting import Rows
-from raysim.trees.edges import Ints
 from raysim.trees.forest import Forest
 from raysim.trees.histograms import Binned
 from raysim.trees.settings import TreeTask

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.tune.choice import Choice
 from raysim.tune.spaces import Dimension, Params, Space
-
-Floats = NDArray[np.float64]
 
 ENOUGH = 20
 """The smallest number of completed trials for which importances are computed. With fewer trials they are mostly

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from raysim.core.arrays import Floats
 from raysim.metrics.equity import pareto_front
 from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
@@ -34,8 +34,6 @@ others."""
 
 STEPS = 300
 """The number of points of the hypervolume curve."""
-
-Floats = NDArray[np.float64]
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:

@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
+
 Rows = tuple[Floats, Floats]
 """``X [n, F]`` and ``y [n]``: real in regression, 0 or 1 in classification."""
 

@@ -14,11 +14,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ids
 from raysim.core.errors import DataError
 from raysim.core.streams import stream
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TRIES = 1000
 
@@ -127,9 +125,7 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
     return part
 
 
-def _draw(
-    of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
-) -> NDArray[np.int64] | None:
+def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool) -> Ids | None:
     """Sample the number of rows of each class for each hospital, ``[C, H]``; None where the shares of all hospitals
     that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
@@ -148,7 +144,7 @@ def _draw(
     return parts
 
 
-def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
+def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
     """Return the hospital of each row: each class's rows are shuffled and cut into pieces of ``parts [C, H]``."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.words import counted
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
@@ -21,8 +22,6 @@ from raysim.report.naming import MODELS, Key, number
 from raysim.statistics.differences.one_hospital import Sent, gain
 from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.run_tables import auroc_intervals
-
-Floats = NDArray[np.float64]
 
 MUCH = 0.05
 """AUROC losses larger than this are counted separately."""

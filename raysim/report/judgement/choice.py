@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Flags = NDArray[np.bool_]
+from raysim.core.arrays import Flags
 
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 

@@ -1,0 +1,13 @@
+"""Types of the arrays that most modules use."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+Ids = NDArray[np.int64]
+"""Numbers of hospitals or rows."""
