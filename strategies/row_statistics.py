@@ -124,8 +124,7 @@ def statistics_of(
     the arrays ``received``."""
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
-    statistics: Floats = answers.each[program.name]
-    return statistics
+    return np.asarray(answers.each[program.name])
 
 
 LARGEST_LOSS = 8.0
@@ -173,8 +172,7 @@ def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
 def means_of(sums: Floats) -> Floats:
     """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``. They are at most the largest loss, and the number
     of rows counts as at least 1."""
-    means: Floats = LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0)
-    return means
+    return np.asarray(LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0))
 
 
 @dataclass(frozen=True)

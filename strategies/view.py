@@ -187,8 +187,7 @@ class FederationView:
     def local_steps(self) -> Ids:
         """Return how many batches each hospital's local training takes per round, ``[N]``; 0 without rows."""
         batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
-        steps: Ids = self.local_epochs * batches
-        return steps
+        return np.asarray(self.local_epochs * batches)
 
     @property
     def present(self) -> Ids:

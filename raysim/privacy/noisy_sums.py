@@ -72,8 +72,7 @@ class Mechanism:
             drawn = laplaces(self.origin, size, seed, purpose, *key)
         else:
             drawn = normals(self.origin, (size,), seed, purpose, *key)
-        noise: Floats = self.event.multiplier * drawn
-        return noise
+        return np.asarray(self.event.multiplier * drawn)
 
     def lengths(self, vectors: Floats) -> Floats:
         """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""
@@ -119,5 +118,4 @@ def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: B
     vectors = np.where(finite[:, None], vectors, 0.0)
     long = finite & (lengths > bound)
     factors = np.where(long, np.divide(bound * BELOW, lengths, out=np.ones_like(lengths), where=long), 1.0)
-    sums: Floats = (vectors * factors[:, None]).sum(axis=0)
-    return sums
+    return np.asarray((vectors * factors[:, None]).sum(axis=0))

@@ -52,8 +52,7 @@ class ScalerNoise:
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
         """Return the total ``[K]`` of the noisy ``sums``, which the server learns. Secure sums are in fixed point."""
         if not self.shared:
-            total: Floats = sum(sums, np.zeros(len(sums[0])))
-            return total
+            return np.asarray(sum(sums, np.zeros(len(sums[0]))))
         return total_of(sums, self.hidden, seed)
 
     def deviation(self, width: int, hospitals: int) -> float:

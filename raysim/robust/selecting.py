@@ -20,8 +20,7 @@ def krum_scores(distances: Floats, f: int) -> Floats:
     ``[m]``."""
     m = len(distances)
     others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
-    scores: Floats = others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1)
-    return scores
+    return np.asarray(others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1))
 
 
 def krum(updates: Floats, f: int) -> Aggregate:

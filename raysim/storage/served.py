@@ -59,8 +59,7 @@ class Shift(NamedTuple):
 
     def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
         """Return the shifted ``outputs [n]``, in double precision."""
-        shifted: NDArray[np.float64] = self.intercept + self.slope * outputs.astype(np.float64)
-        return shifted
+        return np.asarray(self.intercept + self.slope * outputs.astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

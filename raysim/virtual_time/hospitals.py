@@ -37,8 +37,7 @@ class System:
         """Return the time that hospitals ``ids [H]`` need to receive ``down`` bytes, train ``rows`` and send ``up``
         bytes."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
-        seconds: Floats = transfer + rows / self.rate[ids]
-        return seconds
+        return np.asarray(transfer + rows / self.rate[ids])
 
 
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:

@@ -154,8 +154,7 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
-    renewed: Floats = np.maximum(omega - beta * (apart - apart.mean()), 0.0)
-    return renewed
+    return np.asarray(np.maximum(omega - beta * (apart - apart.mean()), 0.0))
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:

@@ -173,8 +173,7 @@ class Cfl(Weighted):
 def cosines(deltas: Floats) -> Floats:
     """Return ``A_ij = cos(delta_i, delta_j)`` of ``deltas [h, P]``, ``[h, h]``; 0 for a delta of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
-    similarity: Floats = (deltas @ deltas.T) / (norms[:, None] * norms + 1e-12)
-    return similarity
+    return np.asarray((deltas @ deltas.T) / (norms[:, None] * norms + 1e-12))
 
 
 def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
@@ -189,5 +188,4 @@ def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
     # By rounding, the cosine of parallel updates may be above 1, which would be a negative distance.
     apart = np.maximum(1.0 - similarity[np.triu_indices(len(similarity), k=1)], 0.0)
     parts = cut_tree(merges(apart, linkage), n_clusters=2)[:, 0]
-    away: NDArray[np.bool_] = parts != parts[0]
-    return away
+    return np.asarray(parts != parts[0])

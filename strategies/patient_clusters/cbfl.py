@@ -55,8 +55,7 @@ class MeanPatient(Statistic):
     name = "mean_patient"
 
     def value(self, at: Context) -> Floats:
-        mean: Floats = encoded(at.rows.X, at.received["columns"], self.encoder).mean(axis=0)
-        return mean
+        return np.asarray(encoded(at.rows.X, at.received["columns"], self.encoder).mean(axis=0))
 
 
 @dataclass(frozen=True)

@@ -105,13 +105,11 @@ class PatientClusters:
         if self.local is None or hospital not in self.local.home:
             return self.best(x)
         mine = self.local.home == hospital
-        inherited: Ids = self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)]
-        return inherited
+        return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
         """Return the cluster with the largest score for each row of ``x [n, d]``, ``[n]``."""
-        best: Ids = self.scores(x).argmax(axis=1)
-        return best
+        return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
         """Return the scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest score.

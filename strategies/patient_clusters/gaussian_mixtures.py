@@ -56,8 +56,7 @@ class Mixture:
     def sample(self, component: int, count: int, rng: np.random.Generator) -> Floats:
         """Sample ``mu + chol(Sigma) z`` from one component, ``[count, d]``."""
         z = rng.normal(size=(count, self.means.shape[1]))
-        drawn: Floats = self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T
-        return drawn
+        return np.asarray(self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T)
 
 
 @dataclass(frozen=True)

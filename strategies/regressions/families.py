@@ -79,8 +79,7 @@ class Family:
 
 
 def _softplus(eta: Floats) -> Floats:
-    result: Floats = np.logaddexp(0.0, eta)
-    return result
+    return np.asarray(np.logaddexp(0.0, eta))
 
 
 LOGISTIC = Family(
@@ -96,8 +95,7 @@ LOGISTIC = Family(
 
 def _exp(eta: Floats) -> Floats:
     # So long a step is never accepted; without the cap its loss would overflow before it is refused.
-    result: Floats = np.exp(np.minimum(eta, 300.0))
-    return result
+    return np.asarray(np.exp(np.minimum(eta, 300.0)))
 
 
 POISSON = Family(

@@ -84,8 +84,7 @@ class Point(NamedTuple):
         else:
             squares = bent.T @ ((scaled @ scaled.T) ** 2 @ bent)
         own = self.weight * (1.0 + self.hat) - slope**2 * self.hat / 2.0
-        curvature: Floats = (X * own[:, None]).T @ X + squares / 2.0
-        return curvature
+        return np.asarray((X * own[:, None]).T @ X + squares / 2.0)
 
 
 def firth_fit(X: Floats, y: Floats) -> Fit:

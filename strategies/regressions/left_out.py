@@ -25,8 +25,7 @@ class Shrunk(NamedTuple):
     @property
     def best(self) -> Floats:
         """The coefficients ``[p]`` with the smallest leave-one-out loss."""
-        best: Floats = self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))]
-        return best
+        return np.asarray(self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))])
 
 
 def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:

@@ -194,8 +194,7 @@ def firth_gradient(
     mu = family.mean(X @ beta)
     kept = X[:, keep]
     leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(within(information, keep), kept.T).T)
-    gradient: Floats = X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts)
-    return gradient
+    return np.asarray(X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts))
 
 
 def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0) -> Fit:

@@ -98,5 +98,4 @@ def stacked(products: Floats, with_outcome: Floats) -> Floats:
     root = (vectors * np.sqrt(np.where(positive, values, 0.0))).T
     target = np.zeros(len(values))
     target[positive] = (vectors.T @ with_outcome)[positive] / np.sqrt(values[positive])
-    weights: Floats = nnls(root, target)[0]
-    return weights
+    return np.asarray(nnls(root, target)[0])

@@ -130,8 +130,7 @@ def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: E
 
 def upper(matrix: Floats) -> Floats:
     """Return the upper triangle ``[p (p + 1) / 2]`` of a symmetric matrix ``[p, p]``."""
-    above: Floats = matrix.ravel()[_places(len(matrix))]
-    return above
+    return np.asarray(matrix.ravel()[_places(len(matrix))])
 
 
 @lru_cache

@@ -169,5 +169,4 @@ def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Float
     slowness = np.bincount(cluster, weights=latencies) / sizes
     slowest = slowness.max()
     speed = 1.0 - slowness / slowest if slowest > 0 else np.zeros(len(slowness))
-    score: Floats = rho * speed + (1.0 - rho) * loss / max(loss.sum(), 1e-300)
-    return score
+    return np.asarray(rho * speed + (1.0 - rho) * loss / max(loss.sum(), 1e-300))

@@ -48,8 +48,7 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
     totals = rows.sum(axis=-1, keepdims=True)
     expected, actual = _smoothed(pool, pool, epsilon), _smoothed(rows, pool, epsilon)
     terms: Floats = (expected - actual) * np.log(expected / actual)
-    shown: Floats = np.where((pool > 0) & (totals > 0), terms, 0.0)
-    return shown
+    return np.asarray(np.where((pool > 0) & (totals > 0), terms, 0.0))
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
@@ -57,8 +56,7 @@ def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> F
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
-        shares: Floats = (counts + 0.5) / (totals + 0.5 * np.maximum(bins, 1))
-        return shares
+        return np.asarray((counts + 0.5) / (totals + 0.5 * np.maximum(bins, 1)))
     shares = counts / np.where(totals > 0, totals, 1.0) + epsilon
     return shares
 
@@ -71,8 +69,7 @@ def psi_rows(terms: Floats) -> Floats:
 def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference: NDArray[Any] | None = None) -> Floats:
     """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins;
     ``reference`` as in :func:`psi_terms`."""
-    summed: Floats = psi_terms(counts, reference, epsilon).sum(axis=2)
-    return summed
+    return np.asarray(psi_terms(counts, reference, epsilon).sum(axis=2))
 
 
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
@@ -84,8 +81,7 @@ def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     signed, because unsigned values of the smallest and the largest hospitals could be equal.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
-    terms: Floats = np.abs(ratio - 1.0) * np.log(ratio)
-    return terms
+    return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))
 
 
 def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> NDArray[np.int64]:

@@ -106,8 +106,7 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
     explained = np.mean(parts, axis=0) if parts else np.zeros(len(coordinates))
     if explained.sum() == 0:
         return np.full(len(coordinates), 1 / len(coordinates))
-    result: Floats = explained / explained.sum()
-    return result
+    return np.asarray(explained / explained.sum())
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:

@@ -127,8 +127,7 @@ class HospitalContext:
         """Return the patient of each row, ``[n]``; if rows are the protected unit, each row is its own patient."""
         if self._contribution is not None:
             return self._contribution.patient
-        people: NDArray[Any] = self._federation.people[self._taken]
-        return people
+        return np.asarray(self._federation.people[self._taken])
 
     @cached_property
     def rows(self) -> Rows:

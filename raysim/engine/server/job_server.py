@@ -70,8 +70,7 @@ class JobServer:
         def ask(program: Statistic, shared: bool) -> Floats:
             shares = len(self.everyone) if shared else 0
             answers = before.answers(Call(program, {}, self.everyone), 0, job.name, shares)
-            statistics: Floats = answers.each[program.name]
-            return statistics
+            return np.asarray(answers.each[program.name])
 
         self.first = FirstAnswers.of(job, len(federation.classes), ask, earlier)
         work, self.strategy = weighted(job.work, federation, self.first), CheckedStrategy(job.strategy, job.name)

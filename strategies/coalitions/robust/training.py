@@ -330,8 +330,7 @@ def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
 
 
 def _sigmoid(z: Floats) -> Floats:
-    s: Floats = np.exp(-np.logaddexp(0, -z))
-    return s
+    return np.asarray(np.exp(-np.logaddexp(0, -z)))
 
 
 def _entropy(s: Floats) -> float:

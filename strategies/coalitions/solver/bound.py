@@ -139,5 +139,4 @@ def _capped_simplex(values: Floats, total: int) -> Floats:
             high = middle
     sums = [float(np.clip(values - breaks[at], 0.0, 1.0).sum()) for at in (low, high)]
     share = (sums[0] - total) / (sums[0] - sums[1])
-    clipped: Floats = np.clip(values - (breaks[low] + share * (breaks[high] - breaks[low])), 0.0, 1.0)
-    return clipped
+    return np.asarray(np.clip(values - (breaks[low] + share * (breaks[high] - breaks[low])), 0.0, 1.0))

@@ -67,8 +67,7 @@ def subset_costs(losses: Floats) -> Floats:
         sums[2**h : 2 ** (h + 1)] = sums[: 2**h] + towards + losses[h, h]
         sizes[2**h : 2 ** (h + 1)] = sizes[: 2**h] + 1
     sums[0], sizes[0] = np.inf, 1.0
-    costs: Floats = sums / sizes
-    return costs
+    return np.asarray(sums / sizes)
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:

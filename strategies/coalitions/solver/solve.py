@@ -89,8 +89,7 @@ def coalition_models(models: Floats, labels: Ids) -> Floats:
     """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, for ``models``, ``labels [N]``."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
-    means: Floats = sums / np.bincount(labels)[:, None]
-    return means
+    return np.asarray(sums / np.bincount(labels)[:, None])
 
 
 def _check(losses: Floats, coalitions: int, seconds: float) -> None:
