@@ -85,26 +85,77 @@ class _LeftBehind(Exception):
     """Raised on the sending thread when the command no longer waits for it."""
 
 
-class Recorder:
+class Sender:
+    """A thread that makes MLflow's calls, so that nothing else waits for them; ``error`` is why the last one failed."""
+
+    def __init__(self, tracking: TrackingSection) -> None:
+        self.error = ""
+        self._tracking = tracking
+        self._closing = threading.Event()
+        self._ending = threading.Lock()
+        self._calls = 0
+        self._tracker: Tracker | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to import MLflow and to open its store."""
+        if self._thread is None and self._tracking.uri != NOWHERE:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        """Send everything; the thread runs this."""
+        raise NotImplementedError
+
+    def _end_all(self) -> None:
+        """Set the final status of all runs, while their remaining data are sent."""
+        raise NotImplementedError
+
+    def _joined(self, error: BaseException | None, *, stopped: bool) -> bool:
+        """Wait for the thread after the ``error`` of its context, and return whether it has ended.
+
+        If the work is ``stopped``, the final status of its runs is set meanwhile.
+        """
+        threads = [] if self._thread is None else [self._thread]
+        if stopped and threads:
+            threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
+            threads[-1].start()
+        seconds = CLOSING_SECONDS if error is None or isinstance(error, Exception) else KILLED_SECONDS
+        if joined(threads, lambda: self._calls, seconds):
+            return True
+        self.error = self.error or f"it did not answer within {seconds:g} s"
+        return False
+
+    def _failed(self, error: Exception) -> None:
+        """Note the ``error`` of MLflow, its database or the network in one line."""
+        self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+    def _opened(self) -> Tracker:
+        """Return the store, which the first call opens."""
+        if self._tracker is None:
+            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
+            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
+        return self._tracker
+
+    def _answered(self) -> None:
+        """Count a call of MLflow that has returned."""
+        self._calls += 1
+
+
+class Recorder(Sender):
     """Creates records of runs; a separate thread executes MLflow's calls, runs in order.
 
     After its context, ``unsent`` contains the successful runs not yet stored, and ``error`` the reason.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
+        super().__init__(tracking)
         self.unsent: list[Unsent] = []
-        self.error = ""
-        self._tracking = tracking
         self._verbose = verbose
         self._host = contextlib.ExitStack()
         self._news = threading.Condition()
         self._records: list[Record] = []
-        self._closing = threading.Event()
         self._stopped = self._left_behind = False
-        self._ending = threading.Lock()
-        self._calls = 0
-        self._tracker: Tracker | None = None
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Recorder:
         if self._tracking.uri != NOWHERE:
@@ -119,24 +170,10 @@ class Recorder:
         self._closing.set()
         with self._news:
             self._news.notify()
-        if self._thread is not None:
-            threads = [self._thread]
-            if self._stopped:
-                threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
-                threads[-1].start()
-            seconds = CLOSING_SECONDS if error is None or isinstance(error, Exception) else KILLED_SECONDS
-            if not joined(threads, lambda: self._calls, seconds):
-                self.error = self.error or f"it did not answer within {seconds:g} s"
-                self._left_behind = True
+        self._left_behind = not self._joined(error, stopped=self._stopped)
         self._host.close()
         if error is None and self._thread is not None:
             self.unsent = [record.unsent() for record in self._records if not record.over]
-
-    def start(self) -> None:
-        """Begin to import MLflow and to open its store; :meth:`run` does so otherwise."""
-        if self._thread is None and self._tracking.uri != NOWHERE:
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
 
     def run(
         self,
@@ -172,8 +209,8 @@ class Recorder:
                 try:
                     self._send(record)
                     tries = 0
-                except Exception as error:  # any error of MLflow, its database or the network
-                    self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                except Exception as error:
+                    self._failed(error)
                     record.doubtful = True
                     self.tell(record)
                     if self._closing.is_set() and not (self._tracking.uri.startswith("sqlite:") and tries < LOCKED):
@@ -200,7 +237,7 @@ class Recorder:
         It may be repeated: a run that may be in the store already is looked up, and its data remain until they are
         sent.
         """
-        tracker = self._store()
+        tracker = self._opened()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
             begin = tracker.go_on if record.doubtful else tracker.start
@@ -231,24 +268,15 @@ class Recorder:
         record.sent += len(rounds)
         record.doubtful = False
 
-    def _store(self) -> Tracker:
-        if self._tracker is None:
-            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
-            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
-        return self._tracker
-
     def _answered(self) -> None:
         """Count a call of MLflow that has returned. Raises :class:`_LeftBehind` if the command no longer waits: a later
         command may already have sent everything."""
-        self._calls += 1
+        super()._answered()
         if self._left_behind:
             raise _LeftBehind
 
     def _end_all(self) -> None:
-        """Set the final status of all runs, while their remaining data are sent."""
-        with contextlib.suppress(
-            Exception
-        ):  # any error of MLflow, its database or the network: the store is unreachable
+        with contextlib.suppress(Exception):  # any error means that the store is unreachable
             for record in self._records:
                 self._end(record)
 

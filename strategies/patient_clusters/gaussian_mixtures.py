@@ -127,11 +127,3 @@ def one_component(rows: Floats) -> Mixture:
     d]``."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])
-
-
-def shared_out(total: int, shares: Floats) -> Ids:
-    """Divide ``total`` into whole numbers ``[m]`` in proportion to ``shares [m]``, by largest remainders."""
-    exact = total * shares / shares.sum()
-    counts: Ids = np.floor(exact).astype(np.int64)
-    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
-    return counts

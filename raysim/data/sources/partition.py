@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.arrays import Ids
+from raysim.core.arrays import Ids, shared_out
 from raysim.core.errors import DataError
 from raysim.core.streams import stream
 
@@ -116,7 +116,7 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
         if counts.min() < 2:
             part[rows[:tested]] = 2
             continue
-        quota = _quotas(counts, tested)
+        quota = shared_out(tested, counts)
         # The number of earlier rows of the same class for each row of the permutation.
         order = np.argsort(codes, kind="stable")
         before = np.empty(len(rows), dtype=np.int64)
@@ -152,18 +152,6 @@ def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
     for c, sizes in enumerate(parts):
         home[rng.permutation(np.flatnonzero(codes == c))] = np.repeat(np.arange(len(sizes)), sizes)
     return home
-
-
-def _quotas(counts: Ids, tested: int) -> Ids:
-    """Divide ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
-
-    Among equal remainders, the earlier class has precedence. ``tested`` is less than the sum of ``counts``, so quotas
-    fit.
-    """
-    exact = tested * counts / counts.sum()
-    quota: Ids = np.floor(exact).astype(np.int64)
-    quota[np.argsort(quota - exact, kind="stable")[: tested - int(quota.sum())]] += 1
-    return quota
 
 
 def _check(labels: Ids, hospitals: int) -> None:

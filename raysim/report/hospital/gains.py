@@ -20,7 +20,7 @@ from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import MODELS, Key, number
 from raysim.statistics.differences.one_hospital import Sent, gain
-from raysim.statistics.over_seeds import over_seeds
+from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.run_tables import auroc_intervals
 
 MUCH = 0.05
@@ -28,20 +28,6 @@ MUCH = 0.05
 
 GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 """The markers of hospitals that gain or lose beyond what chance explains."""
-
-
-@dataclass(frozen=True, eq=False)
-class HospitalFigures:
-    """The headline figure of each of ``H`` hospitals under one model, NaN where undefined."""
-
-    value: Floats
-    """The mean over seeds, ``[H]``."""
-    low: Floats
-    """The lower limit of the interval of ``value``, ``[H]``."""
-    high: Floats
-    """The upper limit of the interval, ``[H]``."""
-    seeds: NDArray[np.int64]
-    """The number of seeds with a defined figure, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +97,7 @@ class Gains:
         ]
 
 
-def served(results: Sequence[Result], key: Key) -> HospitalFigures:
+def served(results: Sequence[Result], key: Key) -> OverSeeds:
     """Return the headline figure of each hospital under the model ``key``, with its interval if there is one.
 
     ``results`` may contain other strategies and seeds; only the runs of ``key`` count.
@@ -119,7 +105,7 @@ def served(results: Sequence[Result], key: Key) -> HospitalFigures:
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
-    return HospitalFigures(*over_seeds(*np.stack(each, axis=1), within=bounds))
+    return over_seeds(*np.stack(each, axis=1), within=bounds)
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
@@ -204,7 +190,7 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
     return chart
 
 
-def standing(figures: HospitalFigures, kind: TaskKind, model: str) -> list[svg.Figure]:
+def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]:
     """Plot each hospital's headline figure under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
     order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]

@@ -19,9 +19,10 @@ from raysim.metrics.labels import TaskKind
 from raysim.report import possible
 from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
-from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
+from raysim.report.hospital.gains import Gains, between, compared_with, served
 from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
+from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
 """The largest number of a cluster's over-represented attributes that a card names."""
@@ -122,7 +123,7 @@ def cards(
     return {"hospitals": built, "tables": captions}
 
 
-def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: int, kind: TaskKind) -> list[str]:
+def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kind: TaskKind) -> list[str]:
     """Sentences for hospital ``h``, based only on its own interval.
 
     ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` its gains; None without another model
@@ -183,7 +184,7 @@ def _range(low: float, high: float) -> str:
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}, by seed"
 
 
-def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
+def _row(name: str, figure: OverSeeds, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
     digits = kind.decimals(figure.value)
     cells = [name, _reached(figure, h, kind, digits)]
     if key in gains:
@@ -193,7 +194,7 @@ def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Ke
     return cells
 
 
-def _reached(figures: HospitalFigures, h: int, kind: TaskKind, digits: int) -> str:
+def _reached(figures: OverSeeds, h: int, kind: TaskKind, digits: int) -> str:
     """Format the headline figure of hospital ``h`` with its interval, cut to possible values."""
     limits = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
     return with_interval(float(figures.value[h]), *limits, digits)
