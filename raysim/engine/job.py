@@ -256,14 +256,18 @@ class Outcome(Gathered):
     def participated(self, hospitals: int) -> Ids | None:
         """Return the number of rounds in which each hospital has sent an update, ``[hospitals]``.
 
-        None under a privacy guarantee, which assumes that client sampling is secret. Local-only training and training
-        on pooled rows send no updates. An update that arrived too late to be used counts as sent.
+        None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
+        training, the answers of its client programs are its updates. Local-only training and training on pooled rows
+        send no updates. An update that arrived too late to be used counts as sent.
         """
         if self.privacy is not None:
             return None
         if self.called is not None:
             return self.called
-        return self.ledger.rounds_with((UPDATE,), hospitals, range(1, self.played + 1))
+        rounds = range(1, self.played + 1)
+        trained = self.ledger.rounds_with((UPDATE,), hospitals, rounds)
+        answers = {entry.kind for entry in self.ledger.entries if entry.program}
+        return trained if trained.any() else self.ledger.rounds_with(answers, hospitals, rounds)
 
     @property
     def traffic(self) -> Bytes:

@@ -72,6 +72,16 @@ def test_rounds_in_which_a_hospital_sent_an_update(here: Path, more: dict[str, A
         assert of_one["participated"].sum() == cohorts.sum()
 
 
+@pytest.mark.parametrize("strategy", ["newton", "meta_analysis", "own_intercepts"])
+def test_rounds_in_which_a_hospital_sent_the_sums_of_a_regression(here: Path, strategy: str) -> None:
+    table = played({"data": SMALL["data"], "strategy": strategy}, "run")
+    sent = pd.read_csv(here / "run" / "egress.csv")
+    counted = sent[sent["program"].notna() & (sent["round"] > 0)].groupby("hospital")["round"].nunique()
+    rounds = pd.read_csv(here / "run" / "rounds.csv")["round"].max()
+    assert table["participated"].tolist() == counted.reindex(table["hospital"], fill_value=0).tolist()
+    assert table["participated"].max() == table["rounds"].max() == rounds
+
+
 def test_a_comparison_with_references_and_a_private_strategy(here: Path) -> None:
     private = {"unit": "hospital", "clip": 1.0, "noise_multiplier": 1.0}
     strategies = [{"name": "fedavg"}, {"name": "local"}, {"name": "centralized"}]

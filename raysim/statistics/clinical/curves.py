@@ -6,6 +6,7 @@ Definitions: ``docs/metrics.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,11 +65,18 @@ class NetBenefits(NamedTuple):
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
     """Compute each hospital's decision curve at ``thresholds [T]``, moved to the nearest edges of bins."""
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
-    hits, alarms = (
-        np.stack([counts.sums(part * (counts.bins >= first)) for first in _first_bins(thresholds)], axis=1)
-        for part in (counts.positives, counts.negatives)
-    )
+    hits, alarms = (np.stack(each, axis=1) for each in zip(*called_at(counts, thresholds), strict=True))
     return NetBenefits(*net_benefits(hits, alarms, events[:, None], rows[:, None], thresholds))
+
+
+def called_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Yield for each threshold the called events and the other called rows of each hospital, ``[H]`` each.
+
+    Thresholds are moved to the nearest edges of bins.
+    """
+    for first in _first_bins(thresholds):
+        called = counts.bins >= first
+        yield counts.sums(counts.positives * called), counts.sums(counts.negatives * called)
 
 
 def probabilities(counts: ScoreCounts) -> Floats:
