@@ -1,6 +1,4 @@
-"""The synthetic sets of CS-RCFL as a federation: hospitals in groups that share one linear law.
-
-The synthetic sets of CS-RCFL: few hospitals in groups with one linear law each; patients differ between hospitals.
+"""The synthetic sets of CS-RCFL as a federation: few hospitals in groups that share one linear law each.
 
 X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
 group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise, so
