@@ -19,6 +19,10 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+MOST_DIGITS = 9
+"""The largest number of digits that a limit gets."""
+
+
 def number(value: float, digits: int, *, sign: bool = False) -> str:
     """Return a figure as text. A value that rounds to 0 has no sign.
 
@@ -29,6 +33,26 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
         return "undefined"
     text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
     return text.lstrip("+-") if float(text) == 0 else text
+
+
+def ends(low: float, high: float, digits: int, *, sign: bool = False) -> tuple[str, str]:
+    """Return the limits of an interval as text.
+
+    With ``sign`` they are of a difference. If such an interval excludes 0, a limit that would round to 0 gets more
+    digits, because ``0.000`` would say that the interval includes 0.
+
+    >>> ends(0.00009, 0.0041, 3, sign=True), ends(-0.0004, 0.0041, 3, sign=True)
+    (('+0.0001', '+0.004'), ('0.000', '+0.004'))
+    """
+    excludes = sign and (low > 0 or high < 0)
+
+    def end(value: float) -> str:
+        more = digits
+        while excludes and math.isfinite(value) and value and float(f"{value:.{more}f}") == 0 and more < MOST_DIGITS:
+            more += 1
+        return number(value, more, sign=sign)
+
+    return end(low), end(high)
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
@@ -73,7 +97,8 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """Return a p as text: two digits, never 0. With this number of ``draws`` the smallest p is ``1 / (draws + 1)``.
+    """Return a p-value as text: two digits, never 0. With this number of ``draws`` the smallest p-value is ``1 / (draws
+    + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
@@ -113,11 +138,7 @@ def is_unicode(text: str) -> bool:
 
 
 def of_type(value: Any) -> str:
-    """Return what a value is, without its content.
-
-    >>> of_type([1]), of_type(object())
-    ('a list', 'an object')
-    """
+    """Return the type of a value in words, without its content."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

@@ -122,7 +122,7 @@ def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str
         return f"{number(high, digits, sign=sign)} or less" if math.isfinite(high) else ""
     if math.isinf(high):
         return f"{number(low, digits, sign=sign)} or more"
-    return f"{number(low, digits, sign=sign)} to {number(high, digits, sign=sign)}"
+    return " to ".join(words.ends(low, high, digits, sign=sign)).replace("-", "\N{MINUS SIGN}")
 
 
 def with_interval(value: float, low: float, high: float, digits: int, *, sign: bool = False) -> str:

@@ -50,7 +50,7 @@ from raysim.strategies.base import (
 from raysim.strategies.regressions.exact import HiddenSums, asked
 from raysim.strategies.regressions.families import Family
 from raysim.strategies.regressions.label_size import ScaledState, with_scale
-from raysim.strategies.regressions.newton_steps import Fit, independent
+from raysim.strategies.regressions.newton_steps import Fit, independent, log_determinant
 from raysim.strategies.regressions.noisy_newton import MOST_NOISY, BoundedSums, stepped
 from raysim.strategies.regressions.standard_errors import Ending, Errors, by_hospital, model_based
 from raysim.strategies.regressions.sums_program import (
@@ -161,9 +161,10 @@ class Newton(HiddenSums):
         sums = sums_of(rows, answers.sums)
         if fit.firth:
             keep = independent(sums.hessian) if fit.keep is None else fit.keep
-            received = {"beta": fit.beta, "information": upper(sums.hessian), "keep": keep}
-            answers = yield from asked(Call(program, received, ids), own)
-            sums = sums._replace(gradient=answers.sums["gradient"])
+            if np.isfinite(log_determinant(sums.hessian, keep)):  # else the step was too long, and is halved
+                received = {"beta": fit.beta, "information": upper(sums.hessian), "keep": keep}
+                answers = yield from asked(Call(program, received, ids), own)
+                sums = sums._replace(gradient=answers.sums["gradient"])
         fit = fit.heard(sums)
         own = replace(own, separated=own.separated or fit.status == "separated")
         if fit.status == "separated" and self.firth == "auto":

@@ -68,6 +68,15 @@ def within(matrix: Floats, keep: Mask) -> Floats:
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
+def log_determinant(information: Floats, keep: Mask) -> float:
+    """Return the logarithm of the determinant of the columns ``keep``; ``-inf`` unless the determinant is positive.
+
+    It is not positive if a step is so long that no row has a weight above rounding in some direction.
+    """
+    sign, logarithm = np.linalg.slogdet(within(information, keep))
+    return float(logarithm) if sign > 0 else -np.inf
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """The state of a fit by Newton's method.
@@ -179,7 +188,7 @@ def _penalised(sums: Sums, beta: Floats, ridge: float, firth: bool, keep: Mask) 
     weights[0] = 0.0
     loss = sums.loss + float(weights @ beta**2) / 2.0 if ridge else sums.loss
     if firth:
-        loss -= float(np.linalg.slogdet(within(sums.hessian, keep))[1]) / 2.0
+        loss -= log_determinant(sums.hessian, keep) / 2.0
     return Sums(sums.rows, loss, sums.gradient - weights * beta, sums.hessian + np.diag(weights))
 
 

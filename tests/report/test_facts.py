@@ -14,6 +14,7 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.choice import choose
+from raysim.report.judgement.compose import alone_is_taken
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import NOT_MEASURED, Calibration, calibration
 from raysim.report.judgement.facts.fairness import fairness
@@ -26,6 +27,7 @@ from raysim.report.judgement.facts.training import training
 from raysim.report.judgement.gathered import level_interval, most_seeds
 from raysim.report.possible import NOTHING
 from raysim.statistics.clinical.by_hospital import HospitalCalibration, calibration_by_hospital
+from raysim.statistics.clinical.curves import CURVE
 from raysim.statistics.clinical.usefulness import Usefulness, usefulness
 from raysim.statistics.differences.harm import Harm
 from raysim.statistics.differences.paired import Limits, Paired
@@ -38,8 +40,13 @@ NAN = float("nan")
 # D1: is it any good?
 
 
-def useful(low: float, high: float, worth: tuple[tuple[float, float], ...] = ((0.05, 0.4),)) -> Usefulness:
-    return Usefulness(0.2, "nobody", (low + high) / 2, Limits(low, high), worth)
+def useful(
+    low: float,
+    high: float,
+    worth: tuple[tuple[float, float], ...] = ((0.05, 0.4),),
+    demonstrated: tuple[tuple[float, float], ...] = (),
+) -> Usefulness:
+    return Usefulness(0.2, "nobody", (low + high) / 2, Limits(low, high), worth, demonstrated)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +70,13 @@ def test_quality(auroc, benefit, state, forbids, words) -> None:
 
 def test_quality_says_where_acting_is_worth_it() -> None:
     one = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02))
-    assert one.text.endswith(" It is worth using between 5 and 40 %.")
-    two = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02, ((0.01, 0.06), (0.3, 0.4))))
-    assert two.text.endswith(" It is worth using between 1 and 6 % and between 30 and 40 %.")
+    assert one.text.endswith(" It is worth using between 5 and 40 %, demonstrably at no threshold.")
+    ranges = ((0.01, 0.06), (0.3, 0.4))
+    two = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(0.01, 0.02, ranges, ((0.02, 0.05), (0.33, 0.33))))
+    text = " It is worth using between 1 and 6 % and between 30 and 40 %, demonstrably between 2 and 5 % and at 33 %."
+    assert two.text.endswith(text)
+    assert two.figure is not None
+    assert two.figure["worth_using_demonstrated"] == [[0.02, 0.05], [0.33, 0.33]]
     none = quality(CLASSIFICATION, 0.84, Limits(0.8, 0.88), 9, useful(-0.02, -0.01, ()))
     assert none.text.endswith(" At no threshold is it worth using.")
     assert none.remedy == "do not act on it"
@@ -117,6 +128,21 @@ def test_these_hospitals_count_where_others_are_open() -> None:
 )
 def test_several_seeds_have_one_p(p, together) -> None:
     assert most_seeds(p) == pytest.approx(together, nan_ok=True)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_acting_is_demonstrably_worth_it_where_the_interval_of_each_threshold_says_so(seeds: int) -> None:
+    """At each threshold of the curve, as a call with this threshold alone, but for rows in the same bin of scores."""
+    rng = np.random.default_rng(7)
+    logits = np.round(rng.normal(-1.6, 1.2, 1200), 1) + 0.0123
+    y = (rng.random(1200) < 1 / (1 + np.exp(-logits))).astype(int)
+    counts = [counts_of(logits, y, 6, tuple(CURVE))] * seeds
+    each = [usefulness(counts, tuple(CURVE), at) for at in CURVE]
+    shown = [at for at, one in zip(CURVE, each, strict=True) if one.limits.low > 0]
+    got = each[0].demonstrated
+    assert [at for at in CURVE if any(low <= at <= high for low, high in got)] == shown
+    assert got
+    assert len(shown) < sum(one.value > 0 for one in each)
 
 
 def test_usefulness_needs_the_threshold() -> None:
@@ -329,6 +355,16 @@ def test_calibration(own: Calibration, state: str, words: str) -> None:
     assert re.search(r"\d\.\d\d \(\d\.\d\d to \d\.\d\d\)", line.text)
     assert numbers["at_least"] == own.by_hospital.bound.at_least
     assert set(numbers) == {"estimate", "low", "high", "state", "at_least", "of", "named"}
+
+
+def test_of_two_that_rank_alike_the_one_whose_risks_are_right_is_taken() -> None:
+    off, right = made(0.5, (0.4, 0.6), 0.5, CALM), made(1.0, (0.9, 1.1), 0.5, CALM)
+    assert (off.state, right.state) == ("warn", "open")
+    assert alone_is_taken("equal", off, right)
+    assert not any(alone_is_taken("equal", own, alone) for own, alone in ((off, off), (right, off), (right, right)))
+    assert not any(alone_is_taken("equal", own, alone) for own, alone in ((None, right), (off, None)))
+    assert not any(alone_is_taken(federates, off, right) for federates in ("yes", "not shown", "not tested"))
+    assert all(alone_is_taken("no", own, right) for own in (None, off, right))
 
 
 def test_hospitals_where_nothing_is_expected_are_named_without_a_ratio() -> None:

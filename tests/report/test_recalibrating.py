@@ -66,6 +66,27 @@ def test_what_it_did_is_measured_on_test_rows(federate: MakeFederation, tmp_path
     assert Effect(0.2, 0.21).harms
     assert "the model without it has better risks" in Effect(0.2, 0.21).text
     assert Effect(0.21, 0.2).text == "Recalibration lowers log loss on test rows from 0.2100 to 0.2000."
+    for after in (0.20004, 0.19996):
+        alike = Effect(0.2, after)
+        assert not alike.harms
+        assert alike.text == "Recalibration leaves log loss on test rows as it is (0.2000)."
+
+
+@pytest.mark.parametrize(("after", "told"), [(0.21, True), (0.2, False), (0.19, False)])
+def test_a_headline_that_takes_a_recalibrated_model_says_where_that_harms(
+    after: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recalibrating, "effect", lambda *_: Effect(0.2, after))
+    found = recalibrating.caution([], ("fedavg", RECALIBRATED))
+    assert found == (
+        ("Recalibration raises log loss on test rows from 0.2000 to 0.2100: the model without it has better risks",)
+        if told
+        else ()
+    )
+    good = Line("quality", "ok", "It ranks well.", {"auroc": 0.8, "low": 0.75})
+    lines = [good, Line("calibration", "open", "Open."), Line("limits", "open", "Few hospitals.")]
+    once = Verdict("FedAvg, recalibrated", True, "yes", False, False, "20 %", cautions=found, recalibrated=True)
+    assert headline(once, "risks", lines) == " ".join(["Take FedAvg, recalibrated.", *(f"{each}." for each in found)])
 
 
 def test_the_estimate_is_the_same_each_time(federate: MakeFederation, tmp_path) -> None:

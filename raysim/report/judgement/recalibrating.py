@@ -24,6 +24,9 @@ from raysim.report.panel import Key
 from raysim.report.tables import made_of
 from raysim.statistics.clinical.recalibration_benefit import ENOUGH_ROWS, benefit, rarer_class, recommended
 
+PRINTED = 0.5e-4
+"""The smallest change of log loss that four digits show."""
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -50,12 +53,14 @@ class Effect:
 
     @property
     def harms(self) -> bool:
-        """Whether recalibration raises log loss."""
-        return self.after > self.before
+        """Whether recalibration raises log loss by :data:`PRINTED` or more."""
+        return self.after - self.before >= PRINTED
 
     @property
     def text(self) -> str:
         """Describe the effect in a sentence."""
+        if abs(self.after - self.before) < PRINTED:
+            return f"Recalibration leaves log loss on test rows as it is ({self.after:.4f})."
         change = f"from {self.before:.4f} to {self.after:.4f}"
         if self.harms:
             return f"Recalibration raises log loss on test rows {change}: the model without it has better risks."
@@ -77,6 +82,12 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
     elif proposed.log_loss >= 0:
         remedy, setting = f"{line.remedy} with more labelled rows than here", ""
     return replace(line, text=f"{line.text} {proposed.text}", remedy=remedy, setting=setting)
+
+
+def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
+    """Return a clause for the headline if the model ``key`` is recalibrated, and this harms its risks; else nothing."""
+    done = effect(results, key)
+    return (done.text.rstrip("."),) if done is not None and done.harms else ()
 
 
 def proposal(results: Sequence[Result], key: Key, spread: float) -> Proposal | None:
@@ -124,7 +135,7 @@ def _changed(change: float) -> str:
     >>> _changed(-0.0013), _changed(0.00001)
     ('lower log loss by 0.0013', 'leave log loss as it is')
     """
-    if abs(change) < 0.5e-4:
+    if abs(change) < PRINTED:
         return "leave log loss as it is"
     return f"{'lower' if change < 0 else 'raise'} log loss by {abs(change):.4f}"
 

@@ -6,6 +6,7 @@ Definitions: ``docs/metrics.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +31,8 @@ HOSPITAL_CURVE = CURVE[4::5]
 class CalibrationBins(NamedTuple):
     """Rows of ``H`` hospitals by predicted risk, in ``K`` bins of equal width between 0 and 1.
 
-    ``rows``, ``events``, the mean ``predicted`` and the ``observed`` share with its interval, ``[H, K]`` each; NaN in
-    empty bins.
+    All fields are ``[H, K]``: ``rows``, ``events``, the mean ``predicted`` risk, and the ``observed`` share of events
+    with its interval. They are NaN in empty bins, except counts.
     """
 
     rows: Floats
@@ -51,9 +52,10 @@ def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
 
 
 class NetBenefits(NamedTuple):
-    """Net benefit of ``H`` hospitals at ``T`` thresholds: of acting on the model, with its interval, and on everyone.
+    """Net benefit of ``H`` hospitals at ``T`` thresholds, ``[H, T]`` each; NaN without rows.
 
-    ``[H, T]`` each; NaN without rows.
+    The fields are the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
+    everyone.
     """
 
     value: Floats
@@ -65,11 +67,18 @@ class NetBenefits(NamedTuple):
 def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
     """Compute each hospital's decision curve at ``thresholds [T]``, moved to the nearest edges of bins."""
     events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
-    hits, alarms = (
-        np.stack([counts.sums(part * (counts.bins >= first)) for first in _first_bins(thresholds)], axis=1)
-        for part in (counts.positives, counts.negatives)
-    )
+    hits, alarms = (np.stack(each, axis=1) for each in zip(*called_at(counts, thresholds), strict=True))
     return NetBenefits(*net_benefits(hits, alarms, events[:, None], rows[:, None], thresholds))
+
+
+def called_at(counts: ScoreCounts, thresholds: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Yield for each threshold the called events and the other called rows of each hospital, ``[H]`` each.
+
+    Thresholds are moved to the nearest edges of bins.
+    """
+    for first in _first_bins(thresholds):
+        called = counts.bins >= first
+        yield counts.sums(counts.positives * called), counts.sums(counts.negatives * called)
 
 
 def probabilities(counts: ScoreCounts) -> Floats:
@@ -83,7 +92,7 @@ def expected_events(counts: ScoreCounts) -> Floats:
 
 
 def _middles(counts: ScoreCounts) -> Groups:
-    """Return the bins of all hospitals, concatenated."""
+    """Return the bins of all hospitals, concatenated, as groups whose predictions are the middles of bins."""
     return from_histogram(counts.histogram)
 
 
@@ -100,12 +109,13 @@ def binned(counts: ScoreCounts, bins: int) -> Bins:
 
 
 def unless_broken(counts: ScoreCounts, values: NDArray[Any]) -> Floats:
-    """Return ``values [H]`` with NaN where a prediction is not a number."""
+    """Return ``values [H]``, with NaN for hospitals at which a prediction is not a number."""
     return np.where(counts.broken, np.nan, values).astype(np.float64)
 
 
 def _first_bins(thresholds: Floats) -> Floats:
-    """Return the first bin whose rows are called at each threshold: the bin whose lower edge is nearest."""
+    """Return for each threshold the first bin whose rows are classified as positive: the bin whose lower edge is
+    nearest."""
     logits = np.log(thresholds) - np.log1p(-thresholds)
     inside = (sortable(logits.astype(np.float32)) >> 16).astype(np.uint16)
     low, high = edges(inside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from raysim.strategies.base import Strategy, Training, Uncertainty
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import RIDGES, Local
+from raysim.strategies.regressions import newton_steps
 from raysim.strategies.regressions.families import LOGISTIC
 from raysim.strategies.regressions.left_out import shrunk
 from raysim.strategies.regressions.newton import Newton
@@ -71,6 +73,22 @@ def test_firth(binary: Federation):
     outcome = play(binary, Newton(firth="always"), rounds=60)
     assert_allclose(beta(outcome.models[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
     assert outcome.facts["converged"] == 1.0
+
+
+def test_a_step_beyond_all_weight_is_halved_under_firth(binary: Federation, monkeypatch: pytest.MonkeyPatch):
+    """If all weights are 0, the information has no inverse, and no hospital is asked for Firth's gradient."""
+    steps = itertools.chain([1e5], itertools.repeat(1.0))
+    whole = newton_steps._step
+
+    def too_long(*given: np.ndarray) -> np.ndarray | None:
+        step = whole(*given)
+        return None if step is None else step * next(steps)
+
+    monkeypatch.setattr(newton_steps, "_step", too_long)
+    outcome = play(binary, Newton(firth="always"), rounds=100)
+    assert_allclose(beta(outcome.models[0]), (0.1810072179, 1.5914945346, -1.1323131879), atol=1e-9)
+    assert outcome.facts["converged"] == 1.0
+    assert outcome.facts["halvings"] > 10
 
 
 def test_separated_classes_are_noticed_and_firth_fits_them(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from raysim.core.words import counted, number
@@ -52,6 +53,7 @@ def quality(
             "net_benefit_low": json_number(useful.limits.low),
             "net_benefit_high": json_number(useful.limits.high),
             "worth_using": [list(each) for each in useful.worth],
+            "worth_using_demonstrated": [list(each) for each in useful.demonstrated],
         }
     if not limits.low > CHANCE:
         remedy = "do not use it; try other features, more rounds or more hospitals"
@@ -83,13 +85,19 @@ def _acting(useful: Usefulness) -> tuple[State, str]:
 
 
 def _range(useful: Usefulness) -> str:
-    """Say at which thresholds acting is worth it, as a clause."""
+    """Say at which thresholds acting is worth it, and at which this is demonstrated, as a clause."""
     if not useful.worth:
         return "at no threshold is it worth using"
-    widest = sorted(sorted(useful.worth, key=lambda each: each[0] - each[1])[:SHOWN])
-    between = " and ".join(_between(low, high) for low, high in widest)
     of = f" (mean of {useful.seeds} seeds)" if useful.seeds > 1 else ""
-    return f"it is worth using {'mostly ' if len(useful.worth) > SHOWN else ''}{between}{of}"
+    where = _ranges(useful.demonstrated) if useful.demonstrated else "at no threshold"
+    return f"it is worth using {_ranges(useful.worth)}{of}, demonstrably {where}"
+
+
+def _ranges(ranges: Sequence[tuple[float, float]]) -> str:
+    """List the widest ranges of thresholds in words."""
+    widest = sorted(sorted(ranges, key=lambda each: each[0] - each[1])[:SHOWN])
+    between = " and ".join(_between(low, high) for low, high in widest)
+    return f"{'mostly ' if len(ranges) > SHOWN else ''}{between}"
 
 
 def _between(low: float, high: float) -> str:

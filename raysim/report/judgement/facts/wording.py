@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from raysim.core.words import capitalised, listed, number
+from raysim.core.words import capitalised, ends, listed, number
 from raysim.report.possible import NOTHING, SAYS_NOTHING
 from raysim.statistics.differences.paired import Limits
 
@@ -29,7 +29,7 @@ def figure(value: float, limits: Limits, digits: int = 3, *, sign: bool = False)
     text = number(value, digits, sign=sign)
     if not (math.isfinite(limits.low) and math.isfinite(limits.high)):
         return text
-    return f"{text} ({number(limits.low, digits, sign=sign)} to {number(limits.high, digits, sign=sign)})"
+    return f"{text} ({' to '.join(ends(*limits, digits, sign=sign))})"
 
 
 def percent(share: float) -> str:
