@@ -37,8 +37,8 @@ def card_of_comparison(
 ) -> Card:
     """Return the card of a comparison. ``frame`` has one row per strategy, model and seed.
 
-    The other arguments are the same as for the comparison's page. ``edge`` is a clause on tuned values that lie at the
-    edge of the range tried; it may be empty. ``unseen`` has one line per model on hospitals that were left out in turn.
+    ``edge`` is a clause on tuned values at the edge of the range tried; it may be empty. ``unseen`` has one line per
+    model on hospitals that were left out in turn. The other arguments are the same as for the comparison's page.
     """
     titles = {result.label: result.title for result in results if result.title}
     return comparison_card(

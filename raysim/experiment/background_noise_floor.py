@@ -32,7 +32,7 @@ class BackgroundNoiseFloor:
             self.begin()
 
     def begin(self) -> None:
-        """Begin the computation: no further result of the first seed follows."""
+        """Begin the computation. The caller must have added all results of the first seed."""
         self._computed = Future()
         Thread(target=self._compute, args=(self._computed,), name="noise", daemon=True).start()
 

@@ -71,11 +71,11 @@ def write_comparison(
     """Write a comparison's files, and return its table.
 
     - ``first``: figures at the top of the page.
-    - ``beside``: the noise floor that may have been computed during the runs.
-    - ``found``: the beginning of the headline.
+    - ``beside``: the noise floor, whose computation may have begun during the runs.
+    - ``found``: a sentence that begins the headline.
     - ``unseen``: results at hospitals that were left out.
     - ``scores``: existing scores, which are further references.
-    - ``before``: the first sentences of the reasons.
+    - ``before``: sentences that are placed before the other reasons of the recommendation.
     """
     everything = [*results, *scores.results]
     frame, rounds = _with_virtual_time(per_seed(everything), config, everything), per_round(results)
@@ -175,7 +175,8 @@ def _patient_group_figures(
     titles: Mapping[str, str],
     chosen: Sequence[str],
 ) -> list[svg.Figure]:
-    """Write the runs' figures of patient groups, if requested, and plot the ``chosen`` strategies."""
+    """Write the figures of patient groups if the runs have them, and plot these figures for the ``chosen``
+    strategies."""
     grouped = [result for result in results if result.outcome.grouping is not None]
     if (text := stacked_text(grouped, "patients.csv")) is not None:
         out.text("patients.csv", text)
@@ -219,7 +220,7 @@ def _patient_cluster_figures(
 
 
 def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """Add to the rows of :func:`per_seed` each run's virtual time, in total and until targets."""
+    """Add each run's virtual time to the rows of :func:`per_seed`: in total, and until each target is reached."""
     rows = [
         timing.figures(result.outcome, config.system, result.federation.task)
         for result in results

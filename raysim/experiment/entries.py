@@ -29,14 +29,16 @@ class Entry:
 
     @property
     def way(self) -> str:
-        """The label without its learner, if a comparison crosses strategies with models."""
+        """The strategy's label. In a comparison that crosses strategies with models, the model's name is removed from
+        its end."""
         return self.label.removesuffix(f", {self.learner}")
 
     @property
     def title(self) -> str:
-        """The strategy's readable name. A learner at the end of the label is added, unless the name has it already.
+        """The strategy's readable name. In a comparison that crosses strategies with models, the model's name is
+        appended.
 
-        Example: "boosted trees from sums" already contains its learner.
+        It is not appended to a name that already contains it, such as "boosted trees from sums".
         """
         learner, words = of_learner(self.learner), re.split(r"\W+", self.way_title.casefold())
         named = self.way == self.label or learner.split()[-1].casefold() in words

@@ -1,8 +1,8 @@
-"""Keys of a configuration that change nothing for the strategies of a command: they are refused, and not written.
+"""Finds keys of a configuration that have no effect on the strategies of a command.
 
-A selection that changes nothing is only reported, since a run often uses the configuration of another strategy.
-
-A key counts only where it differs from its default. In a comparison a key is in use if any strategy uses it.
+Such keys are configuration errors and are not written with a run. A selection without effect is only reported, because
+a run often uses the configuration of another strategy. A key counts only if its value is not the default. In a
+comparison, a key is in use if any strategy uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raysim.strategies.base import Strategy
 from raysim.training.models import takes_raw
 
 Uses = Callable[[Config, Strategy], bool]
-"""Whether a run of a complete configuration with its strategy uses a key."""
+"""A function that returns whether a run of this complete configuration and strategy uses a certain key."""
 
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 """The keys of ``training`` that fine-tuning after the last round uses; its epochs and rate are its own keys."""
@@ -34,14 +34,17 @@ OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
 SELECTION = "selection"
 
 OF_POOLED = {"batch_size": 0, "local_epochs": 1}
-"""The values, besides defaults, that these keys may have under ``privacy.mode: pooled``: a round is one joint step."""
+"""Values without effect that are allowed besides the defaults under ``privacy.mode: pooled``.
+
+They describe what this mode does anyway: a round is one step on all rows.
+"""
 
 
 def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for the first key that no way of a command uses, if it is not at its default.
+    """Raise ``ConfigError`` for the first key that is not at its default and that none of a command's runs uses.
 
-    A way is the complete configuration of a run, and its strategy. An idle selection is not an error, see
-    :func:`remarks`.
+    ``ways`` has the complete configuration and the strategy of each run. A selection without effect is not an error,
+    see :func:`remarks`.
     """
     ways = list(ways)
     for key, uses in USED.items():
@@ -55,7 +58,8 @@ def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
 
 
 def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
-    """Raise ``ConfigError`` for a strategy's first setting that has no effect with its other settings, in all ways."""
+    """Raise ``ConfigError`` for the first setting of a strategy that has no effect in any run, given its other
+    settings."""
     for label in dict.fromkeys(plugins.label(config.strategy) for config, _ in ways):
         strategies = [strategy for config, strategy in ways if plugins.label(config.strategy) == label]
         for name, by in _unused(strategies[0]).items():
@@ -68,7 +72,8 @@ def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
 
 
 def _unused(strategy: Strategy) -> Mapping[str, str]:
-    """Return the settings that change nothing and differ from their defaults, with what would use each."""
+    """Return the settings that have no effect and are not at their defaults, each with the setting that would use
+    it."""
     unused = strategy.unused_settings()
     defaults = _defaults_of(strategy) if unused else {}
     return {name: by for name, by in unused.items() if getattr(strategy, name) != defaults[name]}
@@ -79,8 +84,11 @@ def _defaults_of(strategy: Any) -> Mapping[str, Any]:
 
 
 def remarks(ways: Iterable[tuple[Config, Strategy]]) -> list[str]:
-    """Name the ways with which all hospitals take part although another selection is configured, and a section that
-    only ``raysim audit`` uses."""
+    """Return remarks on settings without effect.
+
+    They name the strategies with which all hospitals take part although a selection is configured, and a section that
+    only ``raysim audit`` uses.
+    """
     ways, said = list(ways), []
     without = [way for way in ways if _is_set(SELECTION, way[0].selection) and not way[1].uses_selection()]
     if without:
@@ -106,10 +114,10 @@ def check_comparison(config: Config) -> None:
 
 
 def check_run(config: Config) -> list[str]:
-    """Return a remark on the keys ``strategies``, ``seeds`` and ``reference``, which a configuration of both commands
-    may hold.
+    """Return a remark on the keys that only ``raysim compare`` uses: ``strategies``, ``seeds`` and ``reference``.
 
-    Raises ``ConfigError`` for a run that sets another key that changes what only ``compare`` trains.
+    They are allowed, so that both commands can share a configuration. Raises ``ConfigError`` for the other keys that
+    only ``compare`` uses.
     """
     for key in ("models", "recalibrate", "tune"):
         if getattr(config, key) != getattr(Config(), key):
@@ -127,9 +135,9 @@ def check_run(config: Config) -> list[str]:
 
 
 def without(config: Config, strategy: Strategy) -> Config:
-    """Return the configuration of a run with the keys that it does not use at their defaults.
+    """Return the configuration with the keys that the run does not use at their defaults.
 
-    It is written, and can then be read again.
+    This is the configuration that is written with a run, and it can be read again.
     """
     for key, uses in USED.items():
         if _is_set(key, _at(config, key)) and not uses(config, strategy):
@@ -141,7 +149,7 @@ def without(config: Config, strategy: Strategy) -> Config:
 
 
 def _trains_with(name: str) -> Uses:
-    """Return whether a run uses this key of ``training``."""
+    """Return a function that decides whether a run uses the key ``name`` of ``training``."""
 
     def uses(config: Config, strategy: Strategy) -> bool:
         if name == "stop":
@@ -200,7 +208,7 @@ def _at(config: Config, key: str) -> Any:
 
 @cache
 def _defaults() -> Config:
-    """Return a configuration of defaults, with the sections that are off by default."""
+    """Return the default configuration, including default values of the sections that are off by default."""
     config = Config(system=SystemSection(), compression=CompressionSection(), secure=SecureSection())
     return plugins.completed(config, ("selection",))
 
@@ -210,7 +218,8 @@ def _default(key: str) -> Any:
 
 
 def _is_set(key: str, value: Any) -> bool:
-    """Return whether the value of a key is not its default. Without rounds, no strategy trains."""
+    """Return whether a key has a value other than its default. ``training.rounds: 0``, with which nothing trains, never
+    counts."""
     return value is not None and value != _default(key) and (key, value) != ("training.rounds", 0)
 
 

@@ -54,7 +54,8 @@ class Listener:
             self._record.__exit__(kind, error, at)
 
     def begin(self, ticket: str, again: bool) -> None:
-        """Record that the run begins, or is resumed (``again``), under its ``ticket``'s id; only the first counts."""
+        """Record that the run begins, or is resumed (``again``), under the id ``ticket``. Only the first call has an
+        effect."""
         if self._record is not None:
             return
         run, config = self.run, self.run.entry.config
@@ -122,7 +123,8 @@ def listen(
 ) -> Iterator[tuple[Run, Result | Exception]]:
     """Execute the runs of ``listeners`` concurrently on ``actors``, and pass the events of each run to its listener.
 
-    Yields the runs in order, each with its result, or with its error if that is ``spared``. Other errors are raised.
+    Yields the runs in order, each with its result, or with its error if the error's type is in ``spared``. Other errors
+    are raised.
     """
     runs, finished, position = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
     at_work = dict(enumerate(listeners))

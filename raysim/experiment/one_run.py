@@ -60,8 +60,8 @@ class Run:
     checked: Job | None = None
     """The run's job with the noise of its privacy guarantee, if the job has been checked before."""
     held: tuple[str, ...] = ()
-    """The hospitals left out for a fold. Their evaluation needs the run's models, and predictions are written only for
-    them."""
+    """The hospitals of a fold that are left out of the run. Their evaluation needs the run's models, and predictions
+    are written only for them."""
 
     def prepare(self) -> None:
         """Make the federation of a fold, unless it exists; the federation of other runs was made before their start."""
@@ -71,13 +71,14 @@ class Run:
             plugins.build_federation(config, source, self.seed, shelf=(self.data.parent.name, self.data.name))
 
     def asked(self) -> Job:
-        """Return the job that the configuration asks for."""
+        """Return the job as configured, before the noise of a privacy guarantee is determined."""
         strategy, selection, config = self.entry.strategy, self.entry.selection, self.entry.config
         return make_job(config, strategy, selection, self.data, self.seed, tests_groups=self.first)
 
     @cached_property
     def job(self) -> Job:
-        """The job that is executed: with the noise, or the epsilon, of its privacy guarantee."""
+        """The job that is executed. If the run guarantees privacy, it includes the noise, or the epsilon that follows
+        from the noise."""
         if self.checked is not None:
             return self.checked
         asked = self.asked()
@@ -85,7 +86,7 @@ class Run:
 
     @cached_property
     def frozen(self) -> dict[str, Any]:
-        """The run's written configuration, with the learning rate and all privacy settings."""
+        """The configuration that is written with the run. It contains the learning rate and all privacy settings."""
         job, config = self.job, self.entry.config
         rate = {"learning_rate": job.work.optimizer.learning_rate}
         config = config.replaced(training=config.training.model_copy(update=rate), privacy=job.privacy)
@@ -195,7 +196,8 @@ class Run:
     ) -> tuple[AttackFigures, tuple[Statement, ...]]:
         """Return the effect of the attack, compared with the same run without it if ``adversary.baseline`` is set.
 
-        Also returns the privacy guarantees of the additional runs; runs that an earlier start began are included.
+        Also returns the privacy guarantees of the additional runs, including runs that began before the command was
+        resumed.
         """
         from raysim.engine.attack_figures import attack_figures
 

@@ -104,7 +104,8 @@ def attribute_figures(
 ) -> list[svg.Figure]:
     """Write performance by kind of hospital, and return plots for the models ``shown``; empty without attributes.
 
-    ``overview`` is the table of :func:`raysim.report.tables.comparison`.
+    ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent for the
+    covariance of models.
     """
     means = hospital_attributes.table(hospitals, results[0].federation, sketched)
     if means.empty:
@@ -140,9 +141,9 @@ def size_sentences(result: Result) -> dict[str, str]:
 def page_provenance(
     frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
 ) -> Provenance:
-    """Return the provenance of a page. Its facts on data come from the first seed, named if others differ.
+    """Return the provenance of a page. The facts on data are from the first seed, which is named if other seeds differ.
 
-    Unless rows are to be ``counted``, numbers of rows are omitted.
+    Numbers of rows, and notes on the data, are omitted unless ``counted``.
     """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
     one = len({federation.fingerprint for federation in federations.values()}) == 1

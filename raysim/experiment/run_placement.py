@@ -92,7 +92,8 @@ def fits_here(resources: ResourcesSection, load: Load, products: float) -> bool:
 
 
 def _anywhere(resources: ResourcesSection) -> bool:
-    """Return whether any process with a CPU and this machine's files can replace an actor."""
+    """Return whether runs may execute in any process that has a CPU and this machine's files, instead of in an
+    actor."""
     return (
         resources.device != "cuda"
         and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)

@@ -69,7 +69,7 @@ class Experiment:
 
     - ``configs``: complete configurations, one for each strategy.
     - ``again``: resume the stopped experiment in folder ``out``.
-    - ``tune``: the settings that are tried first; the chosen values replace those in ``configs``.
+    - ``tune``: the settings to try before the comparison; the chosen values replace those in ``configs``.
     """
 
     def __init__(
@@ -334,9 +334,9 @@ class Experiment:
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
     ) -> Iterator[tuple[Run, Result | Exception]]:
-        """Execute runs of a comparison; yield each, in order, with its result, or with its error if that is ``spared``.
+        """Execute runs of a comparison; yield each, in order, with its result.
 
-        Other errors are raised.
+        A run whose error has a type in ``spared`` is yielded with the error. Other errors are raised.
         """
         if services.actors is not None:
             listeners = [Listener(services, run, partial(self._data_of, run), parent) for run in runs]

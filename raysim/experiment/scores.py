@@ -131,7 +131,10 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
 
 
 def _beside(results: Sequence[Result], part: Federation, rows: NDArray[np.int64]) -> Mapping[Key, Alike]:
-    """Return the figures of every strategy's models on ``rows`` of its federation, which are the rows of ``part``."""
+    """Return the figures of every strategy's models on the rows that have a score, by strategy and model.
+
+    ``rows`` are the indices of these rows in the strategy's federation; ``part`` has the same rows.
+    """
     offsets = np.append(part.bounds[:, 2], len(rows))
     ids = np.arange(len(part.hospitals))
     found: dict[Key, Alike] = {}

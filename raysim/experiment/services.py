@@ -70,7 +70,7 @@ class RunServices:
             self.unsent = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
 
     def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
-        """Start the hospitals, or the actors that execute whole runs; ``standing`` ends them."""
+        """Start the hospitals, or the actors that execute whole runs. They end when ``standing`` is closed."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
             self._ray = standing.enter_context(connected(verbose, resources.dashboard))
@@ -97,8 +97,8 @@ class RunServices:
         _import_pages()
 
     def end_actors(self) -> None:
-        """End the actors that execute whole runs, and begin to shut down a Ray that was started for them: nothing is
-        left to execute."""
+        """End the actors that execute whole runs, once no run is left. A Ray that was started for them begins to shut
+        down."""
         if self.actors is not None:
             self.actors.close()
             if self._ray is not None:

@@ -145,7 +145,8 @@ class OnRay:
     def __init__(
         self, rows: Ids, resources: ResourcesSection, names: Sequence[str], started: Keeper | None = None
     ) -> None:
-        """Start the actors. ``started`` keeps up a Ray that was started for them alone."""
+        """Start the actors. ``started`` ends the Ray that was started for this session; None if Ray is not ours to
+        end."""
         self._started = started
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share, torch is not imported only to find that there is no device.

@@ -58,7 +58,7 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
 
 
 def _learner(result: Result) -> dict[str, str]:
-    """Return the column ``learner`` if the learner is known."""
+    """Return the column ``learner``, which has the model's name; empty if the learner is unknown."""
     return {"learner": result.learner} if result.learner else {}
 
 

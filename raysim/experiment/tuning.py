@@ -204,7 +204,7 @@ def sentence(tried: pd.DataFrame) -> str:
 
 
 def at_the_edge(tried: pd.DataFrame) -> str:
-    """Return a caution on chosen values that are the smallest or largest tried, as better may lie beyond; else empty.
+    """Return a caution that chosen values are the smallest or largest tried, so better ones may lie beyond; else empty.
 
     ``tried`` is the result of :func:`table`.
     """
@@ -218,7 +218,7 @@ def at_the_edge(tried: pd.DataFrame) -> str:
 
 
 def edges(name: str, tried: Sequence[Any]) -> list[float]:
-    """Return the smallest and the largest of the values that were ``tried`` of the key of this dotted ``name``.
+    """Return the smallest and the largest of the ``tried`` values of the key with the dotted ``name``.
 
     Only numbers have edges, and only if two or more differ. A value at the bound of its key, such as one epoch, is
     excluded: nothing lies beyond it.
@@ -233,7 +233,8 @@ def edges(name: str, tried: Sequence[Any]) -> list[float]:
 
 
 def is_bound(name: str, value: float) -> bool:
-    """Return whether ``value`` is a bound of the key of this dotted ``name``; 0 always counts as one.
+    """Return whether ``value`` is a bound of the key with the dotted ``name``. The value 0 is always treated as a
+    bound.
 
     >>> is_bound("training.local_epochs", 1), is_bound("training.local_epochs", 8), is_bound("strategy.mu", 0.0)
     (True, False, True)

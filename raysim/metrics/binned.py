@@ -12,21 +12,22 @@ from numpy.typing import ArrayLike, NDArray
 from raysim.core.arrays import Floats
 
 BINS, WIDEST = 128, 8.0
-"""Number of bins, and the absolute margin at the outer ends."""
+"""Number of bins, and the largest absolute margin that is not moved into the outermost bins."""
 
 
 CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BINS) - WIDEST
-"""Return the margin in the middle of each bin, ``[BINS]``."""
+"""The margin in the middle of each bin, ``[BINS]``."""
 
 
 def bins_of(margins: ArrayLike) -> NDArray[np.int64]:
-    """Return the bin of each of ``margins [n]``, ``[n]``; a margin of NaN is in the middle bin."""
+    """Return the bin of each of ``margins [n]``, as indices ``[n]``; a margin of NaN is put in the middle bin."""
     z = np.nan_to_num(np.asarray(margins, dtype=np.float64), nan=0.0, posinf=WIDEST, neginf=-WIDEST)
     return np.clip(np.floor((z + WIDEST) * (BINS / (2.0 * WIDEST))), 0, BINS - 1).astype(np.int64)
 
 
 def one_of_each_bin(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Return ``[n, 2 BINS]`` with a 1 in the column of each row's class and bin; the bins of class 0 are first."""
+    """Return a matrix ``[n, 2 BINS]`` with a 1 in the column of each row's class and bin; the bins of class 0 are
+    first."""
     labels = np.asarray(y, dtype=np.int64)
     ones = np.zeros((len(labels), 2 * BINS))
     ones[np.arange(len(labels)), BINS * labels + bins_of(margins)] = 1.0

@@ -54,7 +54,8 @@ class BinaryCounts:
 
     @cached_property
     def precision(self) -> Floats:
-        """The sum over bins of precision down to the bin times events in the bin, ``[S]``."""
+        """The sum over bins of precision times events in the bin, ``[S]``. Precision is of the rows in this and higher
+        bins."""
         return precision(self.negatives, self.positives)
 
     @cached_property
@@ -69,17 +70,19 @@ class BinaryCounts:
         return self.positives @ (1.0 - p) ** 2 + self.negatives @ p**2
 
     def called(self, counts: Floats) -> Floats:
-        """Return the number of rows of ``counts [S, BINS]`` with a risk above one half, ``[S]``."""
+        """Return the number of rows with a risk above one half, ``[S]``, of the rows of one class in ``counts [S,
+        BINS]``."""
         return np.asarray(counts[:, CENTRES > 0].sum(axis=1))
 
     def not_called(self, counts: Floats) -> Floats:
-        """Return the number of rows with a risk of at most one half, ``[S]``."""
+        """Return the number of rows with a risk of at most one half, ``[S]``, of the rows of one class in ``counts [S,
+        BINS]``."""
         return np.asarray(counts[:, CENTRES <= 0].sum(axis=1))
 
 
 @dataclass(eq=False)
 class ClassCounts:
-    """Counts of scores and calls of ``C`` classes, and quantities that several figures use."""
+    """Counts of scores and of classified rows for ``C`` classes, and quantities that several figures use."""
 
     others: Floats
     """Number of rows of other classes in each class's bins, ``[S, C, BINS]``."""
@@ -94,7 +97,8 @@ class ClassCounts:
 
     @cached_property
     def n(self) -> Floats:
-        """The number of rows, ``[S]``, from ``calls``: the total of the bins would have the noise of all bins."""
+        """The number of rows, ``[S]``. It is computed from ``calls``, because the total of the bins would have the
+        noise of all bins."""
         return np.asarray(self.calls.sum(axis=(1, 2)))
 
     @cached_property
@@ -109,7 +113,7 @@ class ClassCounts:
 
     @cached_property
     def rest(self) -> Floats:
-        """The number of rows of other classes, ``[S, C]``."""
+        """The number of rows that are not of the class, ``[S, C]``."""
         return self.n[:, None] - self.of_class
 
     @cached_property
@@ -129,12 +133,14 @@ class ClassCounts:
 
     @cached_property
     def beyond_half(self) -> Floats:
-        """The other rows below each bin, plus half of those in it, minus half of all other rows, ``[S, C, BINS]``."""
+        """The number of other rows below each bin, plus half of those in it, minus half of all other rows, ``[S, C,
+        BINS]``."""
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]
 
     @cached_property
     def precision(self) -> Floats:
-        """The sum over bins of precision down to the bin times the class's rows in the bin, ``[S, C]``."""
+        """The sum over bins of precision times the class's rows in the bin, ``[S, C]``. Precision is of the rows in
+        this and higher bins."""
         shape = (self.of_class.size, BINS)
         return precision(self.others.reshape(shape), self.positives.reshape(shape)).reshape(self.of_class.shape)
 
@@ -150,7 +156,8 @@ class ClassCounts:
         return np.asarray((self.positives @ (1.0 - p) ** 2 + self.others @ p**2).sum(axis=1))
 
     def mean(self, values: Floats, counted: NDArray[np.bool_]) -> Floats:
-        """Return the mean of ``values [S, C]``, cut to 0 and 1, over the ``counted`` classes; NaN without any."""
+        """Return the mean of ``values [S, C]``, cut to 0 and 1, over the ``counted`` classes; NaN if no class is
+        counted."""
         within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
         return np.asarray(within.sum(axis=1) / counted.sum(axis=1))
 
@@ -170,12 +177,14 @@ class ErrorSums:
 
     @property
     def spread(self) -> Floats:
-        """The sum of squared distances of labels from their mean, on the scale of places in the range, ``[S]``."""
+        """The sum of squared distances of labels from their mean, ``[S]``. Labels are scaled to -1 and 1 at the ends of
+        the range."""
         return self.places - self.place * self.place / self.count
 
 
 def precision(negatives: Floats, positives: Floats) -> Floats:
-    """Return the sum over bins of precision down to the bin times events in the bin, ``[S]``."""
+    """Return the sum over bins of precision times events in the bin, ``[S]``. Precision is of the rows in this and
+    higher bins."""
     hits = np.cumsum(positives[:, ::-1], axis=1)
     called = hits + np.cumsum(negatives[:, ::-1], axis=1)
     share = np.clip(np.divide(hits, called, out=np.zeros_like(hits), where=called > 0), 0.0, 1.0)

@@ -27,18 +27,20 @@ class Figure:
     """A figure of one hospital's evaluated rows."""
 
     name: str
-    """Name of its column."""
+    """Name of the figure's column."""
     unit: str
-    """Title of an axis and, after a comma, the unit."""
+    """Title of the figure's axis and, after a comma, the unit."""
     meaning: str
     """Meaning of the figure of one hospital, in one line."""
     mean: str
-    """Meaning of its mean over hospitals, in one line."""
+    """Meaning of the figure's mean over hospitals, in one line."""
     larger: bool | None
-    """Whether more is better; None if there is no better direction."""
+    """Whether a larger value is better; None if neither direction is better."""
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
-    """Weights of the mean over hospitals that equals the figure of all their rows (squared: the root of the mean
-    square). None: the figure of all rows does not follow from the hospitals' figures, and is undefined.
+    """Weights of a mean over hospitals that equals the figure of all hospitals' rows together.
+
+    With ``rows, squared``, it is the root of the weighted mean square. None: the figure of all rows does not follow
+    from the hospitals' figures, and is undefined.
     """
 
 
@@ -61,7 +63,7 @@ class ScoreFigure(Figure):
     undefined: Literal["without rows", "without events", "with one class"] = "without rows"
     """The case in which the figure is undefined. A mean over three or more classes leaves out classes without rows."""
     most: Callable[[BinaryCounts | ClassCounts], float] = lambda counts: 1.0
-    """Largest possible value from counts; the least is 0. Noisy values are cut to this range."""
+    """Largest possible value from counts; the smallest is 0. Noisy values are clipped to this range."""
     gap: bool = False
     """Whether the figure's largest difference between groups of patients is also reported."""
 
@@ -204,7 +206,7 @@ _OWN: tuple[Figure, ...] = (*_SCORES, *_ERRORS)
 
 
 def _with_registered(own: tuple[F, ...], kind: type[F]) -> tuple[F, ...]:
-    """Return raysim's figures, then those that other packages register, by the names of their entry points.
+    """Return raysim's own figures, followed by those that other packages register, sorted by the names of entry points.
 
     Raises ``ConfigError`` for an entry point that names no figure, and for a name that is already used.
     """

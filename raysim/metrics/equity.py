@@ -17,7 +17,7 @@ from raysim.core.arrays import Floats
 NAN = float("nan")
 
 BLOCK = 1 << 19
-"""Largest number of entries of a matrix for a block of samples, 4 MB, unless :data:`ROWS` samples have more."""
+"""Largest number of entries of the matrix of a block of samples, 4 MB. A block has at least :data:`ROWS` samples."""
 
 ROWS = 64
 """The numbers of samples in a block and of lowest hospitals considered are multiples of these. BLAS works on groups of
@@ -246,10 +246,10 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
 def _drawn_lowest(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
-    """Return the mean of the ``count [R]`` lowest of ``values [H]`` in each sample ``r``, ``[R]``.
+    """Return the mean of the ``count [R]`` lowest of the hospitals' ``values`` in each bootstrap sample, ``[R]``.
 
-    Hospital ``h`` of ``columns`` counts ``times[h, r]`` times. Values are sorted once. A sample's lowest values are the
-    first ``count`` copies in this order, which belong to the first few hospitals.
+    Hospital ``h`` of ``columns`` is in sample ``r`` ``times[h, r]`` times. Values are sorted once. A sample's lowest
+    values are the first ``count`` copies in this order, which belong to the first few hospitals.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

@@ -70,7 +70,10 @@ class TaskKind:
         return [*names, *self.pooled]
 
     def decimals(self, values: ArrayLike) -> int:
-        """Return the decimals for three digits of headline figures ``values``: 3 between 0 and 1, else by size."""
+        """Return the number of decimals with which headline figures ``values`` have three digits.
+
+        It is always 3 if larger figures are better, because these are between 0 and 1.
+        """
         if self.larger:
             return 3
         sizes = np.abs(np.asarray(values, dtype=np.float64))
@@ -101,7 +104,7 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean over entries that are not NaN; NaN without any, infinite if one of them is."""
+    """Return the weighted mean of the entries that are not NaN. It is NaN if all are, and infinite if an entry is."""
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()
     return float(weights[counted] @ values[counted] / total) if total else float("nan")

@@ -104,7 +104,7 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
 
     ``predictions [n]`` and ``y [n]`` are in the label's unit, ``offsets [S + 1]`` as in :func:`binary_figures`. ``mae``
     is the mean absolute error, ``rmse`` the root of the mean squared error, and ``bias`` the mean of prediction minus
-    label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with the segment's own mean label.
+    label. ``r2`` is ``1 - sum (y - z)^2 / sum (y - mean y)^2`` with predictions ``z`` and the segment's own mean label.
 
     Undefined figures are NaN: ``r2`` if all labels of the segment are equal; all except ``n`` in a segment that is
     empty or contains a NaN prediction. Infinite predictions make ``mae`` and ``rmse`` infinite. Raises ``ValueError``
@@ -145,7 +145,8 @@ NAN_BIN = 0xFFFF
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
-    """Return the histogram of ``margins [n]`` (logits of class 1) by class ``y [n]`` in {0, 1}, of any hospitals.
+    """Return the histogram of ``margins [n]`` (logits of class 1) by class ``y [n]`` in {0, 1}, over rows of any
+    hospitals.
 
     Margins of more than single precision are first rounded to float32, which preserves their order.
     """

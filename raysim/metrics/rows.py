@@ -190,7 +190,10 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
 def _ranked(
     scores: Rows, positive: NDArray[np.bool_], ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return ``positive [n]`` by ascending score within segments, and the starts of runs of equal scores, ``[G]``."""
+    """Sort rows by segment, and by ascending score within segments.
+
+    Returns ``positive [n]`` in this order, and the starts of the runs of equal scores, ``[G]``.
+    """
     new = np.ones(len(scores), dtype=bool)
     if scores.dtype == np.float32:
         # One integer holds segment, score and class: sorting plain integers is several times faster than an argsort.
@@ -209,7 +212,10 @@ def _ranked(
 
 
 def _log_softmax(logits: Rows) -> Floats:
-    """Return ``log p [n, C]`` in float64, precise near probability 1: ``log1p`` adds the other classes to 1."""
+    """Return the logarithm of the softmax, ``[n, C]``, in float64.
+
+    It is precise near probability 1, because ``log1p`` adds the other classes to 1.
+    """
     z = logits.astype(np.float64)
     if not len(z):
         return z

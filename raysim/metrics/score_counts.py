@@ -36,7 +36,8 @@ class ScoreCounts(_Counts):
 
     @property
     def scalars(self) -> Ints:
-        """The number of scalars that each hospital sends, ``[H]``: three for each filled bin, and the called rows."""
+        """The number of scalars that each hospital sends, ``[H]``: three for each filled bin, and its counts at
+        thresholds."""
         return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
 
     @cached_property
@@ -55,7 +56,7 @@ class ScoreCounts(_Counts):
         return ScoreHistogram(self.bins[first:last], self.positives[first:last], self.negatives[first:last])
 
     def together(self) -> ScoreCounts:
-        """Return the counts of all hospitals together, as of one hospital."""
+        """Return the counts of all hospitals together, in the form of one hospital's counts."""
         total = merge_histograms([self.histogram])
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
@@ -75,7 +76,7 @@ class ScoreCounts(_Counts):
 
     @cached_property
     def broken(self) -> NDArray[np.bool_]:
-        """The hospitals with a margin that is NaN, ``[H]``; all their figures are undefined."""
+        """Whether each hospital has a margin that is NaN, ``[H]``. All figures of such a hospital are undefined."""
         return self.sums(self.bins == NAN_BIN) > 0
 
 

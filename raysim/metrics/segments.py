@@ -69,14 +69,17 @@ class Segments:
 
 
 def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of set flags before each row, and in all, ``[n + 1]``."""
+    """Return the number of set flags before each row; the last entry is the number of all set flags, ``[n + 1]``."""
     out = np.zeros(len(flags) + 1, dtype=np.int64)
     np.cumsum(flags, out=out[1:])
     return out
 
 
 def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return integers in the order of float32 numbers: negative numbers have all bits flipped, others the sign."""
+    """Return unsigned integers in the same order as the float32 ``scores``.
+
+    All bits of a negative number are flipped, and the sign bit of another number.
+    """
     bits = (scores + np.float32(0)).view(np.int32)  # adding 0 turns -0 into 0
     flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
     return bits.view(np.uint32) ^ flip

@@ -22,7 +22,8 @@ from raysim.metrics.measures import FIGURES
 AUROC = FIGURES.index("auroc")
 
 FAR = 1e6
-"""Logits are clipped to this absolute value before margins are computed; such margins are in the outermost bins."""
+"""Logits are clipped to this absolute value before margins are computed. Margins of this size are in the outermost bins
+anyway."""
 
 
 class SummedFigures(Protocol):
@@ -59,7 +60,8 @@ class TwoClasses:
     euclidean = 1.0
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
-        """Return rows with a 1 in the column of the row's bin; two logits ``[n, 2]`` give one margin."""
+        """Return a matrix with a 1 in the column of each row's class and bin. Two logits ``[n, 2]`` are reduced to one
+        margin."""
         return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
 
     def figures(self, sums: ArrayLike) -> Floats:
@@ -90,12 +92,12 @@ class Classes:
 
     @property
     def absolute(self) -> float:
-        """The 1-norm of a row's ones."""
+        """The 1-norm of a row's contribution."""
         return self.count + 1.0
 
     @property
     def euclidean(self) -> float:
-        """The 2-norm of a row's ones."""
+        """The 2-norm of a row's contribution."""
         return math.sqrt(self.count + 1.0)
 
     def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:

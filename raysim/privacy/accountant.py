@@ -21,9 +21,12 @@ TOLERANCE = 1e-5
 """The relative tolerance of the search for a noise multiplier. Errors are on the side of more noise."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
-"""The discretisation steps of privacy loss: the library's own, and steps for patients at several hospitals, for an
-exact figure and for a rough one. Epsilon is never smaller with the latter two. It is larger by about 1/5000 with the
-coarse step, and for thousands of rounds by about 1/100 with the rough step."""
+"""The discretisation steps of privacy loss.
+
+The first is the library's own. The others are for patients at several hospitals: a coarse step for the exact figure,
+and a rough step for a quick one. Their epsilon is never smaller. It is larger by about 1/5000 with the coarse step, and
+for thousands of rounds by about 1/100 with the rough step.
+"""
 
 LARGE = 50.0
 """The epsilon above which steps of privacy loss grow in proportion. This increases epsilon by less than 1/100,000."""
@@ -62,7 +65,8 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite if one has no noise."""
+    """Return the epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite if any event has no
+    noise."""
     return _epsilon(tuple(_merged(events)), delta)
 
 
@@ -185,7 +189,8 @@ def _merged(events: Sequence[Event]) -> list[Event]:
 
 
 def _places(event: Repeated) -> tuple[list[float], list[float]]:
-    """Return the possible numbers of places at which a unit takes part, and the probability of each."""
+    """Return the possible numbers of hospitals at which a unit contributes to a sum, and the probability of each
+    number."""
     from scipy.stats import binom
 
     places = range(event.places + 1)

@@ -49,10 +49,12 @@ def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
 
 
 def update_multiplier(multiplier: float, bits: float) -> float:
-    """Return the noise multiplier of the updates so that updates and bits together cost one event of ``multiplier``.
+    """Return the noise multiplier of the updates such that updates and bits together cost as much as one
+    ``multiplier``.
 
-    Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. ``bits`` is the standard deviation of the noise on the sum of
-    the bits, which are 1/2 or -1/2. Raises ``ValueError`` if the bits alone cost more.
+    A bit says whether an update was shorter than the clip; it is 1/2 or -1/2. ``bits`` is the standard deviation of the
+    noise on the sum of the bits. Theorem 1: ``(multiplier^-2 - (2 bits)^-2)^(-1/2)``. Raises ``ValueError`` if the bits
+    alone cost more.
     """
     if multiplier == 0 or math.isinf(bits):
         return multiplier
@@ -64,7 +66,7 @@ def update_multiplier(multiplier: float, bits: float) -> float:
 def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
     """Return the clip of the next round, ``clip exp(-rate (share - quantile))``.
 
-    ``share`` is the noisy share of updates that were at most ``clip`` long, and ``quantile`` the wanted share. A
+    ``share`` is the noisy share of updates whose norm was at most ``clip``, and ``quantile`` is the target share. A
     ``rate`` of 0 does not change the clip.
     """
     if rate == 0:

@@ -38,14 +38,14 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Normal noise on a sum to which a unit may add several times: a patient at several hospitals."""
+    """Normal noise on a sum to which a unit may contribute several times, such as a patient at several hospitals."""
 
     multiplier: float
-    """The standard deviation, in units of the unit's contribution at one place."""
+    """The standard deviation, in units of the largest contribution of the unit at one hospital."""
     rate: float
-    """The probability with which the unit contributes at a place, independently for each place."""
+    """The probability with which the unit contributes at a hospital, independently for each hospital."""
     places: int
-    """The number of places of the unit."""
+    """The number of hospitals at which the unit has data."""
     count: int = 1
     """The number of such releases."""
 

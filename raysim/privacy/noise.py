@@ -57,7 +57,7 @@ class StepNormals:
         return self._numbers.reshape(-1)[place * size : (place + 1) * size]
 
     def _draw(self, generator: np.random.Generator, count: int) -> None:
-        """Make ``count`` numbers in reused memory, because allocation would take longer."""
+        """Write ``count`` random numbers to reused memory, because allocation would take longer."""
         pairs = (count + 1) // 2
         if len(self._squares) != pairs:
             self._squares, self._numbers = np.empty(pairs), np.empty((2, pairs), np.float32)

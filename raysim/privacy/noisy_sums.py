@@ -63,7 +63,7 @@ class Mechanism:
         return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
-        """Return the bound in the norm for which the noise is calibrated."""
+        """Return the entry of ``bounds`` in the norm for which the noise is calibrated."""
         return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
 
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:

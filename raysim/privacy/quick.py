@@ -27,7 +27,8 @@ TOLERANCE = 1e-4
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Return the Rényi divergence of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
+    """Return the Rényi divergence of one step of normal noise with Poisson sampling of ``rate``, for each of
+    ``ORDERS``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import
@@ -46,7 +47,7 @@ def _binomials() -> Floats:
 
 
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return an upper bound of the epsilon of ``count`` steps.
+    """Return an upper bound of the epsilon of ``steps`` steps of normal noise with Poisson sampling of ``rate``.
 
     ``others`` is the cost of other releases with normal noise without sampling: the sum of their ``1 / multiplier^2``.
     """
@@ -63,8 +64,8 @@ def epsilon_at_several(
 ) -> float:
     """Return an upper bound of the epsilon of a unit at any ``places`` hospitals.
 
-    ``steps`` are the multiplier, rate and count of each hospital; ``others`` is as in :func:`epsilon`, for each
-    hospital. At each order, the hospitals with the largest divergences count.
+    ``steps`` are the multiplier, rate and count of each hospital. ``others`` is the cost of each hospital's other
+    releases, as in :func:`epsilon`. At each order, the hospitals with the largest divergences count.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):
@@ -92,7 +93,7 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 
 
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
-    """Return :func:`epsilon_of`, or the bound in which epsilons of Laplace noise are added, whichever is smaller."""
+    """Return the smaller of two bounds: :func:`epsilon_of`, and the bound to which Laplace noise adds its epsilons."""
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
     return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)
@@ -113,9 +114,9 @@ def _converted(whole: Floats, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
-    """Return a multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
+    """Return a noise multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
 
-    Raises ``ValueError`` if there is none, because at each delta the bound has a smallest value.
+    Raises ``ValueError`` if there is none: at each delta the bound cannot fall below a positive value.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

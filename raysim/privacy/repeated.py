@@ -1,8 +1,8 @@
-"""The privacy loss distribution of normal noise on a repeated contribution: bit for bit as dp-accounting's, in less
-time.
+"""The privacy loss distribution of normal noise on a sum to which a unit contributes several times.
 
-The library finds by bisection where a loss is reached, for one group of losses after the other, in Python. Here all
-losses are bisected at once, with the library's own steps.
+It equals the distribution of dp-accounting bit for bit, and takes less time. The library finds by bisection where a
+loss is reached, for one group of losses after the other, in Python. Here all losses are bisected at once, with the
+library's own steps.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from raysim.privacy.sampled import discretised
 
 
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:
-    """Return the distribution of one release with noise of ``multiplier``, to which a unit adds ``places`` times with
-    ``chances``.
+    """Return the distribution of one release, to which a unit contributes ``places[i]`` times with probability
+    ``chances[i]``.
 
-    ``interval`` is the step of privacy loss. The result is a ``PrivacyLossDistribution``.
+    The noise has standard deviation ``multiplier``. ``interval`` is the step of privacy loss. The result is a
+    ``PrivacyLossDistribution``.
     """
     from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss

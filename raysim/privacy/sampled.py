@@ -1,7 +1,7 @@
-"""The privacy loss distribution of normal noise on a sample: bit for bit as dp-accounting's, in less time.
+"""The privacy loss distribution of normal noise on a Poisson sample.
 
-The library finds one at a time where each of tens of thousands of losses is reached, in Python. Here all are found at
-once, with the library's own steps.
+It equals the distribution of dp-accounting bit for bit, and takes less time. The library finds one at a time where each
+of tens of thousands of losses is reached, in Python. Here all are found at once, with the library's own steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from raysim.core.arrays import Floats
 
 NEAR = 1e-9
-"""The relative tolerance with which losses near ``log(1 - rate)`` count as this limit, which no output reaches."""
+"""The relative distance from ``log(1 - rate)`` within which a loss is treated as this limit, which no output
+reaches."""
 
 
 def distribution(multiplier: float, rate: float, interval: float) -> Any:
@@ -43,10 +44,10 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
 
 
 def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floats]) -> Any:
-    """Return the library's distribution of a mechanism's privacy loss in steps of ``interval``, for one unit more or
-    less.
+    """Return the library's distribution of a mechanism's privacy loss, in steps of ``interval``.
 
-    ``deltas(losses [L])`` returns the delta at each loss, ``[L]``.
+    Neighbours differ by one unit that is added or removed. ``deltas(losses [L])`` returns the delta at each loss,
+    ``[L]``.
     """
     from dp_accounting.pld import pld_pmf
 

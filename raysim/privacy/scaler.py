@@ -26,7 +26,7 @@ class ScalerNoise:
     rows: int
     """The largest number of rows of a unit."""
     shared: bool
-    """Whether hospitals' sums are secure, so that each hospital adds a share of normal noise."""
+    """Whether hospitals' sums use secure aggregation, so that each hospital adds a share of normal noise."""
     hidden: Hidden | None = None
     """How secure sums are masked; None means that they are added unmasked, with the same result."""
 

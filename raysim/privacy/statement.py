@@ -32,7 +32,7 @@ class Statement:
     epsilons: Mapping[str, float] = field(default_factory=dict)
     """Epsilon by adversary; infinite if the adversary observes exact values."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """Epsilon by adversary for the kinds of egress with noise."""
+    """By adversary, the epsilon that covers the kinds of egress with noise, whatever else is exact."""
     covers: tuple[str, ...] = ()
     """Kinds of egress with noise."""
     declared_public: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Statement:
     """Kinds that the configuration declares public, or for which it reserves epsilon, and that never left a
     hospital."""
     not_private: tuple[str, ...] = ()
-    """Kinds of egress that neither have noise nor are declared public."""
+    """Kinds of egress that have no noise and are not declared public."""
     noise_multiplier: float | None = None
     """The standard deviation of the noise, in clips; None if each hospital has its own noise."""
     clip: float = math.inf
@@ -50,8 +50,10 @@ class Statement:
     """The smallest, the median and the largest of hospitals' epsilon and noise multiplier, if each hospital has its own
     noise."""
     releases: Mapping[str, Sequence[Sequence[Written]]] | None = None
-    """By adversary, the noisy releases that contain a unit: one list for all hospitals, or one for each hospital; None
-    if unknown."""
+    """The noisy releases that contain a unit, by adversary; None if unknown.
+
+    The value has one list of releases for all hospitals, or one list for each hospital.
+    """
     twice: float | None = None
     """The epsilon of a patient at any two hospitals against an outsider, for the kinds of egress with noise."""
 
@@ -59,7 +61,7 @@ class Statement:
     """The source of the noise: a seed, or the operating system."""
 
     further: tuple[Statement, ...] = ()
-    """The guarantees of other runs that this run needed: without its attack, or for tuning."""
+    """The guarantees of additional runs: the same run without its attack, and trials of tuning."""
 
     @property
     def epsilon(self) -> float:

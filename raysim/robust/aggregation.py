@@ -1,6 +1,7 @@
-"""Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average. The
-pre-aggregation mixes updates with their nearest neighbours (NNM) or within buckets. Both replace the updates by ``k``
-means of them, and return the matrix ``[k, m]`` of the weights of these means.
+"""Robust aggregation: a named rule, with or without pre-aggregation, which replaces the server's average.
+
+The pre-aggregation mixes updates with their nearest neighbours (NNM) or within buckets. Both kinds replace the updates
+by ``k`` weighted means, and return the matrix ``[k, m]`` of the weights.
 
 Y. Allouah, S. Farhadkhani, R. Guerraoui, N. Gupta, R. Pinot, J. Stephan: *Fixing by Mixing: A Recipe for Optimal
 Byzantine ML under Heterogeneity*, AISTATS 2023 (NNM). S. P. Karimireddy, L. He, M. Jaggi: *Byzantine-Robust Learning on
@@ -26,7 +27,7 @@ class Aggregation:
     name: str
     """One of :data:`RULES`."""
     assumed: float = 0.0
-    """The assumed share of wrong updates: ``f = floor(assumed * m)`` of ``m``."""
+    """The assumed share of wrong updates. Among ``m`` updates, ``f = floor(assumed * m)`` are assumed to be wrong."""
     before: str = "none"
     """The pre-aggregation: ``none``, ``nnm`` or ``bucketing``."""
     radius: float | None = None
@@ -77,7 +78,7 @@ class Aggregation:
         return replace(made, admitted=made.admitted @ means)
 
     def _computable(self, m: int, f: int) -> int:
-        """Return the largest count up to ``f`` for which the rule's formula is defined."""
+        """Return the largest number of wrong updates, at most ``f``, for which the rule's formula is defined."""
         if self.name == "bulyan":
             return max(0, min(f, (m - 3) // 4))
         return min(f, (m - 1) // 2) if self.name == "trimmed_mean" else f
@@ -144,7 +145,10 @@ def buckets(order: Ids, size: int) -> Floats:
 
 
 def mixed(means: Floats, updates: Floats) -> Floats:
-    """Return the means ``[k, P]`` of the updates. The mean of equal updates equals them to the last bit."""
+    """Return the means ``[k, P]`` of the updates with the weights ``means [k, m]``.
+
+    The mean of equal updates equals them to the last bit.
+    """
     first = updates[0]
     made: Floats = means @ (updates - first)
     made += first

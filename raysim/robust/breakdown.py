@@ -20,8 +20,7 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "norm_bound": ("any number", lambda m, f: True),
     "fltrust": ("any number", lambda m, f: True),
 }
-"""For each rule, the number of hospitals that it needs for ``f`` wrong ones (as text), and whether ``m`` are enough for
-``f``."""
+"""For each rule, the number of hospitals needed for ``f`` wrong ones, as text and as a test of ``m`` hospitals."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 """The rules that accept weights of hospitals."""

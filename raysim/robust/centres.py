@@ -52,9 +52,10 @@ def geometric_median(
 
 
 def centred_clipping(updates: Floats, centre: Floats, radius: float | None = None, passes: int = 1) -> Aggregate:
-    """Move from ``centre [P]`` ``passes`` times by the mean of the differences, each clipped to ``radius``.
+    """Move ``centre [P]`` by the mean of the updates' differences from it, each clipped to ``radius``, ``passes``
+    times.
 
-    With ``radius`` None it is the median norm of the differences, computed in each pass.
+    If ``radius`` is None, it is the median norm of the differences, computed in each pass.
     """
     share = 1.0 / len(updates)
     point, factor = centre.astype(np.float64), np.ones(len(updates))

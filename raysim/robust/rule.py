@@ -26,7 +26,8 @@ class Aggregate:
 
 
 PIECE = 2**17
-"""The largest number of entries processed at once. With intermediate results they fit into the second-level cache."""
+"""The largest number of entries processed at once. A piece and its intermediate results fit into the second-level
+cache."""
 
 Rule = Callable[[Floats, int], Aggregate]
 """A rule: ``rule(updates [m, P], f)``, where ``f`` of the updates are assumed to be wrong."""

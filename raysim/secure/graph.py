@@ -1,4 +1,4 @@
-"""The masking graph: each hospital masks with all others, or with a few neighbours on a random ring.
+"""The masking graph: each hospital shares masks with all others, or with a few neighbours on a random ring.
 
 J. H. Bell, K. A. Bonawitz, A. Gascón, T. Lepoint, M. Raykova: *Secure Single-Server Aggregation with (Poly)Logarithmic
 Overhead*, CCS 2020, describe such a ring.
@@ -29,8 +29,10 @@ def degree(given: Literal["auto", "all"] | int, m: int) -> int:
 
 
 def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
-    """Return how many shares open a secret of a hospital with ``degree`` neighbours of ``m``; ``given`` is the
-    configured number."""
+    """Return how many shares reveal a secret of a hospital with ``degree`` neighbours among ``m`` hospitals.
+
+    ``given`` is the configured number.
+    """
     holders = m if degree >= m - 1 else degree
     return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 
@@ -52,5 +54,5 @@ def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
 
 
 def default_threshold(around: int) -> int:
-    """Return how many shares open a secret among ``around`` holders: the smallest number above two thirds of them."""
+    """Return how many shares reveal a secret among ``around`` holders: the smallest number above two thirds of them."""
     return 2 * around // 3 + 1

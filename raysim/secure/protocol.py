@@ -2,10 +2,10 @@
 
 K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017.
 
-Hospitals agree pairwise on masks that cancel in the sum, and each adds its own mask. A hospital and its neighbours
-store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. For
-hospitals whose vector is in the sum, they reveal the own mask. For hospitals that were lost after sharing, they reveal
-the key. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors
+Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. A hospital and its neighbours
+store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. If a
+hospital's vector is in the sum, they reveal the hospital's own mask. If a hospital was lost after sharing, they reveal
+its key. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that the sum of masked vectors
 equals the sum of the vectors to the last bit.
 
 Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
@@ -37,7 +37,7 @@ class Lost:
     before_mask: frozenset[int] = frozenset()
     """The hospitals that sent shares, but no masked vector."""
     before_unmask: frozenset[int] = frozenset()
-    """The hospitals that sent a vector, but revealed no shares."""
+    """The hospitals that sent a masked vector, but revealed no shares."""
 
     @property
     def anybody(self) -> bool:
@@ -54,9 +54,9 @@ class SecureSum:
     neighbours: int
     """The number of other hospitals with which each hospital masks; see :func:`raysim.secure.graph.neighbours`."""
     threshold: int
-    """The number of shares that open a secret."""
+    """The number of shares that reveal a secret."""
     minimum: int
-    """The smallest number of vectors in a sum."""
+    """The smallest number of vectors in a sum that is opened."""
     lost: Lost
     """The hospitals that are lost, by stage."""
     seed: int
@@ -155,7 +155,7 @@ class SecureSum:
         return opened.view(np.int64)
 
     def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the shares of own mask and private key that revealing hospitals have: ``{(hospital, holder):
+        """Return the shares of own masks and private keys that revealing hospitals hold: ``{(hospital, holder):
         shares}``."""
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:

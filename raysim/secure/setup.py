@@ -23,7 +23,7 @@ class SetupSums:
     neighbours: Literal["auto", "all"] | int
     """The number of other hospitals with which each hospital masks; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
-    """The number of shares that open a secret; see :func:`raysim.secure.graph.threshold`."""
+    """The number of shares that reveal a secret; see :func:`raysim.secure.graph.threshold`."""
     group: int
     """The index of the sum. No two sums share a mask."""
     execute: bool

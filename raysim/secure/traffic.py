@@ -19,7 +19,7 @@ REVEALED = 33
 """The bytes of a revealed share."""
 
 WORD = 8
-"""The bytes of an entry of the masked sum, which has ``p`` parameters and the weight."""
+"""The bytes of an entry of a masked vector, which has an entry for each of ``p`` parameters and one for the weight."""
 
 
 @overload

@@ -1,10 +1,16 @@
 """Classify a run's training loss as converged, still falling, or diverged, by one rule for all runs.
 
-``L_0 .. L_K`` are the losses of the points of a curve, ``L_0`` before training: each is the mean over the training rows
-of all hospitals. A window has ``w = max(3, min(10, K // 4))`` points; ``m1`` is the mean of the last one, ``m0`` the
-mean of the one before it. The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours
-within both windows. The noise of ``m0 - m1`` is ``se = s sqrt(2 / w)``. ``best`` is the least mean of any window
-and ``gain = L_0 - best``. ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction. A run has
+``L_0 .. L_K`` are the losses at the points of a curve, ``L_0`` before training. A loss is the mean over the training
+rows of all hospitals.
+
+- A window has ``w = max(3, min(10, K // 4))`` points. ``m1`` is the mean of the last window, and ``m0`` the mean of the
+  window before it.
+- The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours within both windows. The
+  noise of ``m0 - m1`` is ``se = s sqrt(2 / w)``.
+- ``best`` is the least mean of any window, and ``gain = L_0 - best``.
+- ``ref`` is the larger of ``L_0`` and the loss of the best constant prediction.
+
+A run has
 
 - *diverged* if a loss is not finite; if ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; if ``m1 - best`` is more than
   ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or if the last window has a loss above ``L_0`` and its range is more
@@ -38,8 +44,11 @@ class Convergence:
 
     verdict: Verdict
     notes: tuple[str, ...]
-    """``few_points``: fewer than five. ``no_progress``: the loss was never a thousandth below its start.
-    ``oscillating``: the end oscillates without falling.
+    """Remarks on the curve.
+
+    - ``few_points``: it has fewer than five points.
+    - ``no_progress``: the loss was never a thousandth below its start.
+    - ``oscillating``: the end oscillates without falling.
     """
     before: float
     """The loss before training."""
@@ -55,10 +64,9 @@ class Convergence:
 
 
 def convergence(losses: Sequence[float], constant: float = float("nan")) -> Convergence:
-    """Return the verdict on ``losses``, the first of which is before training; ``constant`` is the loss of the best
-    constant.
+    """Return the verdict on ``losses``; the first loss is before training.
 
-    Raises ``ValueError`` without losses.
+    ``constant`` is the loss of the best constant prediction. Raises ``ValueError`` without losses.
     """
     curve = np.asarray(losses, dtype=np.float64)
     if not len(curve):
@@ -94,5 +102,6 @@ def convergence(losses: Sequence[float], constant: float = float("nan")) -> Conv
 
 
 def _noise(differences: NDArray[np.float64]) -> float:
-    """Return the noise of one point, from ``differences`` of neighbours by their median absolute deviation."""
+    """Return the noise of one point: the scaled median absolute deviation of the ``differences`` of neighbouring
+    points."""
     return float(np.median(np.abs(differences - np.median(differences))) / 0.6745 / np.sqrt(2))

@@ -1,8 +1,7 @@
 """95 % intervals of single figures: the AUROC of a hospital, a share, observed over expected events.
 
 Every function works element by element on arrays of one shape; an undefined limit is NaN. Sources: Hanley and McNeil
-1982; Wilson 1927; Clopper and Pearson 1934. Where each is printed, and its coverage:
-``docs/statistics.md``.
+1982; Wilson 1927; Clopper and Pearson 1934. Coverage, and where each interval is printed: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -25,16 +24,23 @@ BISECTIONS = 60
 
 ENOUGH = 2.5
 """Threshold for the logit interval: rows of the rarer class times the distance of the AUROC from the nearer of 0 and 1.
-Above it the interval covers for any shape of scores; below, the score interval is better."""
+
+Above the threshold, the logit interval has its nominal coverage for any shape of scores. Below it, the score interval
+is better.
+"""
 
 FEW_ROWS = 10
-"""Number of rows below which Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. If
-its rarer class has fewer rows than this, an AUROC has the interval of a share of its effective rows.
+"""Number of rows below which other intervals are printed, because the usual ones cover too little.
+
+A share of fewer rows has Clopper and Pearson's interval instead of Wilson's. An AUROC whose rarer class has fewer rows
+has the interval of a share of its effective rows.
 """
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
-"""Variance of an AUROC A per row of each class, divided by A (1 - A), if the rarer class's scores have the larger
-spread. With equal spreads both are about a third."""
+"""Factors of the variance of an AUROC A: times A (1 - A), divided by the rows of the rarer and of the commoner class.
+
+They hold if the rarer class's scores have the larger spread. With equal spreads both are about a third.
+"""
 
 
 class Interval(NamedTuple):
@@ -83,8 +89,8 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
     """Return the interval of an AUROC with few rows of one class: Clopper and Pearson's for a share of effective rows.
 
     A share of that many rows has the variance of an AUROC of normal scores whose rarer class has the larger spread
-    (:data:`OF_RARER`). Skewness matters here, which a symmetric interval misses. The limits are NaN for a NaN AUROC or
-    one class.
+    (:data:`OF_RARER`). With few rows the distribution is skewed, which a symmetric interval ignores. The limits are NaN
+    for a NaN AUROC or one class.
     """
     a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
     usable = (m > 0) & (n > 0) & ~np.isnan(a)
@@ -94,11 +100,10 @@ def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike
 
 
 def auroc_interval(auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
-    """Return the printed interval of each AUROC.
+    """Return the interval of each AUROC that is printed.
 
-    With at least :data:`FEW_ROWS` rows of the rarer class it is DeLong's on the logit scale if these are enough
-    (:data:`ENOUGH`), else the score interval. With fewer rows it is
-    :func:`few_rows_interval`.
+    With at least :data:`FEW_ROWS` rows of the rarer class, it is DeLong's interval on the logit scale if the rows are
+    enough (:data:`ENOUGH`), and the score interval otherwise. With fewer rows it is :func:`few_rows_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
     few = np.minimum(m, n) < FEW_ROWS

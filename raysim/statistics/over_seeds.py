@@ -1,9 +1,10 @@
 """One hospital's figure over several training seeds, with an interval for other patients and other seeds.
 
 Seeds share many test patients, and the server does not know which. The patients' part of the interval is therefore as
-wide as if all seeds had tested the same ones: the mean half-width of the seeds' own intervals. This part and the seeds'
-part are squared and added, each with the quantile of its own degrees of freedom. The mean of all hospitals has the same
-rule (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+wide as if all seeds had tested the same patients: it is the mean half-width of the seeds' own intervals. Its square and
+the square of the seeds' part are added, each part with the quantile of its own degrees of freedom. The same rule
+applies to the mean of all hospitals (:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from raysim.statistics.intervals import stdtrit
 
 
 class OverSeeds(NamedTuple):
-    """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: how many.
+    """The mean ``value`` of a figure over the seeds that define it, its interval ``low`` to ``high``, and their number
+    ``seeds``, all ``[...]``.
 
     They are NaN if no seed defines the figure, or if no seed has an interval of it.
     """
@@ -51,7 +53,7 @@ def over_seeds(
 
 
 def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the seeds' part of the square of half an interval's width, ``[...]``; 0 for under two ``defined`` values.
+    """Return the square of the seeds' part of an interval's half-width, ``[...]``; 0 for under two ``defined`` values.
 
     ``values [S, ...]`` have the ``mean [...]``.
     """
@@ -63,7 +65,7 @@ def squared_reach(values: Floats, mean: Floats, defined: NDArray[np.bool_]) -> F
 
 
 def mean_of(values: Floats, defined: NDArray[np.bool_]) -> Floats:
-    """Return the mean over the first axis of ``defined`` values; NaN where there are none."""
+    """Return the mean of the ``defined`` values over the first axis; NaN where none is defined."""
     count = defined.sum(axis=0)
     total = np.where(defined, values, 0.0).sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,9 +1,9 @@
 """Tests of several hospitals at once: a lower bound on the number with an effect, and the names of some.
 
 The count is a lower bound by closed testing with Simes' test, by Hommel's shortcut; the names are Holm's. Each is wrong
-in at most 5 % of federations, whatever the effects at other hospitals. The count needs independent hospitals, the names
-do not. A count of hospitals whose own interval excludes the null has no such property: with 208 equal hospitals it is
-about ten. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
+in at most 5 % of federations, whatever the effects at other hospitals. The count needs independent hospitals; the names
+do not. Counting the hospitals whose own interval excludes the null has no such property: with 208 equal hospitals the
+count is about ten. Sources: Holm 1979; Hommel 1988; Goeman and Solari 2011.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from raysim.core.levels import ALPHA
 
 
 class Bound(NamedTuple):
-    """The lower bound ``at_least`` of hospitals with the effect, among ``of`` judged; ``named``: their known indices by
-    p.
+    """The lower bound ``at_least`` on the number of hospitals with the effect, among ``of`` judged hospitals.
 
-    ``at_least`` is never less than ``len(named)``. If it is more, further hospitals have the effect, but which is
-    unknown.
+    ``named`` are the indices of hospitals that are known to have it, in the order of p. ``at_least`` is never less than
+    ``len(named)``. If it is more, further hospitals have the effect, but which is unknown.
     """
 
     at_least: int
@@ -31,7 +30,7 @@ class Bound(NamedTuple):
 
 
 def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
-    """Bound the number of hospitals with p-values ``p [H]`` that have the effect; NaN is not judged, nor counted.
+    """Bound the number of hospitals that have the effect from p-values ``p [H]``. Hospitals with NaN are not judged.
 
     With ``H`` judged hospitals, ``h`` is the size of the largest set of them that Simes' test does not reject. It is
     the largest ``i`` for which the ``i`` largest p-values, in ascending order, are above ``alpha j / i``, ``j = 1..i``.
@@ -52,7 +51,8 @@ def bound(p: ArrayLike, alpha: float = ALPHA) -> Bound:
 
 
 def holm(p: ArrayLike) -> Floats:
-    """Return Holm's adjusted p-values of ``p [H]``: the least level that rejects each; NaN is not counted."""
+    """Return Holm's adjusted p-values of ``p [H]``: the smallest level at which each is rejected. NaN is not
+    counted."""
     values = np.asarray(p, dtype=np.float64)
     judged = np.flatnonzero(~np.isnan(values))
     order = judged[np.argsort(values[judged], kind="stable")]

@@ -17,7 +17,7 @@ from raysim.study.predictors import ALL
 TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}
 
 EQUAL = 0.01
-"""Differences in R² below this are called equal: other seeds of the grid change R² by as much."""
+"""Differences in R² below this are reported as equal: other seeds of the grid change R² by as much."""
 
 
 def ranking(shares: pd.DataFrame) -> pd.Series:
@@ -71,7 +71,10 @@ def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: s
 
 
 def ranking_table(shares: pd.DataFrame) -> Table:
-    """Return a table of metrics over all partitions, the best alone first, from the rows of ``importances.csv``."""
+    """Return a table of the metrics over all partitions, from the rows of ``importances.csv``.
+
+    It is sorted by how well a metric predicts alone, the best first.
+    """
     together = shares[shares["clients"] == ALL]
     table = Table(title="how well each metric predicts the skew, over seeds held out", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):

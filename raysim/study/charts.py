@@ -32,7 +32,8 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield plots of metrics by alpha, of how well each predicts the skew, and of clusters if a strategy chose some."""
+    """Yield the plots: metrics by alpha, how well each metric predicts the skew, and clusters if a strategy chose
+    some."""
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -40,7 +41,7 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric in a panel: its mean over seeds by alpha, a line per number of clients, and ranges."""
+    """Plot each metric in a panel by alpha: one line per number of clients has the mean over seeds, with its range."""
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []
@@ -96,7 +97,8 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the number of clusters chosen by clients and alpha: the mean over seeds, with its range if it varies."""
+    """Plot the number of clusters that were chosen, by clients and alpha: the mean over seeds, with its range if it
+    varies."""
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

@@ -1,4 +1,4 @@
-"""Partitions a data set over a grid, and measures how much clients differ and how many clusters a strategy chooses."""
+"""Partitions a data set over a grid. Measures how much clients differ, and how many clusters a strategy chooses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cells(study: Study) -> list[tuple[int, float, int]]:
 
 
 def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) -> Iterator[dict[str, float]]:
-    """Yield one row for each cell of the grid over labels ``y [N]``.
+    """Yield one row for each partition of the grid, over labels ``y [N]``.
 
     Columns are ``clients, alpha, seed, feasible``, every metric of the training rows' labels, the Gini index of the
     numbers of training rows, and ``clusters`` with a strategy. A partition that is not feasible has no figures.
@@ -54,7 +54,10 @@ def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) ->
 
 
 def divided(y: Labels, classes: int, clients: int, alpha: float, seed: int, min_size: int) -> NDArray[np.int64]:
-    """Count training rows of each class at each client, ``[clients, classes]``; raises ``DataError`` if infeasible."""
+    """Count the training rows of each class at each client of a partition, ``[clients, classes]``.
+
+    Raises ``DataError`` if the partition is not feasible.
+    """
     home = dirichlet(y, clients, alpha, seed, min_size=min_size)
     trains = holdout(y, home, seed) == 0
     return np.bincount(home[trains] * classes + y[trains], minlength=clients * classes).reshape(clients, classes)
@@ -114,7 +117,7 @@ def check_feasible(table: pd.DataFrame) -> None:
 
 
 def _labelled(counts: NDArray[np.int64], rng: Callable[[], np.random.Generator]) -> Context:
-    """Return the context of a program at a hospital of which only labels are known."""
+    """Return the context of a client program at a hospital whose labels alone are known."""
     y = np.repeat(np.arange(len(counts)), counts)
     nothing = np.empty((len(y), 0))
     return cast(Context, SimpleNamespace(rows=Rows(nothing, y, nothing.astype(np.bool_)), rng=rng))

@@ -101,7 +101,8 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of all metrics, and its fall when each metric is shuffled among the held-out rows, ``[D]``."""
+    """Compute R² of all metrics together, and how much it falls when each metric is shuffled on held-out rows,
+    ``[D]``."""
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])
@@ -116,7 +117,10 @@ def _together(
 
 
 def _importances(model: Any) -> Floats:
-    """Return a fitted model's importances, summing to 1: of impurity, or absolute coefficients of scaled metrics."""
+    """Return a fitted model's importances, which sum to 1.
+
+    They are importances by impurity, or the absolute coefficients of scaled metrics.
+    """
     weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
     total = weights.sum()
     return np.asarray(weights / total if total > 0 else weights)

@@ -21,10 +21,11 @@ REPEATED = "emd_l1"
 
 
 class Study(Section):
-    """The section ``study``: the grid, and what is predicted from it.
+    """The section ``study``: the grid, and the quantity that is predicted.
 
-    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition; at least ``min_size`` rows each.
-    - ``metrics``: the candidates for predicting the skew; None: all that differ.
+    - ``alphas``, ``clients``, ``seeds``: every combination is a Dirichlet partition.
+    - ``min_size``: the smallest number of rows of a client.
+    - ``metrics``: the metrics from which the skew is predicted; None: all except :data:`REPEATED`.
     - ``target``: the predicted quantity, the logarithm of alpha or alpha itself.
     - ``epsilon``: how WPSI smooths shares, a number or ``counts`` (:data:`raysim.strategies.shared.psi.Smoothing`).
     - ``strategy``: the strategy that chooses clusters from label counts; None: no clusters.

@@ -27,8 +27,8 @@ from raysim.traffic.ledger import (
 class Traffic:
     """Counts the bytes that a job's hospitals receive and send, by round; round 0 is the set-up.
 
-    A model that a hospital received with a request is not sent to it again for the local update of the same round, even
-    if its update comes later.
+    A hospital may receive a model with a request. The same model is then not sent again for the hospital's local update
+    of that round, even if the update comes later.
     """
 
     down: int
@@ -40,17 +40,18 @@ class Traffic:
     setup_down: int
     """Bytes that hospitals received before the first round; their replies are in the ledger."""
     models_held: Ids
-    """Number of models that each hospital already had when its local update began, ``[N]``; a resumed run needs it for
-    updates in progress.
+    """Number of models that each hospital already had when its local update began, ``[N]``.
+
+    A resumed run needs it for updates in progress.
     """
 
     def __init__(
         self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool, bits: int | None = None
     ) -> None:
-        """Begin with the set-up; with ``losses`` the selection receives participants' losses.
+        """Begin with the set-up. ``losses``: whether the selection receives participants' losses.
 
-        A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are sent
-        whole.
+        A model has ``size`` scalars. ``bits`` is the largest size of a compressed update; None if updates are not
+        compressed.
         """
         self._bits = bits
         self.ledger = ledger
@@ -84,7 +85,7 @@ class Traffic:
     def answered(self, call: Call) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Record a call that was sent at once, and its answers.
 
-        Returns the bytes that each of its hospitals received, and sent, ``[H]``.
+        Returns the bytes that each of the call's hospitals received, and the bytes that each sent, ``[H]``.
         """
         ids, program = call.ids, call.program
         sizes = {name: np.full(len(ids), math.prod(send.shape)) for name, send in program.sends.items()}
@@ -113,7 +114,8 @@ class Traffic:
             self.setup_down = self.down
 
     def called(self, program: str, kind: str, ids: Ids, sent: NDArray[np.int64], down: int) -> None:
-        """Record that a ``program`` call sent ``sent [h]`` bytes from hospitals ``ids [h]``, and all got ``down``."""
+        """Record that a call of ``program`` sent ``sent [h]`` bytes from hospitals ``ids [h]`` and ``down`` bytes to
+        each."""
         self.up += self.ledger.add_bytes(self._round, kind, ids, sent, program)
         self.down += down
 
@@ -130,11 +132,13 @@ class Traffic:
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Record that hospitals ``ids [h]`` sent the losses on validation rows of ``serve``, after a round.
+        """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models in ``serve``, after a
+        round.
 
-        They received the entries of ``serve`` that are rows of the server's models, or only the news of these
+        For this they received the models of the server in ``serve``, or only what is new in these
         (:meth:`Strategy.news`). With row 0 they also received the ``shared`` part of their own models. None of these is
-        sent again in the next round. Returns the bytes that each received, and sent, ``[h]``.
+        sent again in the next round. Returns the bytes that each hospital received, and the bytes that each sent,
+        ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
@@ -158,7 +162,8 @@ class Traffic:
     def _new(
         self, row: int, news: Sequence[tuple[NDArray[Any], Ids]], ids: Ids, holders: NDArray[np.bool_]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-        """Return the arrays of the ``news`` of a model ``row`` and which of hospitals ``ids [h]`` now receive each.
+        """Return the arrays of the ``news`` of a model ``row``, and for each array which of hospitals ``ids [h]`` now
+        receive it.
 
         In a repeated round the news are the same, and hospitals do not receive them again.
         """
@@ -210,10 +215,10 @@ class Traffic:
             self.trained(ids, problem, state)
 
     def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
-        """Return the bytes that each of hospitals ``ids [H]``, whose local updates begin, will receive and send for
-        ``problem``.
+        """Return the bytes that hospitals ``ids [H]`` will receive and send for ``problem``, when their local updates
+        begin.
 
-        They are recorded when the updates arrive.
+        These bytes are recorded when the updates arrive.
         """
         each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
@@ -231,7 +236,7 @@ class Traffic:
         return received, sum(sent, np.zeros(len(ids)))
 
     def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
-        """Return the bytes of each entry's update ``[H]``, or None for all scalars."""
+        """Return the bytes of each entry's update ``[H]``; None if updates are not compressed."""
         if bits is None and self._bits is not None:
             bits = np.full(entries, self._bits)
         return None if bits is None else -(-bits // 8)
@@ -252,9 +257,9 @@ class Traffic:
                 shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
-        """Return the hospitals ``[h]`` of the entries ``ids [H]``, and how many models they have.
+        """Return the hospital of each entry in ``ids [H]``, and how many models each of these hospitals already has.
 
-        They have the models that they received with requests in this round.
+        A hospital has the models that it received with requests in this round.
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)

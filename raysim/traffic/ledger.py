@@ -19,25 +19,25 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""Kind of a hospital's trained model in a round."""
+"""Kind of a hospital's model update in a round."""
 
 MEASURED = "metrics"
 """Kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
 
 VALIDATION = "validation_loss"
-"""Kind of losses on validation rows for early stopping."""
+"""Kind of the losses on validation rows for early stopping."""
 
 RECALIBRATION = "recalibration"
 """Kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
 
 LOSS_SCALARS = 4
-"""Scalars of the loss of a model: a sum as float64 and a number of rows as int64, 4 bytes each scalar."""
+"""The loss of a model in scalars of 4 bytes: a sum as float64 and a number of rows as int64."""
 
 PREDICTIONS = "predictions"
 """Kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
 
 IMPORTANCE = "importance"
-"""Kind of the figures of permuted columns, and of sums of predictions if a column had one value."""
+"""Kind of the figures of permuted columns, and of the sums of predictions with a column set to one value."""
 
 TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
@@ -52,21 +52,21 @@ class Bytes:
 
     @property
     def both(self) -> int:
-        """Their sum."""
+        """The sum of both."""
         return self.down + self.up
 
 
 class Entry(NamedTuple):
-    """One kind of message of one round; round 0 is before training."""
+    """One kind of message of one round; round 0 is the time before training."""
 
     round: int
     kind: str
     hospitals: Ids
-    """The ids of the hospitals that sent it, ``[h]``."""
+    """The ids of the hospitals that sent the message, ``[h]``."""
     sent: NDArray[np.int64]
-    """The bytes that each of them sent, ``[h]``."""
+    """The bytes that each of these hospitals sent, ``[h]``."""
     program: str = ""
-    """The name of the client program that sent it; empty for configured local training and what every run sends."""
+    """The name of the client program that sent the message; empty for local training and for messages of every run."""
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class Ledger:
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def rounds_with(self, kinds: Container[str], hospitals: int, rounds: Container[int] | None = None) -> Ids:
-        """Return in how many ``rounds`` (None: all) each hospital has sent any of ``kinds``, ``[hospitals]``."""
+        """Return in how many ``rounds`` (None: all rounds) each hospital has sent any of ``kinds``, ``[hospitals]``."""
         by_round: dict[int, list[Ids]] = {}
         for entry in self.entries:
             if entry.kind in kinds and (rounds is None or entry.round in rounds):
@@ -115,7 +115,7 @@ class Ledger:
 
 
 def named_rows(problem: LocalProblem) -> Ids:
-    """Return the model rows that each entry of ``problem`` names, ``[H, C]``; negative for none."""
+    """Return the rows of the server's models that each entry of ``problem`` uses, ``[H, C]``; negative for none."""
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
@@ -126,10 +126,10 @@ def named_rows(problem: LocalProblem) -> Ids:
 
 
 def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
-    """Return the scalars that each hospital of a cohort receives, ``[H]``, from ``models``.
+    """Return the scalars that each hospital of a cohort receives, ``[H]``.
 
-    Each model row that a hospital's entries name is counted once, in the first of these entries; a mixture needs all
-    models. Arrays that the hospital receives for a program are included.
+    Each of the server's models that a hospital's entries use is counted once, in the first of these entries. A mixture
+    needs all ``models``. Arrays that the hospital receives for a program are included.
     """
     rows = named_rows(problem)
     fresh = np.ones(rows.shape, dtype=np.bool_)
@@ -154,12 +154,12 @@ def record_training(
     losses: bool,
     vector_bytes: NDArray[np.int64] | None = None,
 ) -> tuple[int, int]:
-    """Record a round's updates; returns bytes down and up. Pooled rows are trained where they are: nothing travels.
+    """Record a round's updates; return the bytes that hospitals received, and sent.
 
-    ``size`` are the scalars of a model. A participant sends its vector and the number of its rows, its loss if the
-    selection receives ``losses``, and the further answers of its program. A hospital that trains on groups
-    of its rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` is the
-    size of each entry's vector if it is compressed.
+    ``size`` is the number of scalars of a model. A participant sends its vector and the number of its rows, its loss if
+    the selection receives ``losses``, and the further answers of its program. A hospital that trains on groups of its
+    rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` is the size of
+    each entry's vector if it is compressed, otherwise None. Pooled rows are trained where they are, and add no bytes.
     """
     if POOLED in ids:
         return 0, 0

@@ -31,8 +31,8 @@ Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 class Layout:
     """The named tensors of a flat parameter vector ``[P]``, in order.
 
-    The last ``buffers`` tensors are not parameters but statistics that a module measures as it trains (such as the
-    running means of batch norm): no gradient changes them.
+    The last ``buffers`` tensors are not parameters but statistics that a module measures as it trains, such as the
+    running means of batch norm. Gradients do not change them.
     """
 
     names: tuple[str, ...]
@@ -57,12 +57,13 @@ class Layout:
 
     @property
     def trained(self) -> int:
-        """Return the number of scalars that gradients change. The buffers' scalars follow them."""
+        """Return the number of scalars that gradients change. In the vector they come before the scalars of the
+        buffers."""
         return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
-        """Return whether weight decay applies to a tensor: this is so if gradients change it, and it has two dimensions
-        or more.
+        """Return whether weight decay applies to a tensor. It applies to tensors that gradients change and that have at
+        least two dimensions.
 
         Biases, intercepts and the scales and shifts of normalisation have one dimension and do not decay.
         """
@@ -122,19 +123,21 @@ class Task:
 
     It minimises the mean loss of a batch, plus ``sum_j weight_j/2 * |theta - towards_j|^2`` and the terms below.
 
-    - ``X [n, F]``, ``y [n]`` (class indices, or real labels): its training rows. Without rows the result is ``start``.
+    - ``X [n, F]``, ``y [n]`` (class indices, or real labels): the hospital's training rows. Without rows the result is
+      ``start``.
     - ``start [P]``: the parameters from which training begins.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
-    - ``epochs``, ``learning_rate``: of the local update.
-    - ``batches(epoch)``: a random generator at the beginning of that epoch's stream. Kernels draw the epoch's
-      permutation from it, and then the model's random numbers. They call it once for each epoch, in order. For a full
-      batch (``batch_size`` 0, or at least ``n``) they call it only if the model draws random numbers. The next call,
-      for any task, may re-seed the generator.
-    - ``linear [P]``: added to every gradient (the term ``linear . theta``).
+    - ``epochs``, ``learning_rate``: the number of epochs and the learning rate of the local update.
+    - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. Kernels
+      draw the epoch's permutation from it, and then the model's random numbers. They call it once for each epoch, in
+      order. For a full batch (``batch_size`` 0, or at least ``n``) they call it only if the model draws random numbers.
+      The next call, for any task, may re-seed the generator.
+    - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.
-    - ``weights [n]``: a batch of ``b`` rows has the mean loss ``1/b * sum weights[row] * loss[row]``; None: all are 1.
-    - ``moments``: the optimiser's state to continue from; None: a fresh one.
+    - ``weights [n]``: factors of the rows' losses. A batch of ``b`` rows has the mean loss ``1/b * sum weights[row] *
+      loss[row]``. None: all are 1.
+    - ``moments``: the optimiser's state to continue from; None: a fresh state.
     - ``private``: steps of DP-SGD, which replace ``epochs`` and ``batches``. Only models that are
       :class:`raysim.training.kernels.clipped.Clippable` support them.
     - ``held``: validation rows by which trees stop early; other models have none.
@@ -163,8 +166,11 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term (MOON, eq. 3). It draws the representation of a row towards the representation by the
-    received model, and away from the representation by the hospital's last local model."""
+    """A task's contrastive term (MOON, eq. 3).
+
+    It draws the representation of a row towards the representation by the received model, and away from the
+    representation by the hospital's last local model.
+    """
 
     weight: float
     """Weight of the term in the objective (mu)."""
@@ -179,7 +185,8 @@ class ContrastTerm:
 
 
 class DeviceFull(Exception):
-    """Raised if the device has too little memory to train the task ``task`` of a call, even alone."""
+    """Raised if the device has too little memory to train even a single task. ``task`` is the task's index in the
+    call."""
 
     def __init__(self, task: int, text: str) -> None:
         super().__init__(text)

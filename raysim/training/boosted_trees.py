@@ -86,7 +86,8 @@ class TreeModel:
         """Append a hospital's ``own_trees``, grown on its training rows, to the trees that it starts from.
 
         See :meth:`raysim.trees.settings.TreeTask.personal`. The validation rows of the task decide how many trees are
-        kept, if they are :func:`raysim.trees.boosting.enough`. If no tree lowers their loss, none is kept.
+        kept, provided that these rows are :func:`raysim.trees.boosting.enough`. If no tree lowers their loss, none is
+        kept.
         """
         return np.stack([self._with_own(task) for task in tasks]).astype(self._dtype)
 

@@ -1,8 +1,9 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column, which belongs to that canary; these columns come last. At every model, its
-gradient has a fixed direction in the first layer and the length of the clip. Unlike the gradient of a real row that has
-been learned, it does not become small. Sampling, clipping, noise and sums are the run's; only the gradient is replaced.
+A canary's rows are 0 except in one column. Each canary has its own column; these columns come last. At every model, a
+canary's gradient has a fixed direction in the first layer, and the clipping norm as its length. Unlike the gradient of
+a real row that has been learned, it does not become small. Sampling, clipping, noise and sums are the same as in the
+run; only the gradient is replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class WithCanaries:
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """Return the model for ``F`` features, including the columns of canaries.
 
-        Raises ``TypeError`` for a family whose gradients are not traced layer by layer.
+        Raises ``TypeError`` for a family whose gradients cannot be traced layer by layer.
         """
         inner = build_model(
             self.family,
@@ -47,7 +48,8 @@ class WithCanaries:
 
 
 class CanaryModel(DenseLayers):
-    """The model ``inner`` with canaries: rows with a value other than 0 from column ``first`` on."""
+    """The model ``inner`` with canaries. A row is a canary's if it has a value other than 0 in column ``first`` or
+    later."""
 
     def __init__(self, inner: Any, first: int) -> None:
         self._inner, self._first = inner, first

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 
 ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
-"""The class weights: ``none`` (every row counts once), ``balanced`` (over the federation), or a factor for each
-class."""
+"""The class weights: ``none`` (every row counts once), ``balanced`` (each class has equal total weight in the
+federation), or a factor for each class."""
 
 FIELD = "training.class_weights"
 

@@ -21,8 +21,11 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""Default learning rates; the second is for the squared loss. The gradient of the squared loss is unbounded: steps
-overshoot if the rate times the squared norm of a row's features is above 2."""
+"""Default learning rates: for all losses except the squared loss, and for the squared loss.
+
+The gradient of the squared loss is unbounded: steps overshoot if the rate times the squared norm of a row's features is
+above 2.
+"""
 
 
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:

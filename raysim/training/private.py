@@ -34,11 +34,12 @@ class PrivateSteps:
     batch: Callable[[int], NDArray[np.int64]]
     """A function that returns, for a step, the rows of its sampled patients, ascending."""
     noise: Callable[[int, int], NDArray[np.floating]]
-    """A function of the step and ``P`` that returns standard normal numbers ``[P]``. They are valid until its next
-    call."""
+    """A function of the step and ``P`` that returns standard normal numbers ``[P]``. Its next call overwrites them."""
     planted: NDArray[np.bool_] | None = None
-    """A mask ``[n]`` of an auditor's rows. Their gradient by the first layer's outputs is set to a unit vector, and by
-    other layers' outputs to 0."""
+    """A mask ``[n]`` of an auditor's rows, whose gradients are replaced; None without an auditor.
+
+    Their gradient by the first layer's outputs is set to a unit vector, and by other layers' outputs to 0.
+    """
 
 
 class Coins:
@@ -96,7 +97,7 @@ def drawn(
 
 
 def _rows_of(who: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of the patients ``who [m]``, concatenated by patient, and the number of rows of each, ``[m]``.
+    """Return the rows of the patients ``who [m]``, concatenated by patient, and each patient's number of rows, ``[m]``.
 
     ``rows [U]`` is the number of rows of each patient of the hospital.
     """

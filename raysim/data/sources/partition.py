@@ -126,8 +126,8 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
 
 
 def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool) -> Ids | None:
-    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where the shares of all hospitals
-    that are not yet full are 0."""
+    """Sample the number of rows of each class for each hospital, ``[C, H]``. Return None if the sampled shares of all
+    hospitals that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
@@ -145,7 +145,9 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator,
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row: each class's rows are shuffled and cut into pieces of ``parts [C, H]``."""
+    """Return the hospital of each row, ``[n]``. The rows of each class are shuffled and cut into pieces of sizes
+    ``parts [C, H]``.
+    """
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

@@ -47,7 +47,8 @@ class Audit:
     membership: pd.DataFrame
     """One row per attack and hospital, and one row per attack for all hospitals together: see ``docs/audit.md``."""
     inverted: pd.DataFrame | None
-    """One row per feature: the patient's value and the value read. None if not all layers are dense."""
+    """One row per feature: the patient's value, and the value that the attack reconstructs. None if not all layers are
+    dense."""
     summary: dict[str, Any]
     """The figures of the whole federation."""
 
@@ -86,8 +87,10 @@ class Auditor:
     def _played(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """Train on the rows ``trained``. Returns the headline model's outputs for all rows ``[N + k]``, labels, and the
-        outcome."""
+        """Train on the rows ``trained`` of the federation's ``N`` rows and the ``k`` rows ``added``.
+
+        Returns the headline model's outputs for all rows ``[N + k]``, their labels, and the outcome.
+        """
         folder = self._folder / name
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)
@@ -102,7 +105,10 @@ class Auditor:
         return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Compute LiRA's score of every row under every shadow model, and membership, both ``[count, N]``."""
+        """Compute LiRA's score of every row under every shadow model, and whether that model was trained on the row.
+
+        Both arrays are ``[count, N]``.
+        """
         federation, seed = self._federation, self._job.work.seed
         members = np.stack([halves(federation, stream(seed, "shadow", j)) for j in range(count)])
         confidences = []
@@ -210,7 +216,10 @@ class Auditor:
         }
 
     def _inverted(self) -> pd.DataFrame | None:
-        """Reconstruct one patient's row from the update of a hospital that trains on this row alone."""
+        """Reconstruct one patient's row from the update of a hospital that trains on this row alone.
+
+        Returns None if not all of the model's layers are dense.
+        """
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
         if not isinstance(model, DenseLayers):

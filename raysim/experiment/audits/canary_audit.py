@@ -118,8 +118,8 @@ def _canary_parameters(layout: Layout, columns: int) -> Ids:
 def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
     """Return the relative noise of each hospital's local update, ``[N]``; 1 where noise is added to a sum.
 
-    Scores are divided by it. Otherwise hospitals with much noise would hide the canaries of hospitals with little
-    noise.
+    The audit divides the scores of canaries by this noise. Otherwise hospitals with much noise would hide the canaries
+    of hospitals with little noise.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

@@ -46,7 +46,10 @@ ANSWER = "curve_answer.json"
 """Name of the file with the curve's findings."""
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""The line and the value of each strategy that is run, by the strategy's label (value None: a horizontal line)."""
+"""By the label of each strategy that is run: the name of its line in the plot, and its value of the hyper-parameter.
+
+The value is None for a horizontal line.
+"""
 
 
 class Curve(Section):
@@ -107,7 +110,7 @@ def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, v
 
 
 def _begun(path: Path) -> tuple[Curve, Lines]:
-    """Read the section and the lines of a started curve from its ``curve.json``."""
+    """Read the section ``curve`` and the lines of the plot from the ``curve.json`` of a curve that was started."""
     try:
         tree = bounded.read_json(path)
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
@@ -158,12 +161,19 @@ def _play(
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
-    """Return the columns of ``hospitals.csv`` with the figures of a kind of label. Names of counts include the part."""
+    """Return the columns of ``hospitals.csv`` with the figures of this kind of label.
+
+    The name of a count, such as ``n``, includes the evaluated ``part``.
+    """
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 
 def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
-    """Return the comparison, the section ``curve``, and by label each line and value (None: a horizontal line)."""
+    """Read the configuration of a curve.
+
+    Returns the comparison, the section ``curve``, and each strategy's line and value by label. The value is None for a
+    horizontal line.
+    """
     tree = reading.read_tree(source, overrides)
     if "curve" not in tree:
         raise ConfigError("curve: the configuration has no such section; give it a field and values")

@@ -43,9 +43,11 @@ class Point:
     low: float = NAN
     """The lower limit of the simultaneous interval of ``difference``; NaN if undefined."""
     high: float = NAN
-    """The upper limit of the interval."""
+    """The upper limit of the simultaneous interval of ``difference``; NaN if undefined."""
     verdict: str = ""
-    """``best``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
+    """How the value compares with the best value: ``best`` (the value itself), ``worse``, ``equal`` (the same figures),
+    ``no difference`` (none was demonstrated), or ``one seed`` (values cannot be compared). Empty if nothing can be
+    compared."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def found(
 ) -> Found:
     """Compare the values of ``field`` by the figure ``name`` of the evaluated ``hospitals``.
 
-    ``lines``: by the label of each strategy, its line and value. ``called``: the readable names of lines. A strategy
-    that uses several models is represented by its last model, the headline.
+    ``lines``: each strategy's line and value, by label. ``called``: the readable names of lines. A strategy that uses
+    several models is represented by its last model, the headline.
     """
     by_line: dict[str, dict[float | None, pd.DataFrame]] = {}
     for label, (line, value) in lines.items():
@@ -185,7 +187,7 @@ def _line(title: str, field: str, name: str, tables: Mapping[float | None, pd.Da
 
 
 def _pair(first: pd.DataFrame, second: pd.DataFrame) -> Paired:
-    """Compute the difference over the hospitals and seeds that both tables have; every hospital counts once."""
+    """Compute the difference over the hospitals and seeds that are in both tables. Every hospital has equal weight."""
     ours, theirs = first.align(second, join="inner")
     return paired(ours, theirs, np.ones(ours.shape))
 

@@ -27,9 +27,9 @@ NUMBERS = ("probability", "margin")
 
 
 def read(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Read the table at ``path`` like any other table. Also returns remarks on unusual properties of the file.
+    """Read the table of predictions at ``path``, in any format that data may have.
 
-    Raises ``DataError`` if the table cannot be read.
+    Also returns remarks on unusual properties of the file. Raises ``DataError`` if the table cannot be read.
     """
     check_table(path, FIELD)
     as_text, usual = (*NAMES, "row", "patient", "seed"), Keys(separator=",", decimal=".")

@@ -186,7 +186,10 @@ def _write(
 
 
 def _known(frame: pd.DataFrame, hospitals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both tables without unknown columns, and with training rows and bytes if the predictions have them."""
+    """Return ``frame`` and ``hospitals`` without the columns that are unknown for predictions, such as seconds.
+
+    Bytes and training rows are added if the predictions have them.
+    """
     unknown = ("seconds", "bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up")
     frame = frame.drop(columns=[column for column in unknown if column in frame])
     if "bytes" in rows:

@@ -4,9 +4,9 @@ A row is the prediction of one model, trained with one seed, for one test row. R
 ``label`` (two values), ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Optional columns are
 ``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` and ``all_rows`` of the hospital, ``bytes``
 that the model moved, ``role`` (:data:`ROLES`), ``learner`` (the family of the model, the simplest first), and
-``group_*``. A comparison's own table has ``strategy``; its ``model`` is then the model used.
+``group_*``. The table that a comparison writes has a column ``strategy``; its column ``model`` is the model used.
 
-Every failed check is reported in one line: the first row concerned, counted from 1 below the header, and what to do.
+An error is one line with the first row concerned, counted from 1 below the header, and with what to do.
 """
 
 from __future__ import annotations
@@ -324,8 +324,10 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
 
 
 def _same(frame: pd.DataFrame, column: str, name: str, remedy: str) -> None:
-    """Raise ``DataError`` if a row's value in a column differs between models or seeds; ``name`` is its name
-    for users."""
+    """Raise ``DataError`` if a row's value in ``column`` differs between models or seeds.
+
+    The error has the user's ``name`` of the column, and the ``remedy``.
+    """
     differs = frame.groupby("identity")[column].transform("nunique", dropna=False) > 1
     if differs.any():
         row = frame[differs].iloc[0]

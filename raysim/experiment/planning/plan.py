@@ -74,7 +74,8 @@ class PlannedTraffic:
     pooled: bool
     """Whether all rows are pooled for training."""
     virtual_seconds: float | None = None
-    """Virtual time until the end of the first round of unreliable hospitals, set-up included."""
+    """Virtual seconds until the end of the first round, set-up included; None unless unreliable hospitals are
+    simulated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class Plan:
     machines: Sequence[Node]
     traffic: Mapping[str, PlannedTraffic]
     left_out: str = ""
-    """The cost of leaving hospitals out; empty if none are left out."""
+    """A text on the cost of leaving hospitals out; empty if none are left out."""
 
     def actors(self) -> list[PlannedActor]:
         """Return the hospitals and needs of each actor."""

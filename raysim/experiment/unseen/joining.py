@@ -1,9 +1,14 @@
 """The use of a joining hospital's first labelled rows, apart from recalibrating the model used for it.
 
-A hospital that trains alone trains on these rows. With a shared body it fits a head of its own. Otherwise it fine-tunes
-the model, as participants do. If the server has clusters, the hospital first joins a cluster by the strategy's rule for
-newcomers. Without a rule it joins the cluster whose model has the lowest mean loss on these rows; among equal clusters,
-the larger one. The labelled rows are never used for testing.
+The step depends on the strategy:
+
+- If hospitals train alone, the hospital trains a model on these rows.
+- If models share a body, it fits its own head.
+- Otherwise it fine-tunes the model, as participants do. If the server has clusters, it first joins a cluster by the
+  strategy's rule for newcomers. Without a rule it joins the cluster whose model has the lowest mean loss on these
+  rows; among equal clusters, the larger one.
+
+The labelled rows are never used for testing.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ RIDGE = 1.0
 """The ridge on the weights of a head that a joining hospital fits to its rows."""
 
 SAME = 1e-9
-"""An output of the body varies if its standard deviation is above this share of its mean (at least of 1)."""
+"""Smallest relative standard deviation of an output of the body that varies, relative to its mean, or to 1 if
+larger."""
 
 
 NOBODY = "nobody"
@@ -52,11 +58,11 @@ class Joined(NamedTuple):
 def joined(
     run: LeftOut, served: str, h: int, rows: NDArray[np.int64], how: str, *, defined: bool = True
 ) -> Joined | None:
-    """Return the model ``served`` of hospital ``h`` after its labelled ``rows`` have joined.
+    """Return the model ``served`` of hospital ``h`` after the hospital has used its labelled ``rows``.
 
-    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise it is ``how``:
-    ``fine_tune``, or another step, for which None is returned. ``defined``: whether the model can be used there.
-    Returns None if no model is defined.
+    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise it is ``how``, for
+    which only ``fine_tune`` gives a model here. ``defined``: whether a model can be used at the hospital without
+    labelled rows. Returns None if the step gives no model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -160,7 +166,7 @@ def _outputs_of_body(
 
 
 def _told_apart(y: NDArray[Any]) -> bool:
-    """Whether labels are of more than one class or value."""
+    """Return whether the labels have more than one class or value."""
     return bool(len(y) and (y != y[0]).any())
 
 
@@ -189,7 +195,8 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Return the model of the cluster that hospital ``h`` has after rows have joined, if the engine chose another.
+    """Return the model of the cluster that hospital ``h`` joins with its labelled rows, if the engine had chosen
+    another.
 
     A strategy with a rule for newcomers applies this rule. If the rule needs more labels, the global model is used, if
     there is one. Other strategies choose the cluster whose model has the lowest mean loss on the rows ``joined``.
@@ -210,7 +217,8 @@ def name_of(served: str, row: int) -> str:
 
 
 def _chosen(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> int | None:
-    """Return the row of the server's models for hospital ``h`` after the rows ``joined``; None if it has none."""
+    """Return the row of the server's models for hospital ``h`` once the rows ``joined`` are labelled; None if there is
+    none."""
     outcome, federation = run.result.outcome, run.result.federation
     row, cluster = _row(run, served, h), outcome.cluster
     if row is None or cluster is None or outcome.serve[served][h] not in (OWN, cluster[h]):

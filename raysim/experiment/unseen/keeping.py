@@ -19,7 +19,7 @@ JUDGED = "judged.safetensors"
 
 
 def keep(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
-    """Write what was ``judged`` with the run in ``folder``; ``ticket`` is the id of the comparison."""
+    """Write the results ``judged`` next to the run in ``folder``; ``ticket`` is the id of the comparison."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -29,7 +29,8 @@ def keep(folder: Path, judged: Sequence[Judged], ticket: str) -> None:
 
 
 def kept(folder: Path, fold: Fold, seed: int, ticket: str) -> list[Judged] | None:
-    """Return what :func:`keep` wrote for this comparison; None if there is nothing, or the run's files have changed."""
+    """Return what :func:`keep` wrote for this comparison; None if it wrote nothing, or if the run's files have changed
+    since."""
     try:
         arrays, header = read_tensors((folder / JUDGED).read_bytes())
         if header["ticket"] != ticket or (folder / UNSENT).exists() or Manifest.read(folder).changed():

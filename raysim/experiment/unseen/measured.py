@@ -41,11 +41,12 @@ class Unseen:
     pairs: PairSums | None
     """The data that each hospital sends for the variance of its AUROC; None unless the label has two classes."""
     sketched: Sketched | None
-    """The data that it sends for the covariance of its AUROC with other models' AUROC; None as for ``pairs``."""
+    """The data that each hospital sends for the covariance of its AUROC with other models' AUROC. None unless the label
+    has two classes."""
     scores: ScoreCounts | None
-    """Counts of scores for the clinical figures; None unless these are defined."""
+    """Counts of scores, from which the clinical figures are computed; None if these are undefined."""
     scored: tuple[Groups, ...] | None
-    """The scores by hospital; None as for ``scores``."""
+    """The scores of each hospital; None if the clinical figures are undefined."""
     prevalence: Floats
     """The share of events among the participants' training rows in each hospital's fold, ``[H]``."""
     offsets: NDArray[np.int64]
@@ -106,7 +107,8 @@ def of_rows(
     *,
     risks: bool = True,
 ) -> Unseen:
-    """Evaluate a model's predictions on the judged ``rows`` of every hospital. Without ``risks``, only its ranking."""
+    """Evaluate a model's predictions on the judged ``rows`` of every hospital. Without ``risks``, only ranking is
+    evaluated."""
     rows = sorted(rows, key=lambda each: each.place)
     offsets = np.concatenate([[0], np.cumsum([len(each.y) for each in rows])]).astype(np.int64)
     margins, ranked, y = (np.concatenate([getattr(each, name) for each in rows]) for name in ("margins", "ranked", "y"))

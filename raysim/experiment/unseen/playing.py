@@ -1,4 +1,4 @@
-"""The runs without the hospitals of each fold: where their data are made and removed, and what stays of them."""
+"""The runs without the hospitals of each fold: where their data are made and removed, and which results are stored."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 
 SHELF, LOCK = "folds-", ".lock"
-"""The names of a comparison's folder in the cache, before its id, and of the folder that it locks, after that."""
+"""The prefix of a comparison's folder in the cache, which its id follows, and the suffix of that folder's lock file."""
 
 COLUMNS = ("prepared", "raw")
-"""The columns of a fold that models use: the columns of the configuration's own model, or other columns."""
+"""Names of a fold's two versions of columns: as the configuration's own model uses them, or as other models use
+them."""
 
 
 def host_of(entry: Entry, entries: Sequence[Entry]) -> Entry:
-    """Return the strategy whose runs without hospitals also serve to judge ``entry``.
+    """Return the strategy whose run without hospitals is used to judge ``entry``.
 
     This is ``entry`` itself, unless its hospitals train alone. Then it needs no run, because the run of another
     strategy has already prepared the rows of the left-out hospitals.
@@ -72,7 +73,8 @@ class FoldRuns:
     ) -> None:
         """Make the runs of a comparison in ``folder``.
 
-        The ``ticket`` is the id of its ``resume.json``; ``served`` are the models used of each strategy.
+        ``ticket`` is the id in the comparison's ``resume.json``. ``served`` has the names of each strategy's models
+        used.
         """
         self._config, self._folder, self._ticket, self._served = config, folder, ticket, served
         self._shelf = f"{SHELF}{ticket}"

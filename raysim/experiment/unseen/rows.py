@@ -1,4 +1,4 @@
-"""The rows at which hospitals of a fold are judged, under each model and number of labelled rows that join.
+"""The rows on which hospitals of a fold are judged, by model and number of labelled rows that join.
 
 They are taken from a run when it ends. Neither its models nor its federation are needed afterwards.
 """
@@ -49,7 +49,7 @@ def notes_of(run: LeftOut) -> Iterator[str]:
 Joins = int | Literal["all"]
 
 MOST_NOTES = 3
-"""Largest number of sentences on other columns that are written out."""
+"""Largest number of notes on columns that are printed; further notes are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class JudgedRows:
     classes."""
 
     def those(self, kept: NDArray[np.bool_]) -> JudgedRows:
-        """Return these rows without those that are not ``kept [n]``."""
+        """Return the rows marked in ``kept [n]``."""
         scores = {name: values[kept] for name, values in self.scores.items()}
         of = {name: getattr(self, name)[kept] for name in ("margins", "ranked", "y", "patients")}
         return replace(self, scores=scores, **of)
@@ -80,7 +80,7 @@ class JudgedRows:
 
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """All rows of a hospital that was left out, as models predict them before rows join."""
+    """All rows of a hospital that was left out, with models' predictions before any labelled row is used."""
 
     source_rows: NDArray[np.int64]
     """The rows' positions in the source, ``[n]``."""

@@ -22,7 +22,7 @@ from raysim.report.svg import PLAIN, Figure, Style
 from raysim.statistics.differences.paired import Limits
 
 ENDS = {"": "estimate", "_low": "low", "_high": "high"}
-"""Suffixes of a figure's names in the answer, and its columns."""
+"""The suffix of a figure's name in the answer, and the column of the summary with its value."""
 
 MOST = 40
 """Largest number of hospitals in a plot; with more hospitals, those with the most rows are plotted."""
@@ -100,11 +100,11 @@ def _taking_part(differences: pd.DataFrame, strategy: str, model: str) -> str:
 
 
 def drawn(found: Found, ways: Mapping[Key, str], looks: Mapping[Key, Style]) -> Sequence[Figure]:
-    """Plot the left-out hospitals under the first of ``ways`` as a forest, and the gain from labelled rows under all
-    ways.
+    """Plot the left-out hospitals under the first of ``ways`` as a forest, and the gain from labelled rows under all of
+    them.
 
-    ``ways`` are models used with their readable names: the one that is taken, and training alone; ``looks`` are the
-    styles of the page's models.
+    ``ways`` are models used with their readable names: the recommended model first, then training alone. ``looks`` are
+    the styles of the page's models.
     """
     table = found.hospitals
     if AUROC not in table:
@@ -172,10 +172,10 @@ def _joining(table: pd.DataFrame, ways: Mapping[Key, str], styles: Mapping[Key, 
 def _means(
     table: pd.DataFrame, ways: Mapping[Key, str], column: str, steps: Sequence[str]
 ) -> tuple[dict[str, pd.Series], int]:
-    """Return each way's mean by step, and the number of hospitals.
+    """Return the mean of ``column`` by step for each model in ``ways``, and the number of hospitals.
 
-    Steps at which a way is undefined at all hospitals are left out. The hospitals are those at which all ways are
-    defined at all other steps.
+    A model's steps at which it is undefined at all hospitals are left out. Means are over the hospitals at which every
+    model is defined at all its other steps.
     """
     wide = {}
     for key, name in ways.items():

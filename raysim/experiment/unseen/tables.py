@@ -41,9 +41,10 @@ FEWEST_DECISIONS = 30
 """Smallest number of rows for which a hospital's gain in net benefit enters the mean."""
 
 MOST_LACKING = 0.1
-"""Largest share of hospitals that a mean may leave out. The mean of observed over expected events leaves out hospitals
-without events or without non-events. The mean gain in net benefit leaves out hospitals at which every decision equals
-the default's.
+"""Largest share of hospitals that a mean may leave out; otherwise the mean is undefined.
+
+The mean of observed over expected events leaves out hospitals without events or without non-events. The mean gain in
+net benefit leaves out hospitals at which every decision equals the default's.
 """
 
 
@@ -240,7 +241,7 @@ def _between(ours: Mapping[int, Unseen], theirs: Mapping[int, Unseen]) -> Paired
 
 
 def _sums(of: Mapping[int, Unseen]) -> list[NDArray[np.float32]]:
-    """Return what hospitals sent for covariances, by seed."""
+    """Return what hospitals sent for the covariance of AUROC, one array per seed."""
     return [each.sketched.sums for _, each in sorted(of.items()) if each.sketched is not None]
 
 
@@ -275,7 +276,7 @@ def _seen_less_unseen(
 
 
 def _without(federation: Federation, h: int, without: AllRows, model: str) -> tuple[NDArray[Any], ...]:
-    """Return the predictions of the run ``without`` hospital ``h`` for the test rows of the run with it.
+    """Return the predictions of the run without hospital ``h``, for the test rows that ``h`` has in the run with it.
 
     Returns margins, labels and patients.
     """

@@ -85,7 +85,7 @@ def cards(
     events = _events(hospitals)
     left = beside.left(results, titles, hospitals)
     judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
-    built = []
+    took_part, built = beside.participation(hospitals), []
     for h, hospital in enumerate(federation.hospitals):
         counted_here = {heading: each[h] for heading, each in counts.items()}
         if hospital in events:
@@ -93,6 +93,8 @@ def cards(
         facts = [[heading, _range(*ends)] for heading, ends in counted_here.items()]
         if trained > 1:
             facts.append([f"{kind.title} defined", f"in {judged[h]} of {trained} training seeds"])
+        if (main[0], hospital) in took_part:
+            facts.append([f"Took part in {titles[main[0]]}", took_part[main[0], hospital]])
         facts += [[capitalised(a), values[h] or "unknown"] for a, values in federation.attributes.items()]
         alike: dict[str, list[str]] = {}
         for name, texts in filter(None, shared):
@@ -139,7 +141,10 @@ def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kin
     up, down = gains.gaining(), gains.losing()
     judged = int(np.isfinite(gains.low).sum())
     chance = max(1, round(0.025 * judged))
-    both = f"{kind.title} {_gained(gains, h, digits)} with {gains.better} against {gains.against}"
+    gained = _gained(gains, h, digits)
+    both = f"{kind.title} {gained} with {gains.better} against {gains.against}"
+    if gained == possible.SAYS_NOTHING:
+        both = f"the interval of {gains.better} against {gains.against} {gained}"
     if not (up[h] or down[h]):
         again = "" if np.isfinite(gains.low[h]) else " It has no interval."
         return [f"No difference is shown at this hospital: {both}.{again}"]

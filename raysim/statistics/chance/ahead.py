@@ -1,4 +1,4 @@
-"""Iterators whose next item is made while the present one is used."""
+"""An iterator whose next item is computed in the background while the current item is used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Figures of dispersion over hospitals, for one federation or many simulated ones at once.
+"""Figures of dispersion over hospitals, for one federation or many simulated federations at once.
 
-The definitions are those of :mod:`raysim.metrics.equity`, over the judged hospitals, with its minimum numbers.
+The definitions, and the smallest numbers of hospitals, are those of :mod:`raysim.metrics.equity`. Only judged hospitals
+count.
 """
 
 from __future__ import annotations
@@ -34,16 +35,20 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The figures that lie around the common figure: values of the worst hospitals."""
+        """The names of figures on the scale of the common figure, such as the worst decile. Figures of spread do not
+        belong to them."""
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:
         """Return the figures by name, each ``[...]``, for ``values [..., M]``.
 
-        ``std`` (population) and ``gini``; ``lowest`` if a hospital is listed; ``worst_decile``, ``p10`` and
-        ``size_bias`` (least squares, unweighted) from :data:`TENTH` hospitals on, the last only if sizes differ. Fewer
-        than two hospitals have no figures. For errors, where more is worse, ``highest`` and ``p90`` replace ``lowest``
-        and ``p10``.
+        - ``std`` (population) and ``gini``: with at least two hospitals;
+        - ``lowest``: also needs a listed hospital;
+        - ``worst_decile`` and ``p10``: with at least :data:`TENTH` hospitals;
+        - ``size_bias`` (unweighted least-squares slope): with at least :data:`TENTH` hospitals of different sizes.
+
+        Other figures are omitted. For errors, where larger is worse, ``highest`` and ``p90`` replace ``lowest`` and
+        ``p10``.
         """
         hospitals = values.shape[-1]
         if hospitals < 2:
@@ -73,8 +78,8 @@ class Dispersion:
 
 
 LEVELS = frozenset({"lowest", "worst_decile", "p10"})
-"""Figures of an AUROC that are worse when lower. All others are worse when higher, except ``size_bias``, which has two
-sides."""
+"""Figures on the scale of AUROC, which are worse when lower. All other figures are worse when higher, except
+``size_bias``, which has no better direction."""
 
 ERROR_LEVELS = frozenset({"highest", "worst_decile", "p90"})
-"""The same figures of an error, which are worse when higher."""
+"""Figures on the scale of an error, which are worse when higher."""

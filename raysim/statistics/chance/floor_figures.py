@@ -1,4 +1,4 @@
-"""Compare figures of dispersion over hospitals with their noise floor by simulation: p-values, intervals."""
+"""Compare figures of dispersion over hospitals with their noise floor: p-values and intervals by simulation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class FigureBesideFloor:
     - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
-    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds the squares of the
-      uncertainty of the spread and of the chance differences of such hospitals. Figures that are AUROCs also have the
-      uncertainty of the common AUROC.
-    - ``excess``: the difference that the spread adds to the floor. ``true`` and ``excess`` of ``size_bias`` are NaN,
-      because a spread unrelated to size does not imply it.
+    - ``true``: the noise-free figure of these hospitals that the estimated spread implies. Its interval combines, as
+      squares, the uncertainty of the spread and of chance differences between such hospitals. For a figure on the scale
+      of AUROC, the uncertainty of the common AUROC is added.
+    - ``excess``: the difference that the spread adds to the floor.
+
+    ``true`` and ``excess`` of ``size_bias`` are NaN, because a spread that is unrelated to size implies no slope.
     """
 
     value: float
@@ -46,7 +47,11 @@ def beside_floor(
     *,
     worse_when_lower: bool,
 ) -> FigureBesideFloor:
-    """Compare a figure with its floor, from simulated values by tau, ``observed [T, B]``, and its ``true`` value."""
+    """Compare a figure with its floor.
+
+    ``observed [T, B]`` are simulated values of the figure at each spread in ``taus``; ``true`` is the noise-free
+    figure.
+    """
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":
@@ -65,10 +70,10 @@ def noise_free_figure(
 ) -> Estimate:
     """Estimate the noise-free figure of these hospitals from simulated ones at each tau, ``true [T, B]``.
 
-    ``level [T, B]`` is the common figure of each simulation, with standard error ``level_se``, if the figure lies
-    around it; else 0. The figure's distance from it has a mean at each tau, which the spread implies, and a standard
-    deviation between hospitals of one spread. The parts are added as squares, separately on each side, within 0 and
-    ``most``.
+    ``level [T, B]`` is the common figure of each simulation, known with standard error ``level_se``. For figures of
+    spread it is 0. The distance of the figure from the level has a mean and a standard deviation at each tau. The
+    interval adds three parts as squares, separately on each side: the uncertainty of tau, this standard deviation, and
+    ``level_se``. Its limits lie within 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))
@@ -83,5 +88,6 @@ def noise_free_figure(
 
 
 def share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """Return the p-value; the observed federation counts as one of the simulations."""
+    """Return the p-value from whether each simulation is ``extreme``; the observed federation counts as one
+    simulation."""
     return float((1 + extreme.sum()) / (extreme.size + 1))

@@ -30,7 +30,8 @@ class Estimate(NamedTuple):
 
 
 def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
-    """Return the spreads at which ``q`` is neither too large nor too small, from values ``[T, B]`` at ``taus [T]``.
+    """Return the spreads at which ``q`` is neither too large nor too small, from simulated ``drawn [T, B]`` at ``taus
+    [T]``.
 
     A spread is in the interval if between 2.5 % and 97.5 % of its simulated values are at least ``q``; the estimate is
     the spread at which half of them are. The shares are made monotonic and interpolated linearly.
@@ -41,12 +42,18 @@ def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
 
 
 def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
-    """Interpolate ``values [T]`` at the three spreads; an infinite spread has the value of the largest tau."""
+    """Interpolate ``values [T]``, known at ``taus``, at the estimate and the limits of ``tau``.
+
+    An infinite spread has the value of the largest tau.
+    """
     return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 
 
 def visible(drawn: Floats, taus: Sequence[float]) -> float:
-    """Return the least spread at which 80 % of simulations ``[T, B]`` at ``taus [T]`` exclude 0, or infinity."""
+    """Return the smallest spread whose interval excludes 0 in 80 % of simulations, or infinity.
+
+    ``drawn [T, B]`` are simulated values at ``taus``.
+    """
     critical = np.quantile(drawn[0], (1 + LEVEL) / 2, method="higher")
     return _crossing(np.maximum.accumulate((drawn > critical).mean(axis=1)), taus, POWER)
 

@@ -44,12 +44,12 @@ STAGE = 3
 class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
-    - ``figure``: its name. ``common``: its value at every hospital if hospitals do not differ (equal service).
-      ``hospitals``: the number of judged hospitals.
+    - ``figure``: the name of the figure. ``common``: its value at every hospital under equal service, that is, if
+      hospitals do not differ. ``hospitals``: the number of judged hospitals.
     - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
       because the interval of ``tau`` has two sides).
-    - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figures. Its ``high``
-      is infinite if every spread of the grid is compatible with the data.
+    - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
+      ``high`` is infinite if every spread of the grid is compatible with the data.
     - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
     - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if it is above the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
@@ -70,7 +70,7 @@ class NoiseFloor:
     larger: bool = True
 
     def sentence(self) -> str:
-        """Say in a sentence what the data show of the spread between hospitals."""
+        """Return a sentence on what the data show about the spread between hospitals."""
         if self.hospitals < FEWEST:
             judged = counted(self.hospitals, "judged hospital")
             return f"With {judged} nothing can be said of differences between hospitals."
@@ -88,7 +88,7 @@ class NoiseFloor:
         )
 
     def _spread(self) -> str:
-        """Say how far apart hospitals are, as far as that can be estimated."""
+        """Return a clause on how much hospitals differ, as far as this can be estimated."""
         (low, high), (least, most) = self._range(self.tau.estimate), self._range(self.tau.low)
         excluded = f"the data exclude that they lie within {least} to {most}" if least else ""
         if low:
@@ -115,7 +115,7 @@ def noise_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """Compute the noise floor of the AUROC at ``H`` hospitals from the sums that each sends.
+    """Compute the noise floor of the AUROC at ``H`` hospitals from the sums that each hospital sends.
 
     ``sizes [H]`` are all rows of each hospital (for ``size_bias``). ``minimum_events`` is the number of rows of the
     rarer class that a hospital needs to be named the lowest. The test and the spread use every judged hospital.
@@ -150,13 +150,16 @@ def error_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """Compute the noise floor of the mean absolute error at ``H`` hospitals from two kinds of error over ``rows [H]``.
+    """Compute the noise floor of the mean absolute error at ``H`` hospitals.
 
-    ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, with the precision
-    of a histogram. Under equal service errors have one distribution everywhere. Every permutation of errors over
-    hospitals is then as likely as the observed one, for any distribution. Hospitals without rows, or with an error that
-    is not finite, are not judged. If no error varies between the rows of a hospital, there is no floor. Other arguments
-    are as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the number of judged rows.
+    Each hospital sends its mean absolute error and its root mean square error over ``rows [H]``. ``errors_of_all [N]``
+    are the absolute errors of the rows of all judged hospitals, in any order, with the precision of a histogram. Under
+    equal service errors have one distribution everywhere. Every permutation of errors over hospitals is then as likely
+    as the observed one, for any distribution. Hospitals without rows, or with an error that is not finite, are not
+    judged. If errors are constant within every hospital, there is no floor.
+
+    Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
+    number of judged rows.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -238,8 +241,8 @@ def _against(
 class _Stage(NamedTuple):
     """Statistics of ``B`` simulated federations at ``t`` spreads, each ``[t, B]``.
 
-    ``q``; ``level``, the weighted mean of true figures; and the figures of dispersion by name, ``observed`` on rows and
-    ``true``.
+    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` and ``true``
+    are the figures of dispersion by name, on simulated rows and without noise.
     """
 
     q: Floats
@@ -274,7 +277,8 @@ def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
 
 
 def true_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of 95 % of hospitals' true AUROC, by the mean ``common`` and spread ``tau`` of logits."""
+    """Return the range of 95 % of hospitals' true AUROC. Logits have spread ``tau``, and the mean AUROC is
+    ``common``."""
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     (mu,) = centres(common, [tau])
@@ -282,7 +286,8 @@ def true_range(common: float, tau: float) -> tuple[float, float]:
 
 
 def true_error_range(common: float, tau: float) -> tuple[float, float]:
-    """Return the range of an error as :func:`true_range` does; ``tau`` is the spread of its logarithm."""
+    """Return the range of 95 % of hospitals' true errors. Logarithms have spread ``tau``, and the mean error is
+    ``common``."""
     if not np.isfinite(tau):
         return float("nan"), float("nan")
     middle = common * float(np.exp(-(tau**2) / 2))

@@ -1,8 +1,8 @@
 """Count how many of a hospital's sorted scores lie below given scores, for many hospitals at once.
 
-A binary search takes a dozen unpredictable branches. Here each hospital's range is divided into cells of equal width,
-more than it has scores. An index stores how many scores lie below each cell, so that only scores of the same cell are
-compared.
+A binary search takes a dozen unpredictable branches. Here each hospital's range is divided into cells of equal width;
+there are more cells than scores. An index stores how many scores lie below each cell, so that only scores of the same
+cell are compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CELLS = 2
 """Number of cells for each score of a hospital."""
 
 EDGE = 4.0
-"""Scores beyond this distance from 0 are in the first or last cell; few normal scores are."""
+"""Scores beyond this distance from 0 share the first or last cell; few standard normal scores are so far away."""
 
 
 class Ranks:
@@ -41,9 +41,10 @@ class Ranks:
         self._scores = self._scores.ravel()
 
     def below(self, scores: Floats, of: Ints, start: int) -> Ints:
-        """Count the scores of the same hospital below each of ``scores [..., f, R]``; ``of [R]`` are their hospitals.
+        """Count the scores of the same hospital below each of ``scores [..., f, R]``; ``of [R]`` are the hospitals of
+        the scores.
 
-        The ``f`` federations begin with number ``start``.
+        The ``f`` federations are the federations ``start``, ``start + 1``, ... of this index.
         """
         place = self._below.take(self._cell(scores, of, start)).astype(np.int64)
         flat, sought = place.ravel(), scores.ravel()

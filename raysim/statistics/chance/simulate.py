@@ -37,7 +37,8 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class DrawnFederations(NamedTuple):
-    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` on rows, ``true``."""
+    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` on simulated rows, and
+    ``true``."""
 
     observed: Floats
     true: Floats
@@ -70,7 +71,8 @@ def federations(
 
     At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` from ``middles [T]``, which
     :func:`centres` computes for the common AUROC. Scores of non-events are standard normal, scores of events have the
-    standard deviation ``event_sd``. A tau of 0 is equal service. One :class:`Chance` gives the same numbers.
+    standard deviation ``event_sd``. A tau of 0 is equal service. Calls with the same :class:`Chance` use the same
+    random numbers.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
@@ -105,8 +107,8 @@ def federations(
 class Scores(NamedTuple):
     """Normal scores of ``b`` federations, sorted within each hospital.
 
-    ``commoner``: the class with more rows, with hospitals :data:`GAP` apart. ``rarer [b, R]``: the other class.
-    ``hospital [b, H]``: the normal deviate of each hospital.
+    ``commoner`` are the scores of the class with more rows; hospitals are :data:`GAP` apart. ``rarer [b, R]`` are the
+    scores of the other class. ``hospital [b, H]`` is the normal deviate of each hospital.
     """
 
     commoner: Ranks
@@ -115,17 +117,20 @@ class Scores(NamedTuple):
 
 
 class Deals(NamedTuple):
-    """``order [b, N]``: the permutation of all rows; ``hospital [b, H]`` as in :class:`Scores`."""
+    """Permutations of rows over hospitals in ``b`` federations.
+
+    ``order [b, N]`` is the permutation of all rows, and ``hospital [b, H]`` the normal deviate of each hospital.
+    """
 
     order: Ints
     hospital: Floats
 
 
 class Chance:
-    """The source of random numbers; ``generator`` starts its stream from the beginning.
+    """A source of random numbers that restarts the stream of ``generator`` for each model.
 
-    If one block holds all simulations, it is stored for the next model with the same counts: sampling and sorting are
-    most of the work.
+    If one block contains all simulations, it is stored for the next model with the same counts, because sampling and
+    sorting are most of the work.
     """
 
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
@@ -160,7 +165,8 @@ class Chance:
     def _blocks(
         self, counts: tuple[bytes | int, ...], block: Callable[[np.random.Generator, int], T], draws: int, size: int
     ) -> Iterator[T]:
-        """Yield ``draws`` federations, ``size`` at a time; a block that holds all is stored under its ``counts``."""
+        """Yield ``draws`` federations, ``size`` at a time. A block that contains all federations is stored under
+        ``counts``."""
         if counts == self._counts:
             yield from self._kept
             return
@@ -175,12 +181,13 @@ class Chance:
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
 ) -> Iterator[DrawnFederations]:
-    """Simulate the mean absolute error over each hospital's ``rows [H]`` as :func:`federations` does, from all errors.
+    """Simulate the mean absolute error over each hospital's ``rows [H]``; the counterpart of :func:`federations`.
 
-    The ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: under equal service every permutation
-    is as likely as the observed one, for any distribution. For any other of ``taus [T]`` a hospital's true error is
-    log-normal, with the mean of all hospitals and the standard deviation tau of its logarithm. Relative errors of rows
-    have the pooled distribution, with the smaller standard deviation ``within`` of the rows of one hospital.
+    Under equal service, the ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: every
+    permutation is as likely as the observed one, for any distribution. At every other spread in ``taus [T]``, a
+    hospital's true error is log-normal. Its mean is that of all hospitals, and tau is the standard deviation of its
+    logarithm. Relative errors of rows have the shape of the pooled distribution, and the smaller standard deviation
+    ``within`` of one hospital's rows.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

@@ -41,9 +41,9 @@ class HospitalCalibration(NamedTuple):
     - ``observed`` and ``expected`` events among ``rows``, ``[H]``; NaN if a prediction is not a number.
     - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
     - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
-      seeds the largest.
-    - ``state [H]``: ``off``: demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval lies in
-      :data:`TOLERATED`. ``open``: neither. The text is empty where ``p`` is NaN.
+      seeds it is the largest p-value of a seed.
+    - ``state [H]``: ``off``: risks are demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval
+      lies in :data:`TOLERATED`. ``open``: neither. The text is empty where ``p`` is NaN.
     """
 
     observed: Floats
@@ -61,7 +61,7 @@ class HospitalCalibration(NamedTuple):
         return bound(self.p)
 
     def share(self, state: State) -> float:
-        """Return the share of this state among hospitals with a state; NaN if none has a state."""
+        """Return the share of hospitals in ``state``, among hospitals with a state; NaN if none has one."""
         having = sum(each != "" for each in self.state)
         return self.state.count(state) / having if having else float("nan")
 
@@ -105,9 +105,10 @@ def events_p(observed: float, risks: ArrayLike, rows: ArrayLike) -> float:
 
 
 def events_tails(observed: float, risks: ArrayLike, rows: ArrayLike) -> tuple[float, float]:
-    """Return the probabilities of at most, and of at least, ``observed`` events; see :func:`events_p`.
+    """Return the probabilities of at most ``observed`` events, and of at least as many; see :func:`events_p`.
 
-    Exact up to :data:`LARGE` rows, by the characteristic function; above, normal with a continuity correction.
+    They are exact up to :data:`LARGE` rows, by the characteristic function. With more rows, the normal approximation
+    with a continuity correction is used.
     """
     p, n = np.asarray(risks, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     total = int(n.sum())

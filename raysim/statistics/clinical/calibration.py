@@ -26,7 +26,7 @@ STEPS = 25
 """Number of Newton steps after which the solution counts as infinite."""
 
 STEEPEST = 20.0
-"""Absolute slope or intercept above which the predictions count as separating the classes."""
+"""Absolute slope or intercept above which predictions are treated as separating the classes."""
 
 FLAT = 1e-6
 """Largest gradient at an optimum, relative to the sum of the absolute values of its terms."""
@@ -38,11 +38,12 @@ BINS = 10
 """Number of bins of equal width between 0 and 1, closed at the left; the last is closed at both ends."""
 
 BINNED_ROWS = 100
-"""Number of rows below which the calibration error is mostly its own floor."""
+"""Number of rows below which most of the calibration error is expected by chance."""
 
 
 class Groups(NamedTuple):
-    """Groups of rows with one prediction: its logit, the number of rows and the number of events, ``[B]`` each."""
+    """Groups of rows that share one prediction: its logit, the number of rows, and the number of events, ``[B]``
+    each."""
 
     logit: Floats
     rows: Floats
@@ -51,19 +52,19 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficient:
-    """An estimate with its standard error and 95 % interval; NaN if it is not finite."""
+    """An estimate with its standard error and 95 % interval. All are NaN if the estimate is not finite."""
 
     estimate: float
     se: float
 
     @property
     def low(self) -> float:
-        """The lower limit."""
+        """The lower limit of the 95 % interval."""
         return self.estimate - Z * self.se
 
     @property
     def high(self) -> float:
-        """The upper limit."""
+        """The upper limit of the 95 % interval."""
         return self.estimate + Z * self.se
 
 
@@ -71,8 +72,9 @@ class Coefficient:
 class Calibration:
     """Calibration of predictions.
 
-    - ``in_the_large``: the intercept ``a`` of ``logit P(y) = a + logit p``; above 0: risks are predicted too low.
-    - ``intercept`` and ``slope`` of ``logit P(y) = a + b logit p``; a slope below 1: predictions are too extreme.
+    - ``in_the_large``: the intercept ``a`` of ``logit P(y) = a + logit p``. Above 0, predicted risks are too low.
+    - ``intercept`` and ``slope``: ``a`` and ``b`` of ``logit P(y) = a + b logit p``. With a slope below 1, predictions
+      are too extreme.
     """
 
     in_the_large: Coefficient
@@ -98,7 +100,8 @@ class CalibrationError:
 
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
-    """Return a histogram's bins of margins, with their middles as predictions: probabilities within .002."""
+    """Return a histogram's bins as groups. The prediction is the bin's middle, off by less than .002 as a
+    probability."""
     low, high = edges(histogram.bins)
     # The bin of an infinite margin has no other margins; its other end is not a number.
     middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
@@ -107,7 +110,8 @@ def from_histogram(histogram: ScoreHistogram) -> Groups:
 
 
 def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
-    """Return the lowest and the highest margin of each of a histogram's ``bins [B]``; NaN if there is none."""
+    """Return the lowest and the highest margin of each of a histogram's ``bins [B]``; NaN for the bin of NaN
+    margins."""
     first = bins.astype(np.uint32) << np.uint32(16)
     return _margin(first), _margin(first | np.uint32(0xFFFF))
 
@@ -116,7 +120,7 @@ def calibration(groups: Groups) -> Calibration:
     """Compute intercept and slope of one hospital, or of all hospitals together.
 
     Intercept and slope are NaN with one class only, if the predictions separate the classes, and if a prediction is 0,
-    1 or NaN. A single hospital's should be printed only if it has :data:`ENOUGH` events and non-events.
+    1 or NaN. Those of a single hospital should be printed only if it has :data:`ENOUGH` events and non-events.
     """
     rows, events = float(groups.rows.sum()), float(groups.events.sum())
     nothing = Coefficient(NAN, NAN)
@@ -129,7 +133,8 @@ def calibration(groups: Groups) -> Calibration:
 
 
 class Bins(NamedTuple):
-    """A hospital's message for calibration in bins: rows, the sum of predictions and events of each bin, ``[BINS]``."""
+    """A hospital's message for calibration in bins: of each bin, the rows, the sum of predictions, and the events,
+    ``[BINS]``."""
 
     rows: Floats
     predicted: Floats
@@ -155,9 +160,10 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
 
-    The floor samples each bin's events with the predicted probability. The interval extends by the 95th percentile of
-    the total deviation of all bins' events from their expectation (:func:`_missed`), and by at least the floor. By the
-    triangle inequality chance cannot change the error by more.
+    The floor samples each bin's events with the predicted probability. The interval extends on each side by the larger
+    of two numbers: the 95th percentile of the simulated errors, and that of the total deviation of all bins' events
+    from their expectation (:func:`_missed`). By the triangle inequality chance cannot change the error by more than
+    this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -200,7 +206,7 @@ def _fit(groups: Groups, columns: Floats, offset: Floats | float) -> list[Coeffi
 
 
 def _fit_from(start: Floats, groups: Groups, columns: Floats, offset: Floats | float) -> list[Coefficient] | None:
-    """Return the fit that begins at coefficients ``start [d]``; None unless it ends at the optimum."""
+    """Return the fit that begins at coefficients ``start [d]``; None if it does not end at the optimum."""
     beta = start.copy()
     for _ in range(STEPS):
         p = expit(offset + beta @ columns)

@@ -55,8 +55,8 @@ FLOOR_DRAWS = 1000
 class ClinicalFigure(NamedTuple):
     """One figure of ``H`` hospitals.
 
-    - ``name``; ``at``: the configured threshold or share (NaN: none); ``threshold``: the lowest probability at which a
-      row is called (NaN: no row is called).
+    - ``name``: the name of the figure. ``at``: the configured threshold or share; NaN if the figure has none.
+    - ``threshold``: the lowest probability at which a row is classified as positive; NaN if no row is.
     - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN if undefined, or if there is no interval.
     - ``of [H]``: the number of rows in the denominator. ``undefined [H]``: the reason for a missing value, else empty.
     """
@@ -81,9 +81,9 @@ def figures(
 ) -> list[ClinicalFigure]:
     """Compute every figure of each hospital of ``counts``: calibration, decisions at ``thresholds``, and at ``points``.
 
-    ``counts`` must contain the number of called rows at each of ``thresholds``; ``bins`` is the number of bins of the
-    calibration error. ``scored [H]``, if given, are the scores of each hospital's rows: coefficients and expected
-    events are then exact, and otherwise off by the width of a bin.
+    ``counts`` must contain the number of rows above each of ``thresholds``; ``bins`` is the number of bins of the
+    calibration error. ``scored [H]`` are the scores of each hospital's rows. With them coefficients and expected events
+    are exact; otherwise these are off by up to the width of a bin.
     """
     return [
         *_coefficients(counts, scored),
@@ -141,7 +141,10 @@ def _observed_over_expected(counts: ScoreCounts, scored: Sequence[Groups] | None
 
 
 def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[ClinicalFigure]:
-    """Compute the expected calibration error, and mean and 95th percentile of the error of calibrated predictions."""
+    """Compute the expected calibration error of each hospital, and its floor.
+
+    The floor is the mean and the 95th percentile of the error of perfectly calibrated predictions.
+    """
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
     errors = np.full((5, len(reason)), np.nan)

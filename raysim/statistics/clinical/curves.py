@@ -30,8 +30,8 @@ HOSPITAL_CURVE = CURVE[4::5]
 class CalibrationBins(NamedTuple):
     """Rows of ``H`` hospitals by predicted risk, in ``K`` bins of equal width between 0 and 1.
 
-    ``rows``, ``events``, the mean ``predicted`` and the ``observed`` share with its interval, ``[H, K]`` each; NaN in
-    empty bins.
+    All fields are ``[H, K]``: ``rows``, ``events``, the mean ``predicted`` risk, and the ``observed`` share of events
+    with its interval. They are NaN in empty bins, except counts.
     """
 
     rows: Floats
@@ -51,9 +51,10 @@ def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
 
 
 class NetBenefits(NamedTuple):
-    """Net benefit of ``H`` hospitals at ``T`` thresholds: of acting on the model, with its interval, and on everyone.
+    """Net benefit of ``H`` hospitals at ``T`` thresholds, ``[H, T]`` each; NaN without rows.
 
-    ``[H, T]`` each; NaN without rows.
+    The fields are the net benefit of acting on the model, the limits of its interval, and the net benefit of acting on
+    everyone.
     """
 
     value: Floats
@@ -90,7 +91,7 @@ def expected_events(counts: ScoreCounts) -> Floats:
 
 
 def _middles(counts: ScoreCounts) -> Groups:
-    """Return the bins of all hospitals, concatenated."""
+    """Return the bins of all hospitals, concatenated, as groups whose predictions are the middles of bins."""
     return from_histogram(counts.histogram)
 
 
@@ -107,12 +108,13 @@ def binned(counts: ScoreCounts, bins: int) -> Bins:
 
 
 def unless_broken(counts: ScoreCounts, values: NDArray[Any]) -> Floats:
-    """Return ``values [H]`` with NaN where a prediction is not a number."""
+    """Return ``values [H]``, with NaN for hospitals at which a prediction is not a number."""
     return np.where(counts.broken, np.nan, values).astype(np.float64)
 
 
 def _first_bins(thresholds: Floats) -> Floats:
-    """Return the first bin whose rows are called at each threshold: the bin whose lower edge is nearest."""
+    """Return for each threshold the first bin whose rows are classified as positive: the bin whose lower edge is
+    nearest."""
     logits = np.log(thresholds) - np.log1p(-thresholds)
     inside = (sortable(logits.astype(np.float32)) >> 16).astype(np.uint16)
     low, high = edges(inside)

@@ -1,7 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
-A figure with a best value (a slope of 1) is judged by its distance from it. Shares have a floor: simulated hospitals
-that all have the share of all rows together, with their own numbers of rows. Definitions: ``docs/metrics.md``.
+If a figure has a best value, such as a slope of 1, its distance from the best value is judged. Shares have a floor:
+simulated hospitals that all have the share of all rows together, with their own numbers of rows. Definitions:
+``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
     "calibration_error": np.abs,
 }
-"""The judged distance of each figure of calibration from its best value: less is better."""
+"""For each figure of calibration, its distance from the best value, which is judged: less is better."""
 
 SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
-"""Figures for which more is better and chance is binomial."""
+"""Figures that are shares of rows, so that chance is binomial. More is better."""
 
 
 class ClinicalEquity(NamedTuple):
@@ -48,8 +49,9 @@ class ClinicalEquity(NamedTuple):
     - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` if the
       distance from the best value is judged.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
-    - ``floor_std`` and ``floor_worst_decile``: their means if all hospitals have equal shares; ``p``: the probability
-      that such hospitals differ at least as much. They are NaN if unknown, and for fewer than three hospitals.
+    - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals with
+      equal shares. ``p``: the probability that such hospitals differ at least as much. They are NaN if unknown, and for
+      fewer than three hospitals.
     """
 
     figure: str
@@ -65,7 +67,8 @@ class ClinicalEquity(NamedTuple):
 def clinical_equity(
     counts: ScoreCounts, figures: Sequence[ClinicalFigure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
-    """Compute the equity of each of the hospitals' ``figures`` where defined; ``stays [H]``: all their rows."""
+    """Compute equity over hospitals for each of the ``figures`` that are defined. ``stays [H]`` are all rows of a
+    hospital."""
     rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)
@@ -90,8 +93,9 @@ def clinical_equity(
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
     """Return the probability that equally calibrated hospitals differ at least as much in observed and expected events.
 
-    Every hospital's events are simulated from the predictions after one common recalibration, so no minimum number of
-    events is needed. The result is NaN for fewer than three hospitals with rows, or if a prediction is 0 or 1.
+    Every hospital's events are simulated from the predictions after one common recalibration, so that hospitals with
+    few events can be included. The result is NaN for fewer than three hospitals with rows, or if a prediction is 0 or
+    1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:
@@ -130,7 +134,8 @@ def _groups(counts: ScoreCounts) -> list[Groups]:
 
 
 def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return mean deviation and worst decile of simulated equal hospitals, and the p of the observed differences."""
+    """Return three numbers: mean deviation and mean worst decile of simulated equal hospitals, and p of the
+    differences."""
     defined = np.isfinite(figure.value)
     of = figure.of[defined].astype(np.int64)
     right = np.rint(figure.value[defined] * of)

@@ -18,20 +18,22 @@ from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, thre
 NAN = float("nan")
 
 ROUNDING = 1e-12
-"""Tolerance by which a share may fall short of the wanted one."""
+"""Amount by which a share may fall short of the required share, because of rounding."""
 
 BOOTSTRAP = 300
-"""Number of bootstrap samples if a threshold was chosen on the rows on which it is judged."""
+"""Number of bootstrap samples for an operating point whose threshold was chosen on the judged rows."""
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
     """The threshold that reaches a given share of one class, the same for all hospitals.
 
-    - ``figure``: the judged figure, given the share ``at`` of the other class; ``of_events``: whether it is of events.
-    - ``bin``: the first bin of scores that is called, and ``threshold``, its lowest probability. Both are NaN with too
-      few rows to choose by; the bin is infinite if only calling no one is specific enough.
-    - ``same_rows``: whether it was chosen on the rows on which it is judged.
+    - ``figure``: the judged figure, which is a share of the other class; ``at``: the given share.
+    - ``of_events``: whether the judged figure is a share of events.
+    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
+      NaN with too few rows to choose a threshold. The bin is infinite if only classifying no row as positive is
+      specific enough.
+    - ``same_rows``: whether the threshold was chosen on the judged rows.
     """
 
     figure: str
@@ -47,7 +49,8 @@ def operating_points(
 ) -> tuple[OperatingPoint, OperatingPoint]:
     """Return the thresholds that reach ``specificity``, and ``sensitivity``, over all hospitals.
 
-    They are chosen on ``validation`` rows; if there are none (None), on the rows of ``counts``, which is optimistic.
+    They are chosen on ``validation`` rows. If ``validation`` is None, they are chosen on the rows of ``counts``, which
+    is optimistic.
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)

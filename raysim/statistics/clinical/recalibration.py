@@ -1,8 +1,8 @@
 """Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that are not used for training.
 
-All methods use one estimator: the mode of the likelihood of a hospital's rows times a normal prior on ``a`` and one on
-``b``. Without priors it is maximum likelihood. With a prior shared by all hospitals it is empirical Bayes: few rows
-change a hospital little, and a hospital without rows has the mean. Sources: Vergouwe and others 2017 (the closed test);
+All methods use one estimator: the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``.
+Without priors it is maximum likelihood. With a prior that all hospitals share it is empirical Bayes: few rows change a
+hospital little, and a hospital without rows has the mean. Sources: Vergouwe and others 2017 (the closed test);
 Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
 """
 
@@ -26,19 +26,19 @@ TAUS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3)
 """Candidate standard deviations of hospitals' intercepts; the most likely one is used."""
 
 PASSES = 4
-"""Number of updates of the mean of intercepts, for each of ``TAUS``."""
+"""Number of updates of the mean of intercepts at each candidate in ``TAUS``."""
 
 TWO_DF, ONE_DF = 5.991464547107979, 3.841458820694124
 """The 95th percentiles of chi-square with two degrees of freedom, and with one."""
 
 LARGEST = 50.0
-"""Largest absolute margin while ``a`` and ``b`` are fitted; larger ones are cut to it."""
+"""Largest absolute margin while ``a`` and ``b`` are fitted; margins beyond it are clipped."""
 
 LONGEST = 2.0
-"""Longest step of Newton's method, in ``a`` and in ``b``."""
+"""Largest step of Newton's method, in ``a`` and in ``b``."""
 
 SETTLED = 1e-11
-"""Length of a Newton step below which the mode counts as reached."""
+"""Length of a Newton step below which the mode is treated as reached."""
 
 ROUNDING = 1e-12
 """Relative decrease of the likelihood that rounding alone can cause."""
@@ -55,9 +55,10 @@ UNTRAINED = "never trained"
 
 
 class Rows(NamedTuple):
-    """Rows of ``H`` hospitals, or groups of rows with one prediction each.
+    """Rows of ``H`` hospitals, or groups of rows that share one prediction.
 
-    - ``margin [n]``: the logit of the prediction; ``rows [n]`` and ``events [n]``: their numbers in the group.
+    - ``margin [n]``: the logit of the prediction.
+    - ``rows [n]`` and ``events [n]``: the numbers of rows and events in the group; ``rows`` is 1 for a single row.
     - ``hospital [n]``: the group's hospital, 0 to ``hospitals - 1``.
     """
 
@@ -113,7 +114,7 @@ def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
 
 
 def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
-    """Build groups of rows; margins that are NaN are left out, and infinite ones count as very large."""
+    """Build groups of rows. Margins that are NaN are left out, and infinite margins are replaced by very large ones."""
     kept = ~np.isnan(margin)
     limited = np.clip(margin[kept], -LARGEST, LARGEST)
     return Rows(limited, rows[kept], events[kept], hospital[kept], hospitals)
@@ -131,9 +132,9 @@ def mode(
 ) -> tuple[Floats, Floats]:
     """Return the posterior mode ``a [H]`` and ``b [H]`` of each hospital; NaN if it is not finite.
 
-    ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of ``b`` around 1: 0 fixes
-    it there, and None means no prior. A hospital without rows has the prior's mean. ``start [H]`` is the starting value
-    of ``a``.
+    ``prior`` is the prior of ``a``; None means no prior. ``slope_variance`` is the variance of the prior of ``b``,
+    whose mean is 1: with 0, ``b`` is fixed at 1, and None means no prior. A hospital without rows has the prior's mean.
+    ``start [H]`` is the starting value of ``a``.
     """
     mean = 0.0 if prior is None else prior.mean
     a, b = np.full(of.hospitals, mean) if start is None else start, np.ones(of.hospitals)
@@ -182,7 +183,7 @@ def _shift(of: Rows, prior: Prior | None, start: Floats) -> Floats:
 
 
 def _newton(of: Rows, a: Floats, b: Floats, mean: float, held_a: float, held_b: float) -> tuple[Floats, Floats]:
-    """Return the next step of each hospital in ``a`` and ``b``, ``[H]`` each, at most ``LONGEST``.
+    """Return the next Newton step of each hospital in ``a`` and ``b``, ``[H]`` each, cut to ``LONGEST``.
 
     The step is NaN if the rows do not determine the coefficients.
     """
@@ -244,7 +245,8 @@ def estimated_prior(of: Rows) -> Prior:
 
 
 def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> float:
-    """Return the log marginal likelihood of all rows under a ``prior``, by Laplace at the modes ``a [H]``."""
+    """Return the log marginal likelihood of all rows under a ``prior``, by Laplace's approximation at the modes ``a
+    [H]``."""
     likelihood = log_likelihood(of, a, np.ones(of.hospitals))
     if prior.variance:
         p = expit(a[of.hospital] + of.margin)
@@ -257,12 +259,14 @@ def _marginal(of: Rows, a: Floats, prior: Prior, present: NDArray[np.bool_]) -> 
 def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
     """Compute the recalibration of each hospital by ``method``; ``eb`` shrinks to ``prior``.
 
-    - ``eb``: ``b`` is 1 and ``a`` the mode under ``prior``; defined for one row, one class, and no rows.
-    - ``intercept``: ``b`` is 1. ``logistic``: both by maximum likelihood. One class, no rows and separation: unchanged.
-    - ``closed``: unchanged, intercept alone, or both: the smallest model that a sequence of likelihood-ratio tests at 5
+    - ``eb``: ``b`` is 1 and ``a`` is the mode under ``prior``. It is also defined for one row, one class, and no rows.
+    - ``intercept``: ``b`` is 1, and ``a`` is fitted by maximum likelihood.
+    - ``logistic``: ``a`` and ``b`` are fitted by maximum likelihood.
+    - ``closed``: no change, intercept alone, or both: the smallest model that a sequence of likelihood-ratio tests at 5
       % accepts.
 
-    A slope of at most 0 would reverse the ranking: then ``b`` is 1, and ``a`` is fitted for it.
+    With one class, without rows, or if risks separate the classes, methods other than ``eb`` change nothing. A slope of
+    at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted for it.
     """
     if method == "eb":
         if prior is None:
@@ -299,13 +303,14 @@ def _no_reason(of: Rows) -> Words:
 
 
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
-    """Return the rows of ``some [H]`` hospitals; the others have none."""
+    """Return ``of`` with only the rows of the hospitals marked in ``some [H]``; the other hospitals remain, without
+    rows."""
     kept = some[of.hospital]
     return Rows(of.margin[kept], of.rows[kept], of.events[kept], of.hospital[kept], of.hospitals)
 
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:
-    """Return ``a`` and ``b`` where both are finite, and 0 and 1 elsewhere."""
+    """Return the recalibration ``a`` and ``b`` where both are finite; elsewhere 0 and 1, which change nothing."""
     lost = ~(np.isfinite(a) & np.isfinite(b))
     reason[lost & (reason == "")] = SEPARATED
     return Shifts(np.where(lost, 0.0, a), np.where(lost, 1.0, b), reason)

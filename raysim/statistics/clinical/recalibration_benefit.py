@@ -27,8 +27,9 @@ ENOUGH_ROWS = 3
 class Benefit:
     """The effect of recalibration at ``hospitals`` with events, on rows that the fit did not use.
 
-    - ``log_loss``: the change of the mean log loss of a row; below 0: risks get better.
-    - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, without it and with.
+    - ``log_loss``: the change of the mean log loss of a row; below 0, risks get better.
+    - ``off`` and ``off_after``: the mean distance of observed from expected events, ``|ln O/E|``, before and after
+      recalibration.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
     All are NaN if nothing could be judged.
@@ -76,10 +77,10 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 
 
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
-    """Return whether recalibration is worth its rows.
+    """Return whether recalibration is worth its labelled rows.
 
-    It is if hospitals' calibration demonstrably differs (``spread``, the p of that test, is at most .05) and the median
-    hospital has three validation rows of its ``rarer [H]`` class.
+    Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of that test, is at
+    most .05. The median hospital has at least three validation rows of its ``rarer [H]`` class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 
@@ -106,7 +107,7 @@ def _halves(of: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 
 def _off(of: Rows, intercept: Floats, slope: Floats) -> Floats:
-    """Return ``|ln O/E|`` of each hospital ``[H]``; NaN without events."""
+    """Return ``|ln O/E|`` of each hospital after recalibration, ``[H]``; NaN without events."""
     observed = of.counts[1]
     expected = of.sums(of.rows * expit(intercept[of.hospital] + slope[of.hospital] * of.margin))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,6 +1,6 @@
-"""Decisions at a threshold: net benefit, and thresholds of a wanted specificity or sensitivity.
+"""Decisions at a threshold: net benefit, and thresholds that reach a given specificity or sensitivity.
 
-A row is called if its score is at least the threshold.
+A row is classified as positive if its score is at least the threshold.
 
 Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
 """
@@ -19,7 +19,7 @@ from raysim.statistics.clinical.calibration import Groups
 NAN = float("nan")
 
 ONE_ROW = 1 - 1e-9
-"""The smallest number of wrongly called rows at which a threshold is defined: one, less a margin for rounding."""
+"""The smallest number of tolerated errors at which a threshold is defined: one row, less a margin for rounding."""
 
 
 def net_benefits(
@@ -47,10 +47,11 @@ def gained(
     rows: NDArray[Any],
     probability: float,
 ) -> tuple[Floats, Floats]:
-    """Compute the net benefit minus the better default's (acting on everyone or on no one), and its variance, ``[H]``.
+    """Compute the gain in net benefit over the better default (acting on everyone or on no one), and its variance,
+    ``[H]``.
 
-    Arguments as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default. The variance
-    of the mean of these gains is ``s^2/n``. Both are NaN below two rows.
+    Arguments are the same as for :func:`net_benefits`. A row's gain is its benefit minus its benefit under the default.
+    The variance of the mean of these gains is ``s^2/n``. Both results are NaN below two rows.
     """
     odds = probability / (1 - probability)
     n = np.where(rows > 1, rows, np.nan)
@@ -65,7 +66,7 @@ def gained(
 
 
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:
-    """Return the smallest logit of ``groups`` at which at least this share of non-events is not called.
+    """Return the smallest logit of ``groups`` at which at least this share of non-events is classified as negative.
 
     It is one threshold for all hospitals. Choose it on validation rows: on test rows it is optimistic. It is infinite
     if only a threshold that classifies no row as positive is specific enough. It is NaN with no or too few non-events.
@@ -83,7 +84,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
 
 
 def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
-    """Return the largest logit of ``groups`` at which at least this share of events is called.
+    """Return the largest logit of ``groups`` at which at least this share of events is classified as positive.
 
     See :func:`threshold_at_specificity`. It is NaN with no or too few events.
     """

@@ -1,8 +1,8 @@
 """The net benefit of acting on a model, compared with acting on all patients or on none.
 
-The difference is a mean over rows. Over hospitals like these it has the interval of differences between models
-(:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006. Definitions:
-``docs/statistics.md``.
+The difference is a mean over rows. Its interval over hospitals like these is computed like the interval of a difference
+between models (:mod:`raysim.statistics.differences.paired`). Source of net benefit: Vickers and Elkin 2006.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class Usefulness(NamedTuple):
 
     - ``at``: the threshold; ``default``: the better of acting on all patients and on none at this threshold.
     - ``value`` and ``limits``: net benefit minus the net benefit of ``default``, in true positives per row.
-    - ``worth``: first and last threshold, in steps of .01, of each range in which acting on the model is worth it: the
-      net benefit of all rows together exceeds that of acting on everybody and on nobody.
-    - ``demonstrated``: the ranges in which the interval shows it, at each threshold by itself.
-    - ``seeds``: their number.
+    - ``worth``: the ranges of thresholds, in steps of .01, in which acting on the model is worth it. There the net
+      benefit of all rows together exceeds that of acting on everybody and on nobody. A range is its first and last
+      threshold.
+    - ``demonstrated``: the ranges in which the interval of this gain excludes 0 at every threshold, not simultaneously.
+    - ``seeds``: the number of seeds.
     """
 
     at: float
@@ -39,9 +40,9 @@ class Usefulness(NamedTuple):
 
 
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
-    """Compute usefulness from a model's counts in each seed at the same hospitals; ``called`` has ``thresholds``.
+    """Compute usefulness at the threshold ``at`` from a model's counts at the same hospitals in each seed.
 
-    Raises ``ValueError`` if ``at`` is not one of them.
+    ``thresholds`` are the thresholds of the counts. Raises ``ValueError`` if ``at`` is not one of them.
     """
     place = list(thresholds).index(at)
     pair, everybody = _gain(seeds, at, [(counts.called[:, place, 0], counts.called[:, place, 1]) for counts in seeds])

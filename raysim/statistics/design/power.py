@@ -1,7 +1,7 @@
 """Power before there is any data: of a difference between methods, of a spread between hospitals, of a slope on size.
 
-Federations are simulated under a normal model and judged as a comparison is: by the interval for hospitals like these,
-by Q, and by the slope of gains. The model and its limits: ``docs/design.md``.
+Federations are simulated under a normal model and judged as a comparison judges real ones: by the interval for
+hospitals like these, by Q, and by the slope of gains. The model and its limits: ``docs/design.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from raysim.statistics.differences.paired import paired
 from raysim.statistics.meta_analysis.gain_slope import gain_slope
 
 COMMON_CURVE = 0.75
-"""Variance of an AUROC of normal scores as a share of Hanley and McNeil's variance, which is for exponential scores."""
+"""The variance of an AUROC of normal scores, divided by Hanley and McNeil's variance, which is for exponential
+scores."""
 SHARE_OF_SEED = 0.5
 """Standard deviation of a seed's effect on single hospitals, as a share of its effect on all hospitals."""
 DRAWS = 4000
@@ -34,8 +35,8 @@ class Sites:
     - ``events``, ``non_events`` ``[H]``: test rows of both classes, at least one each.
     - ``auroc``: the AUROC of the methods. ``correlation``: the correlation of two methods' chance errors on the same
       rows.
-    - ``hospital_sd``: standard deviation of the true difference over hospitals. ``seed_sd``: the same over training
-      seeds.
+    - ``hospital_sd``: standard deviation over hospitals of the true difference. ``seed_sd``: its standard deviation
+      over training seeds.
     """
 
     events: Floats
@@ -78,7 +79,7 @@ class Draws:
 
     @property
     def half_width(self) -> float:
-        """Return the median of half the width of an interval."""
+        """Return the median half-width of an interval."""
         return float(np.median(self.reaches))
 
 
@@ -109,9 +110,10 @@ def spread_power(sites: Sites, spread: float, draws: int = DRAWS) -> float:
 
 
 def slope_power(sites: Sites, halving: float, draws: int = SLOPES) -> float:
-    """Return the share of federations that demonstrate a gain larger by ``halving`` at half the size.
+    """Return the share of federations that demonstrate a slope of gains on size.
 
-    It is NaN for fewer than ten hospitals, or hospitals of one size, for which there is no slope.
+    ``halving`` is the increase of the gain if a hospital is half as large. The share is NaN for fewer than ten
+    hospitals, or hospitals of one size, for which there is no slope.
     """
     rng, x = stream(0, "design of slope"), np.log(sites.rows)
     true = -halving / np.log(2.0) * (x - x.mean())

@@ -27,7 +27,7 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals that demonstrably lose (``losses``) or gain (``gains``), each at a level of 5 %.
+    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Each list has a level of 5 %.
 
     ``too_few``: the number of judged hospitals with too few rows of the rarer class for a test.
     """
@@ -38,9 +38,10 @@ class Harm(NamedTuple):
 
 
 class OneSided(NamedTuple):
-    """P-values of each hospital's ``difference [H]``, of being negative (``loss``) and positive (``gain``), ``[H]``.
+    """One-sided p-values of each hospital's ``difference [H]``: for a ``loss`` (below 0) and for a ``gain`` (above 0),
+    ``[H]``.
 
-    They are NaN if a model is not judged, and 1 if the hospital has too ``few [H]`` rows for a test.
+    They are NaN if a model is not judged. They are 1 where ``few [H]`` marks too few rows for a test.
     """
 
     difference: Floats
@@ -50,9 +51,10 @@ class OneSided(NamedTuple):
 
 
 def harm(models: Sequence[Sent], against: Sequence[Sent]) -> Harm:
-    """Test whom a model harms, and who gains: ``models [S]`` and ``against [S]`` have the same seeds and hospitals.
+    """Test which hospitals a model harms, and which gain.
 
-    A hospital's p-value is the largest over the seeds that judge it: every such seed has to demonstrate the difference.
+    ``models [S]`` and ``against [S]`` have the same seeds and hospitals. A hospital's p-value is the largest over the
+    seeds that judge it: every such seed has to demonstrate the difference.
     """
     seeds = [one_sided(one, other) for one, other in zip(models, against, strict=True)]
     # ``fmax`` ignores seeds that judge no difference.
@@ -74,7 +76,7 @@ def one_sided(model: Sent, against: Sent) -> OneSided:
 
 
 def _tail(statistic: Floats, draws: float = np.inf) -> Floats:
-    """Return the probability of a smaller ``statistic``; 1 for a difference of 0 without a variance.
+    """Return the probability of a value below ``statistic``; 1 for a difference of 0 without a variance.
 
     If the variance was estimated from ``draws`` numbers, Student's t with ``draws`` degrees of freedom is used.
     """

@@ -31,10 +31,10 @@ FEW_HOSPITALS = 10
 """Number of hospitals below which there is no bootstrap, decile or slope, and degrees of freedom are reported."""
 
 ENOUGH_SEEDS = 5
-"""Number of seeds below which the uncertainty of their variance is most of an interval's width."""
+"""Number of seeds below which the uncertain variance of seeds causes most of an interval's width."""
 
 SMALLEST_P = 1e-12
-"""P-values below this are not distinguished."""
+"""Smaller p-values are raised to this value."""
 
 BISECTIONS = 50
 
@@ -56,10 +56,12 @@ class Paired:
     """A difference of AUROC, ``first - second``, over the ``hospitals`` and ``seeds`` that define both.
 
     - ``difference``: the mean weighted by test rows.
-    - ``hospital_variance`` (V_h): of hospitals, including their patients and their share of training noise; NaN for one
-      hospital. ``patient_variance`` (V_p): of patients alone; NaN if it was not given. ``seed_variance`` (V_s): of
-      training seeds; 0 for one seed, which is then no part of the interval.
-    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than seeds.
+    - ``hospital_variance`` (V_h): the variance due to hospitals, including their patients and their part of training
+      noise; NaN for one hospital.
+    - ``patient_variance`` (V_p): the variance due to patients alone; NaN if it was not given.
+    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed it is 0, and the interval excludes it.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has one less than the number of
+      seeds.
     """
 
     difference: float
@@ -121,7 +123,7 @@ class Paired:
         return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
-        """Caveats that a reader needs with the interval for hospitals like these."""
+        """Caveats for readers of the interval for hospitals like these."""
         notes = []
         if self.hospitals == 1:
             notes.append("one hospital: nothing can be said of others like it")
@@ -152,7 +154,7 @@ class Paired:
 
 
 def paired(first: ArrayLike, second: ArrayLike, rows: ArrayLike, *, patients: ArrayLike | None = None) -> Paired:
-    """Compute the difference of two models' AUROC, each ``[S, H]`` on the same test rows, ``rows [S, H]`` of them.
+    """Compute the difference of two models' AUROC, each ``[S, H]``, on the same numbers of test rows, ``rows [S, H]``.
 
     A hospital and seed with a NaN, or without rows, is left out. ``patients [H]`` are the values of
     :func:`raysim.statistics.discrimination.sketches.patient_part`. Every number is NaN if no hospital defines both.

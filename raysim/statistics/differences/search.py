@@ -1,9 +1,9 @@
 """Correct the limits and the estimate of the best of many tried models for the search.
 
-The best of ``N`` candidates looks better than it is. Its interval against a reference is Bonferroni's, in Holm's order,
-over all candidates tried and not only over those reported. Its estimate is reduced by how much the best of these models
-gains from being chosen, over bootstrap samples of hospitals. That removes about two thirds of the bias. Simulations:
-``docs/judge.md``.
+The best of ``N`` candidates looks better than it is. Its interval against a reference is therefore Bonferroni's, in
+Holm's order, over all candidates tried and not only over those reported. Its estimate is reduced by the average gain
+that the best of these models has from being chosen, over bootstrap samples of hospitals. That removes about two thirds
+of the bias. Simulations: ``docs/judge.md``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ DRAWS = 199
 class Searched:
     """The best of several models after a search.
 
-    - ``best``: its index among the models compared with the reference.
-    - ``estimate``: its difference; ``corrected``: the difference minus the gain from being chosen.
+    - ``best``: the index of the best model among the models compared with the reference.
+    - ``estimate``: the difference of the best model from the reference; ``corrected``: this difference minus the gain
+      from being chosen.
     - ``limits``: the interval of every model, adjusted for ``tried`` candidates.
     """
 
@@ -40,7 +41,7 @@ class Searched:
 def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...]:
     """Return intervals of ``K`` differences from one reference, adjusted for ``tried >= K`` candidates.
 
-    Candidates that are not reported count as ranked first: Holm's factors are ``N, N - 1, ...``.
+    Candidates that are not reported are treated as ranked first: Holm's factors are ``N, N - 1, ...``.
     """
     tested = [k for k, pair in enumerate(differences) if pair.variance > 0]
     limits, rejecting, level = [pair.population() for pair in differences], True, ALPHA / tried
@@ -53,10 +54,11 @@ def adjusted_for(differences: Sequence[Paired], tried: int) -> tuple[Limits, ...
 
 
 def selection_gain(figures: NDArray[np.float64], rows: NDArray[np.float64]) -> float:
-    """Return how much the best of ``K`` models gains from being chosen, the mean over bootstrap samples.
+    """Return how much better the best of ``K`` models looks because it was chosen, as a mean over bootstrap samples.
 
     ``figures [K, H]`` are each model's difference from the reference at each hospital, averaged over seeds; ``rows
-    [H]`` are weights. Hospitals with a NaN in any model are left out; 0 for fewer than two hospitals, or one model.
+    [H]`` are weights. Hospitals with a NaN in any model are left out. The gain is 0 for fewer than two hospitals or
+    models.
     """
     defined = np.isfinite(figures).all(axis=0) & (rows > 0)
     if defined.sum() < 2 or len(figures) < 2:

@@ -37,8 +37,9 @@ def adjusted(differences: Sequence[Paired]) -> list[Limits]:
 def not_dominated(better: ArrayLike) -> Flags:
     """Return which of ``K`` strategies no other dominates, ``[K]``, from ``better [K, K, D]`` over ``D`` objectives.
 
-    ``better[a, b, d]``: whether an interval demonstrates that ``a`` is better than ``b`` on objective ``d``. A strategy
-    dominates another if it is demonstrably better on at least one objective, and the other is on none.
+    ``better[a, b, d]`` is true if an interval demonstrates that ``a`` is better than ``b`` on objective ``d``. A
+    strategy dominates another strategy if it is demonstrably better on at least one objective, and demonstrably worse
+    on none.
     """
     some = np.asarray(better, dtype=bool).any(axis=2)
     return np.asarray(~(some & ~some.T).any(axis=0))

@@ -72,10 +72,15 @@ class DeLong:
 class PairSums(NamedTuple):
     """A hospital's message for the variance of its AUROC, ``[H]`` each: four times each sum, as whole numbers.
 
-    With psi 1 for an event above a non-event, 1/2 for a tie and 0 otherwise: ``first`` is the sum of psi over all
-    pairs, and ``squares`` the sum of psi squared. ``same_event`` is the sum of psi psi' over ordered pairs of different
-    non-events with one event, ``same_non_event`` the same with the classes exchanged. ``events`` and ``non_events`` are
-    counts. A hospital with a NaN score has -1 in all four sums, and is not judged.
+    Let psi be 1 for an event with a higher score than a non-event, 1/2 for a tie and 0 otherwise.
+
+    - ``first``: the sum of psi over all pairs of an event and a non-event;
+    - ``squares``: the sum of psi squared;
+    - ``same_event``: the sum of psi psi' over ordered pairs of different non-events with one event;
+    - ``same_non_event``: the same with the classes exchanged;
+    - ``events`` and ``non_events``: the numbers of rows.
+
+    A hospital with a NaN score has -1 in all four sums, and is not judged.
     """
 
     events: Ints
@@ -87,7 +92,7 @@ class PairSums(NamedTuple):
 
     @property
     def judged(self) -> NDArray[np.bool_]:
-        """The hospitals whose AUROC is defined, ``[H]``: both classes, and no NaN score."""
+        """Whether the AUROC of each hospital is defined, ``[H]``: it has both classes, and no NaN score."""
         return (self.events > 0) & (self.non_events > 0) & (self.first >= 0)
 
 
@@ -137,7 +142,7 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
 
 
 def delong(placed: Placements) -> DeLong:
-    """Compute DeLong's covariance of the models' AUROC at each hospital, from the placements of their rows."""
+    """Compute the AUROC of the models at each hospital and DeLong's covariance, from the placements of the rows."""
     segments = Segments(placed.offsets, np.diff(placed.offsets))
     ids = segments.ids()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -210,8 +215,10 @@ def u_statistics(sums: PairSums) -> UStatistics:
 
 
 def variance_from_components(pair: Any, event: Any, non_event: Any, events: Any, non_events: Any) -> Any:
-    """Return ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, exact for any numbers of events and non-events
-    (Hoeffding)."""
+    """Return ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)`` (Hoeffding), with ``m`` events and ``n`` non-events.
+
+    The formula is exact for any numbers of events and non-events.
+    """
     return (pair + (non_events - 1) * event + (events - 1) * non_event) / (events * non_events)
 
 
@@ -230,7 +237,7 @@ def _corrected(count: Floats) -> Floats:
 
 
 def _whole_sums(values: Ints, segments: Segments) -> Ints:
-    """Return integer sums over each segment, ``[H]``."""
+    """Return the sum of integer ``values`` over each segment, ``[H]``."""
     running = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=running[1:])
     return np.diff(running[segments.offsets])

@@ -1,9 +1,9 @@
-"""One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on its own AUROC.
+"""One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
 DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Here both hospitals
 have a positive variance, from components averaged over the hospitals that define them. The averages are unbiased for
-any distribution of scores, also if hospitals differ. For simulation, two normal distributions with the same ratio of
-components give the shape. Definitions: ``docs/statistics.md``.
+any distribution of scores, also if hospitals differ. Simulations use two normal distributions that have the same ratio
+of components. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
 
 LEAST = 20
-"""The smallest number of rows of the rarer class, without each hospital's first one, for averaged components."""
+"""The smallest total number of rows of the rarer class for averaged components; each hospital's first row is not
+counted."""
 
 EDGE = 0.02
-"""Smallest distance of the common AUROC from 0 and 1; closer to them simulation is impossible."""
+"""Smallest distance of the common AUROC from 0 and 1. Closer to them, simulation is impossible."""
 
 WIDEST = 3.0
 """Largest ratio of the standard deviations of events' and non-events' scores, in either direction."""
@@ -35,10 +36,11 @@ BISECTIONS = 50
 class CommonCurve:
     """The common curve of all hospitals under equal service.
 
-    - ``judged [H]``: hospitals with both classes and no NaN score; the rest have NaN below.
+    - ``judged [H]``: whether a hospital has both classes and no NaN score. Other hospitals have NaN in the fields
+      below.
     - ``auroc [H]``: each hospital's own AUROC. ``variance [H]``: its variance under the common curve.
     - ``common``: the common AUROC, the mean weighted by ``1 / variance``, at least :data:`EDGE` from 0 and 1.
-    - ``event_sd``: the standard deviation of events' scores divided by that of non-events' (sigma).
+    - ``event_sd``: the standard deviation of events' scores divided by that of non-events' scores (sigma).
 
     With too few rows, or if all AUROCs are 0 or 1, ``variance`` is Hanley and McNeil's and ``event_sd`` is 1.
     """
@@ -73,9 +75,10 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the spread of events' normal scores, relative to non-events', that gives the ratio of these components.
+    """Return the standard deviation of events' normal scores, relative to non-events', that has the ratio of these
+    components.
 
-    1 if both components are 0, as with one row of each class.
+    It is 1 if both components are 0, as with one row of each class.
     """
     if not event + non_event > 0:
         return 1.0
@@ -89,7 +92,8 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
-    """Return the components' weighted means over hospitals that have them; None for too few or no variation."""
+    """Return the components' weighted means over hospitals that have them; None with too few rows or without
+    variation."""
     defined = np.isfinite(pair) & (weight > 0)
     if weight[defined].sum() < LEAST:
         return None

@@ -2,8 +2,8 @@
 
 The variance of a difference needs the covariance of two AUROCs. A hospital samples ``B`` normal numbers for each of its
 patients, once for all models and training seeds, and does not send them. For every model it sends ``B`` sums over test
-rows of influence times number. The mean product of two models' sums estimates DeLong's covariance of their AUROCs.
-Nothing else about the rows can be read from them (Johnson and Lindenstrauss 1984).
+rows; each term is the row's influence times the patient's number. The mean product of two models' sums estimates
+DeLong's covariance of their AUROCs. Nothing else about the rows can be read from them (Johnson and Lindenstrauss 1984).
 
 A patient has the same numbers in every seed, so the sums of several seeds may be added before squaring. A patient who
 is tested in three seeds is then counted once, with three influences. Rows of one patient are added in the same way.
@@ -21,7 +21,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of sums that a hospital sends for each model: a variance is then off by 14 %, over many hospitals by less."""
+"""Number of sums that a hospital sends for each model. A hospital's variance then has an error of 14 %; a mean over
+many hospitals has less."""
 
 ROWS = 1024
 """Number of rows whose random numbers are made at a time; they fit into the processor's cache."""
@@ -33,9 +34,10 @@ HOSPITALS = 4096
 def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> NDArray[np.float32]:
     """Compute each hospital's sums for one model, ``[H, SUMS]``; NaN if its AUROC is undefined.
 
-    ``placed`` has the first model at ``hospitals [H]`` (their ids); ``patients [n]`` identifies the patient of each row
-    by the same number in every seed. Influences are corrected as in a sample variance; the only row of its class adds
-    nothing. Raises ``ValueError`` if the numbers of patients and rows differ.
+    ``placed`` has the placements of the rows under one model. ``hospitals [H]`` are the ids of its hospitals, and
+    ``patients [n]`` has the patient of each row, by the same number in every seed. Influences are corrected as in a
+    sample variance; the only row of its class adds nothing. Raises ``ValueError`` if the numbers of patients and rows
+    differ.
     """
     ids, who = np.asarray(hospitals, dtype=np.int64), np.asarray(patients, dtype=np.int64)
     if who.shape != placed.event.shape:
@@ -57,10 +59,11 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
 def _pieces(
     offsets: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the rows to be summed at a time, the starts of hospitals' pieces among them, and the pieces' hospitals.
+    """Divide rows into pieces of at most :data:`ROWS` rows of one hospital.
 
-    Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend on the
-    other hospitals of the call.
+    Yields the rows to be summed at a time, the starts of the pieces among them, and the pieces' hospitals. Pieces of a
+    hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend on the other
+    hospitals of the call.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)
@@ -75,10 +78,10 @@ def _pieces(
 
 
 def patient_part(first: Sequence[ArrayLike], second: Sequence[ArrayLike], rows: ArrayLike) -> Floats:
-    """Return the patients' part of the difference of two models at each hospital, ``[H]``, from ``S`` sketches ``[H,
-    B]`` each.
+    """Return the variance of the difference of two models that is due to patients, at each hospital, ``[H]``.
 
-    Seeds are weighted by the hospital's test ``rows [S, H]``, and a seed without both models' sketches adds nothing.
+    ``first`` and ``second`` have ``S`` sketches ``[H, B]`` each. Seeds are weighted by the hospital's test ``rows [S,
+    H]``, and a seed without both models' sketches adds nothing.
     """
     weights = np.asarray(rows, dtype=np.float64)
     part = np.empty(weights.shape[1])

@@ -26,16 +26,16 @@ FEWEST = 3
 """Number of judged hospitals below which there are only the raw figures."""
 
 FEWEST_TO_PREDICT = 5
-"""Number of judged hospitals below which there is no prediction for a further hospital."""
+"""Number of judged hospitals below which there is no prediction interval for a further hospital."""
 
 WIDEST = 0.5
 """The largest standard deviation that numbers between 0 and 1 can have."""
 
 GRID = 200
-"""The number of spreads that are tried; smaller spreads are closer together."""
+"""The number of candidate spreads; they are closer together near 0."""
 
 AT_ONCE = 8192
-"""The number of hospitals whose numbers at all spreads are in memory at once."""
+"""The number of hospitals processed at once, each with values at all candidate spreads."""
 
 
 def shrunken_auroc(curve: CommonCurve) -> Floats:
@@ -57,7 +57,7 @@ BEYOND = 4.0
 
 
 class Pooled(NamedTuple):
-    """A figure over unseen hospitals."""
+    """A figure at hospitals like these: its mean, its spread, and the prediction interval for a further hospital."""
 
     estimate: float
     low: float
@@ -88,7 +88,8 @@ def pooled(y: Floats, v: Floats, widest: float = WIDEST) -> Pooled:
 
 
 class Posterior(NamedTuple):
-    """Mean and standard deviation of each hospital's true figure, ``[k]``, and of a further hospital's."""
+    """Posterior mean and standard deviation of each hospital's true figure, ``[k]``, and of a further hospital's
+    figure."""
 
     mean: Floats
     sd: Floats

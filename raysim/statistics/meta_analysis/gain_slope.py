@@ -1,9 +1,9 @@
 """The slope of gains on the logarithm of size: whether small hospitals gain more from federating.
 
 The noise of a gain grows as a hospital gets smaller, and a gain's own variance is correlated with the gain. Variances
-are therefore smoothed over sizes before they are used as weights. A regression on a hospital's own local figure,
-without weights, or with own variances is wrong: if all hospitals gain equally, it claims a slope in up to 96 % of
-federations. Definitions: ``docs/statistics.md``.
+are therefore smoothed over sizes before they are used as weights. Three other methods are wrong: a regression on a
+hospital's own local figure, a regression without weights, and a regression with own variances. If all hospitals gain
+equally, they claim a slope in up to 96 % of federations. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raysim.core.levels import ALPHA
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
 
 LEAST_VARIANCE = 1e-6
-"""Smallest own variance; smaller ones are raised to it, because their logarithm is used."""
+"""Smallest own variance. Smaller values are raised to it, because the logarithm of variances is used."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainS
 
 
 def _line(d: Floats, x: Floats, v: Floats) -> tuple[float, Floats]:
-    """Return the slope of ``d`` on ``x`` with variances ``v``, and the residuals."""
+    """Return the weighted least-squares slope of ``d`` on ``x`` with variances ``v``, and the residuals."""
     w = 1.0 / v
     centre, mean = w @ x / w.sum(), w @ d / w.sum()
     slope = float(w @ ((x - centre) * (d - mean)) / (w @ (x - centre) ** 2))

@@ -22,9 +22,8 @@ NAN = float("nan")
 class SizeSlope:
     """The slope of AUROC per unit of ln size, positive if models are better at larger hospitals.
 
-    ``se`` is its standard error, ``low`` to ``high`` its interval, ``intercept`` the AUROC at size 1. A direction is
-    demonstrated (``shown``) if the interval excludes 0. All are NaN for fewer than ten hospitals, or hospitals of one
-    size.
+    ``se`` is the slope's standard error, ``low`` to ``high`` its interval, and ``intercept`` the AUROC at size 1. All
+    are NaN for fewer than ten hospitals, or hospitals of one size.
     """
 
     slope: float

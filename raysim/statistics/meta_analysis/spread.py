@@ -1,7 +1,7 @@
 """The true spread of hospitals, from an estimate ``y_i`` of each hospital and its known variance ``v_i``.
 
-The model is ``y_i = mu_i + e_i`` with ``Var e_i = v_i`` and ``mu_i`` spread around ``mu`` with variance ``tau^2``.
-Arguments ``y`` and ``v`` are ``[k]``, finite, ``v > 0``; squares of the spread are called ``t``.
+The model is ``y_i = mu_i + e_i`` with ``Var e_i = v_i``, where ``mu_i`` varies around ``mu`` with variance ``tau^2``.
+Arguments ``y`` and ``v`` are ``[k]``, finite, ``v > 0``; ``t`` stands for values of ``tau^2``.
 
 Sources: Paule and Mandel 1982; Hartung and Knapp 2001. Definitions and coverage: ``docs/statistics.md``.
 """
@@ -63,7 +63,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:
-    """Return ``t`` with ``Q(t) = target`` by bisection, as Q decreases in ``t``; 0 if Q is always below it."""
+    """Return ``t`` with ``Q(t) = target`` by bisection, as Q decreases in ``t``; 0 if Q is always below the target."""
     if cochran_q(y, v) <= target:
         return 0.0
     low, high = 0.0, float(np.var(y)) + float(v.max())

@@ -1,1 +1,1 @@
-"""Differences between patient groups within hospitals, and the part from the groups' different hospitals."""
+"""Differences between patient groups within hospitals, and differences because groups go to different hospitals."""

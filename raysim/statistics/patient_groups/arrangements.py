@@ -1,4 +1,4 @@
-"""Arrangements of group labels over a hospital's rows: labels are permuted within each outcome, so that counts stay.
+"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that counts stay.
 
 An arrangement gives each row a group. The first is always the observed one. If all hospitals together have few
 arrangements, all are used, otherwise a random sample. A hospital's sample depends only on its own rows and stream.
@@ -18,10 +18,11 @@ DRAWS = 1999
 """Number of sampled arrangements in addition to the observed one; if there are at most this many, all are used."""
 
 MOST_ENTRIES = 400_000_000
-"""Largest product of rows and arrangements of a federation; with more rows fewer are sampled, which bounds the time."""
+"""Largest product of a federation's rows and arrangements. With more rows fewer arrangements are sampled, to limit the
+time."""
 
 FEWEST_DRAWS = 199
-"""Smallest number of sampled arrangements: p can still be .005."""
+"""Smallest number of sampled arrangements. With this number p can be as small as .005."""
 
 _CODE = np.uint64(0xFF)
 
@@ -39,7 +40,8 @@ def number(counts: ArrayLike) -> int:
 
 
 def within_limit(counts: ArrayLike) -> int | None:
-    """Return :func:`number`, or None if it is more than :data:`DRAWS`; fast for counts of any size."""
+    """Return :func:`number`, or None if it is more than :data:`DRAWS`. This takes little time for counts of any
+    size."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     # Rows outside the largest group of an outcome: with 11 such rows there are at least 2^11 arrangements.

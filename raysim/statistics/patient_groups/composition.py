@@ -1,6 +1,6 @@
-"""The hospitals at which groups of patients are treated: a difference between hospitals, not between patients.
+"""Differences between groups of patients because they are treated at different hospitals.
 
-Each group has the mean over hospitals of the hospital's figure, weighted by the group's rows there.
+A group's figure is the mean over hospitals of the hospital's figure, weighted by the group's rows there.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], g
 
 
 class _Wins:
-    """Count the rows of the ascending ``many [n]`` below each of the ascending ``few [m]``."""
+    """For each of the ascending scores ``few [m]``, the number of lower scores among the ascending ``many [n]``, by
+    group."""
 
     def __init__(self, few: NDArray[Any], many: NDArray[Any]) -> None:
         below, up_to = (np.searchsorted(many, few, side) for side in ("left", "right"))
@@ -67,14 +68,16 @@ class _Wins:
         self._slices = list(pairwise(edges.tolist()))
         self._below, self._up_to = (np.searchsorted(edges, each) for each in (below, up_to))
         self.tied = bool((below < up_to).any())
-        """Whether one of the few has a tie among the many."""
+        """Whether any score of ``few`` equals a score of ``many``."""
         self.first, self.last = (np.searchsorted(few, few, side) for side in ("left", "right"))
         self.repeated = bool((self.last - self.first > 1).any())
-        """Whether two of the few have the same score."""
+        """Whether two scores of ``few`` are equal."""
 
     def over(self, of_group: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return twice the number of a group's rows ``[n, R]`` below each of the few, with a tie as one; and the
-        ties."""
+        """Count by arrangement how many rows of a group, marked in ``of_group [n, R]``, are below each of the few.
+
+        Returns twice this number, in which a tie counts 1, and the number of ties.
+        """
         kind = np.min_scalar_type(2 * len(of_group))  # small numbers are added many at a time
         rows = of_group.astype(kind, copy=False)
         counted = _running([rows[a:b].sum(axis=0, dtype=kind) for a, b in self._slices], rows.shape[1], kind)
@@ -83,7 +86,7 @@ class _Wins:
 
 
 def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return the sums ``[m + 1, R]`` of the first ``rows [m, R]``: of none, of one, and so on."""
+    """Return the running sums ``[m + 1, R]`` of ``rows [m, R]``, beginning with 0."""
     sums = np.zeros((len(rows) + 1, width), kind)
     for i, row in enumerate(rows):  # three times as fast as numpy's running sums along this axis
         np.add(sums[i], row, sums[i + 1])
@@ -91,8 +94,10 @@ def _running(rows: Sequence[NDArray[Any]] | NDArray[Any], width: int, kind: np.d
 
 
 def _of_groups(wins: _Wins, few: Labels, many: Labels, groups: int) -> tuple[Floats, Floats]:
-    """Compute :class:`Figures` for ascending rows of the rarer class with labels ``few [m, r]``, and ``many`` of the
-    other."""
+    """Compute :class:`Figures` for rows in ascending order of scores.
+
+    ``few [m, r]`` are the group labels of the rarer class's rows, and ``many`` of the other class's rows.
+    """
     value = np.full((groups, few.shape[1]), np.nan)
     variance = np.full_like(value, np.nan)
     # No sum below exceeds 16 times this product; single precision, twice as fast, is exact for whole numbers to 2^24.
@@ -125,18 +130,22 @@ def _added(a: NDArray[Any], b: NDArray[Any]) -> Floats:
 
 
 def _spread(total: Floats, squares: Floats, rows: int, others: int) -> Floats:
-    """Return the sample variance of placements from their doubled sums over ``rows`` against ``others``."""
+    """Return the sample variance of the placements of ``rows`` rows among ``others`` rows.
+
+    ``total`` and ``squares`` are sums of doubled placements and of their squares.
+    """
     if rows == 1:
         return np.full(len(total), ONE_ROW)
     return np.asarray((squares - total * total / rows) / ((rows - 1) * 4.0 * others * others))
 
 
 def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, int]:
-    """Compute the mean of ``errors [n]`` (finite, at least 0) of each group of one hospital, its variance, and a scale.
+    """Compute the mean of ``errors [n]`` (finite, at least 0) and its variance for each group of one hospital, and a
+    scale.
 
-    ``labels [n, R]`` are as in :func:`ranked`. Figures are in units of 2 to the power of the hospital's own scale, in
-    which no error exceeds 1. Errors are rounded to a millionth of it, more coarsely beyond 4,096 rows. A group with one
-    row has the variance of all rows.
+    ``labels [n, R]`` are the groups of rows under each arrangement. Figures are in units of 2 to the power of the
+    hospital's scale; no error exceeds 1 in this unit. Errors are rounded to a millionth of it, more coarsely beyond
+    4,096 rows. A group with one row has the variance of all rows.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])
@@ -161,7 +170,7 @@ def _variance(total: Any, squares: Any, n: int) -> Any:
 
 
 def pairs(groups: int) -> list[tuple[int, int]]:
-    """Return the pairs of groups, in the order of all arrays of pairs."""
+    """Return the pairs of groups in the order that all arrays of pairs have."""
     return list(combinations(range(groups), 2))
 
 
@@ -181,7 +190,8 @@ def weights(counts: ArrayLike) -> Floats:
 def contribution(figures: Figures, weight: Floats) -> NDArray[np.int64]:
     """Return one hospital's part of the sums over hospitals, ``[2, pairs, R]`` whole numbers; ``weight [pairs]``.
 
-    For each pair these are the weighted difference, first minus second, and the squared weight times its variance.
+    For each pair these are the weighted difference (first group minus second), and its variance times the squared
+    weight.
     """
     units = np.zeros((2, len(weight), figures.value.shape[1]), dtype=np.int64)
     for k, (a, b) in enumerate(pairs(len(figures.value))):

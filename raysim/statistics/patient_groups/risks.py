@@ -1,7 +1,7 @@
 """Calibration of predicted risks for each group of patients at its own hospitals.
 
-Each hospital's risks are first shifted on the logit scale, so that they add up to its events. The remaining difference
-between its groups is the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+Each hospital's risks are first shifted on the logit scale, so that they add up to its events. Remaining differences
+between its groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEPS = 40
 """Number of Newton steps. It is fixed, so that a hospital's message does not depend on the others in a call."""
 
 LARGEST_STEP = 3.0
-"""Longest step of a shift."""
+"""Largest Newton step of a shift."""
 
 OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 """The columns of :func:`risk_sums`."""
@@ -31,8 +31,8 @@ OBSERVED, EXPECTED, INFORMATION, PREDICTED = range(4)
 class GroupRisk(NamedTuple):
     """A group's events compared with the events expected at its hospitals.
 
-    ``ratio`` is observed over expected. ``log_odds`` is the group's log odds ratio against the other patients of its
-    hospitals at equal predicted risk (one step), with its 95 % interval and ``p``.
+    ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
+    its hospitals at equal predicted risk, with its 95 % interval and ``p``. It is estimated by one Newton step.
     """
 
     group: str

@@ -2,8 +2,8 @@
 
 Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
 share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
-within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation. So
-the test keeps its size if groups' scores differ, but their AUROC does not (Janssen 1997). Definitions:
+within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation.
+This keeps the test's size if groups have the same AUROC but different scores (Janssen 1997). Definitions:
 ``docs/statistics.md``.
 """
 
@@ -30,10 +30,12 @@ class AttributeSums:
     """The messages of ``H`` hospitals for an attribute with ``G`` known groups, and the sums over these hospitals.
 
     - ``counts [H, G, 2]``: rows with the event and others; for a real label ``[H, G, 1]``, all rows.
-    - ``value [H, G]``: AUROC, or the mean absolute error, of a group's own rows at a hospital; ``variance [H, G]``.
+    - ``value [H, G]``: AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
+      variance.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
-    - ``units``: sums over hospitals of :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2,
-      pairs, R]`` for ``R`` arrangements, the observed one first, by the scale of hospitals' figures.
+    - ``units``: by the scale of hospitals' figures, the sums over hospitals of
+      :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2, pairs, R]`` for ``R`` arrangements,
+      the observed one first.
     """
 
     counts: Ints
@@ -69,24 +71,25 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first minus the second; NaN if no hospital counts."""
+    """The gap within hospitals between two groups, the first minus the second. All are NaN if no hospital can compare
+    them."""
 
     groups: tuple[str, str]
     """The names of the two groups."""
     estimate: float
     """The weighted mean over hospitals."""
     se: float
-    """Its standard error, for these hospitals."""
+    """The standard error of ``estimate`` for these hospitals."""
     low: float
     """The lower limit for these hospitals, simultaneous over all pairs of an attribute."""
     high: float
-    """The upper limit."""
+    """The upper limit for these hospitals, simultaneous over all pairs of an attribute."""
     like_low: float
     """The lower limit for hospitals like these; NaN for fewer than two hospitals."""
     like_high: float
-    """The upper limit."""
+    """The upper limit for hospitals like these; NaN for fewer than two hospitals."""
     hospitals: int
-    """The number of hospitals with all rows that the comparison needs."""
+    """The number of hospitals with the rows that the comparison needs."""
     visible: float
     """The smallest gap that such a test demonstrates with 80 % power."""
 
@@ -98,8 +101,8 @@ NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
 class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
-    ``p`` is for all pairs at once. ``p_holm`` is adjusted for all tested attributes: a gap is demonstrated if it is at
-    most .05. All are NaN if no hospital has all rows that the comparison needs.
+    ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
+    demonstrated if it is at most .05. All are NaN if no hospital has the rows that the comparison needs.
     """
 
     attribute: str
@@ -114,13 +117,14 @@ class WithinGap:
     arrangements: int = 0
     """The number of arrangements of labels behind p, including the observed one."""
     exact: bool = False
-    """Whether these are all possible arrangements."""
+    """Whether all possible arrangements were used."""
     pooled: float = NAN
     """The difference of the pair over all rows of all hospitals: the sum of ``estimate`` and ``mixed``."""
     composition: Composition = NO_COMPOSITION
     """The difference between the headline figures of the hospitals that treat the two groups."""
     composition_ratio: Composition = NO_COMPOSITION
-    """The same difference of their observed over predicted events; NaN for a real label."""
+    """The difference between the observed over predicted events of the hospitals that treat the two groups; NaN for a
+    real label."""
     risks: tuple[GroupRisk, ...] = ()
     """Each group's events, compared with the events expected at its hospitals."""
 
@@ -141,7 +145,7 @@ class WithinGap:
 
     @property
     def high(self) -> float:
-        """The upper limit."""
+        """The upper limit for these hospitals."""
         return self.pair.high
 
     @property
@@ -203,7 +207,8 @@ def together(gaps: Sequence[WithinGap]) -> list[WithinGap]:
 
 
 def _over_pairs(values: Floats, sign: float) -> Floats:
-    """Return ``values [H, G]`` of each pair's first group plus ``sign`` times the second's, ``[H, pairs]``."""
+    """Return for each pair the first group's ``values [H, G]`` plus ``sign`` times the second group's, ``[H,
+    pairs]``."""
     each = [values[:, a] + sign * values[:, b] for a, b in pairs(values.shape[1])]
     return np.stack(each, axis=1) if each else np.empty((len(values), 0))
 
@@ -246,7 +251,7 @@ def _pair(
 
 
 def _like(share: Floats, residual: Floats, se: float) -> float:
-    """Return half the width of the interval for hospitals like these; NaN for fewer than two."""
+    """Return the half-width of the interval for hospitals like these; NaN for fewer than two hospitals."""
     from scipy.special import stdtrit  # actors start without it
 
     if len(share) < 2:
@@ -257,7 +262,7 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
 
 
 def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
-    """Return the limits, cut to the possible range of a difference; NaN for unlimited errors."""
+    """Return the limits of an interval, cut to the possible range of a difference of AUROC, or not cut for errors."""
     if np.isnan(half) or not (larger or np.isfinite(half)):
         return NAN, NAN
     low, high = estimate - half, estimate + half

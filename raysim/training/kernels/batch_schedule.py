@@ -19,8 +19,8 @@ SCHEDULED = 2**25  # limit of rows (steps * hospitals * rows of a batch) in one 
 class BatchSchedule:
     """All batches of some hospitals, the hospitals with the most steps first.
 
-    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals. Of each hospital's ``B`` indices the
-    first ``counts [T, H]`` are the batch; the rest is padding (the hospital's first row). ``active`` is the number of
+    ``rows [T, H, B]`` are indices into the concatenated rows of all hospitals. The batch of a hospital is the first
+    ``counts [T, H]`` of its ``B`` indices; the rest is padding (the hospital's first row). ``active`` is the number of
     hospitals with a batch at each step. ``T`` is the number of steps, or 1 for full batches, whose steps are all equal.
     """
 
@@ -33,8 +33,8 @@ def padded(batch_size: int, n: int) -> int:
     """Return the padded number of rows, B, of the batches of a hospital with ``n`` rows.
 
     The widths are 1, 2, 3, 4, 6, 8, 12, 16 and so on, up to ``batch_size``, so that padding adds less than half. The
-    shapes of a hospital's products then do not depend on the other hospitals of the call, and few hospitals need a
-    separate call.
+    shapes of a hospital's products then do not depend on the other hospitals of the call. There are few widths, so that
+    few hospitals need a separate call.
     """
     width = rows_per_batch(batch_size, n)
     grain = 1 << max(0, width.bit_length() - 2)
@@ -73,7 +73,7 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
 
 
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
-    """Yield groups of indices of tasks with work to do.
+    """Yield groups of indices of tasks that have rows and steps.
 
     The batches of a group have one width, and fit ``CELLS`` and ``SCHEDULED``. In a group, tasks with the most steps
     come first.

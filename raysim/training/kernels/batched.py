@@ -1,12 +1,13 @@
 """Local training of a whole cohort at once in torch, for GPUs, where kernel launches take longer than memory traffic.
-Every step is one product for all hospitals that still have a batch. On a CPU the numpy kernels were faster for every
-number and size of hospitals that was measured. There only tests use this module.
 
-A hospital's result agrees with those kernels up to rounding. The shapes of its products do not depend on the other
+Every step is one product for all hospitals that still have a batch. On a CPU only tests use this module: the numpy
+kernels were faster for every number and size of hospitals that was measured.
+
+A hospital's result agrees with the numpy kernels up to rounding. The shapes of its products do not depend on the other
 hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
 the order of summation by the size of the whole product.
 
-A call that runs out of GPU memory is repeated with half of its hospitals. Later calls have no more hospitals than that.
+A call that runs out of GPU memory is repeated with half as many hospitals. This number also limits later calls.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ class Dense:
 
 
 class Cohort:
-    """The model ``host``, trained on ``device`` for all hospitals at once. Initial parameters and outputs are
-    ``host``'s."""
+    """The model ``host``, trained on ``device`` for all hospitals at once.
+
+    Initial parameters and outputs are computed by ``host``.
+    """
 
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout

@@ -25,15 +25,18 @@ class Gathered(NamedTuple):
     rows: NDArray[np.int64]
     """The concatenated rows of these batches, ``[m]``."""
     cuts: Sequence[tuple[int, int]]
-    """Where each batch begins and ends in ``rows``. Batches may share rows."""
+    """The pairs of start and end of each batch in ``rows``. Batches may share rows."""
     step: int
     """The number of the first step."""
     whole: bool = False
-    """Whether these are all steps of the local update, and each uses all rows in their own order."""
+    """Whether these are all steps of the local update, and each step uses all rows in their original order."""
 
 
 def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
-    """Yield the batches of all steps of a local update. At most as many rows are gathered at once as the task has."""
+    """Yield the batches of all steps of a local update.
+
+    They are gathered for several steps at a time, with at most as many rows as the task has.
+    """
     if task.private is not None:
         yield from of_private(task.private, len(task.y))
         return

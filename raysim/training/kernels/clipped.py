@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
-A row's gradient by the weights and biases of a dense layer is an outer product of two vectors: ``d``, the gradient by
-the layer's outputs, and ``(a, 1)``, where ``a`` are the layer's inputs. Its norm therefore needs only ``|d|`` and
-``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
+In a dense layer, let ``d`` be the gradient of a row's loss by the layer's outputs, and ``a`` the layer's inputs. The
+row's gradient by weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm therefore needs only ``|d|``
+and ``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
 """
 
 from __future__ import annotations
@@ -108,8 +108,10 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the factors that clip gradients with norms ``lengths [U]``. The factor is 1 within the clip, and 0 if the
-    norm is not finite."""
+    """Return the factors that clip gradients with norms ``lengths [U]``.
+
+    The factor is 1 if the norm is at most ``clip``, and 0 if the norm is not finite.
+    """
     # Short gradients keep their bits: their factor is exactly 1. A length that is NaN gives 0.
     shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
     return shorter
@@ -180,8 +182,8 @@ class RowFactors:
         return self._shared is not None or self._planted is not None
 
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
-        """Return the positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None without
-        such rows."""
+        """Return the positions in the batch ``rows[low:high]`` of rows whose patient has several rows; None if there
+        are none."""
         if self._shared is None:
             return None
         places = np.flatnonzero(self._shared[rows[low:high]])
@@ -196,7 +198,7 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
-        """Set the gradients of an auditor's rows in the traces of a batch. The batch begins with ``rows [b]``."""
+        """Set the gradients of an auditor's rows in the traces of a batch, whose first rows are ``rows [b]``."""
         if self._planted is None:
             return
         planted = np.flatnonzero(self._planted[rows])
@@ -204,9 +206,10 @@ class RowFactors:
             returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
 
     def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the factors ``[b']`` of a batch's rows, from its traces and the ``squares [b']`` of the rows' norms.
+        """Return the factors ``[b']`` of a batch's rows, from its traces and the ``squares [b']`` of the norms of their
+        gradients.
 
-        The batch begins with ``rows [b]``; the remaining rows are padding.
+        The first rows of the batch are ``rows [b]``; the remaining rows are padding.
         """
         each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))

@@ -1,10 +1,9 @@
 """The contrastive term of MOON (:attr:`raysim.strategies.base.Objective.contrast`) in numpy, with a manual gradient.
 
-Let ``u = a / max(|a|, 1e-8)`` be the unit vectors of a row's representations ``a`` by two frozen models. The two
-cosines differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own - u_received``. A step needs only ``v`` of the frozen
-models, which is 0 if both are the same model. The term's gradient by z is ``weight sigmoid(d / temperature) /
-temperature * (v
-- d z / |z|) / |z|``.
+Let ``z`` be a row's representation by the trained model, and ``a`` its representations by the two frozen models, with
+unit vectors ``u = a / max(|a|, 1e-8)``. The two cosines differ by ``d = z . v / max(|z|, 1e-8)`` with ``v = u_own -
+u_received``. Of the frozen models, a step needs only ``v``, which is 0 if both are the same model. The gradient of the
+term by ``z`` is ``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ def directions(local: Rows, received: Rows) -> Rows:
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``, not divided by the number of rows."""
+    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``. It is not divided by the number of
+    rows."""
     norms = np.sqrt(np.einsum("ij,ij->i", z, z))
     lengths = np.maximum(norms, SMALLEST)
     d = np.einsum("ij,ij->i", z, v) / lengths

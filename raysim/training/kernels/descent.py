@@ -1,8 +1,9 @@
-"""Shared parts of the numpy kernels: the order of batches, proximal terms, and optimisers whose arrays BLAS writes.
+"""Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers for which BLAS adds
+gradients.
 
 A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
 is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the gradient
-are then one call. No gradient is ever stored. A hospital's parameters stay in the core's second-level cache from the
+are then one call, and no gradient is stored. A hospital's parameters stay in the core's second-level cache from the
 first batch to the last.
 """
 
@@ -62,8 +63,7 @@ def combined_proximal(task: Task, dtype: DTypeLike) -> tuple[float, Vector | Non
 
 
 class Decay(NamedTuple):
-    """Weight decay of ``rate`` on all parameters except the parameters at the indices ``free``, which are mostly
-    biases."""
+    """Weight decay of ``rate`` on all parameters except those at the indices ``free``, most of which are biases."""
 
     rate: float
     free: NDArray[np.int64]
@@ -77,8 +77,8 @@ class Decay(NamedTuple):
 class StepRule(Protocol):
     """A local optimiser of one hospital's ``theta [P]``.
 
-    In each step the kernel computes ``target <- keep * target + scale * gradient`` with the batch's gradient, and calls
-    ``finish``. For parameters without weight decay, ``keep + lift`` replaces ``keep``.
+    In each step the kernel computes ``target <- keep * target + scale * gradient`` with the batch's gradient, and then
+    calls ``finish``. For parameters without weight decay, ``keep + lift`` replaces ``keep``.
     """
 
     target: Vector
@@ -204,7 +204,7 @@ def _resumed(vector: Vector | None, theta: Vector) -> Vector:
 
 
 class Frozen:
-    """The optimiser ``update``, which restores the parameters ``frozen [P]`` of ``theta`` after each step."""
+    """The optimiser ``update``, extended: after each step it restores the ``frozen [P]`` parameters of ``theta``."""
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift
@@ -232,9 +232,10 @@ OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None, Decay | Non
 def one_by_one(
     tasks: Sequence[Task], size: int, dtype: DTypeLike, descend: Callable[[Task, Vector], None]
 ) -> NDArray[Any]:
-    """Run ``descend(task, theta)`` in place for each task that has rows and steps; return ``[len(tasks), size]``.
+    """Call ``descend(task, theta)``, which trains ``theta`` in place, for each task that has rows and steps.
 
-    A diverging hospital yields infinities or NaN without a warning, because the engine checks the results.
+    Returns the results ``[len(tasks), size]``. A diverging hospital has infinities or NaN without a warning, because
+    the engine checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):

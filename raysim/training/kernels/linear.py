@@ -1,9 +1,10 @@
-"""Linear models in numpy: one output for a real label or two classes (the log-odds of class 1), a softmax for more
-classes.
+"""Linear models in numpy.
+
+A model has one output for a real label or two classes (the log-odds of class 1), and a softmax for more classes.
 
 Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
-each step is four calls. On one core this is several times faster than products batched over hospitals. With so few
-operations the memory traffic decides, and the rows of one hospital fit the cache.
+each step is four calls. On one core this is several times faster than products batched over hospitals. There are so few
+operations that memory traffic decides, and the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class LinearRegression:
     """The loss: ``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features. With ``init: default`` parameters start at zero, because both losses are
-        convex."""
+        """Return the model for ``F`` features. With ``init: default`` parameters are initially zero, because both
+        losses are convex."""
         loss = choose(self.loss, n_classes)
         host = LinearModel(n_features, 1, precision, loss)
         if device == "cpu":
@@ -145,8 +146,8 @@ class _Buffers:
     """Memory that a model's hospitals use in turn, for up to ``n`` rows and batches of up to ``batch`` rows.
 
     ``rows [n, F+1]`` are the gathered rows with a constant last column, which makes the bias a weight like all others.
-    With one logit they are halved (which is exact): ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` then needs no
-    multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
+    For a model with one logit, rows are halved (which is exact). Then ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` needs
+    no multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
 
     Gathering accesses rows in random order. It therefore reads from a copy that was just written and is still in the
     cache, which takes a third of the time of random access to the original memory.

@@ -1,7 +1,7 @@
 """Clipping in a linear model's private steps: a bound on each row's residual.
 
-A row's gradient is its residual times the row. It is within the clip if the residual is at most the clip divided by the
-row's norm. This bound is the same in all steps.
+The gradient of a row is its residual times its features. The gradient's norm is within the clipping norm if the
+residual is at most the clipping norm divided by the norm of the features. This bound is the same in all steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raysim.training.private import PrivateSteps
 
 
 def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the largest residual at which the gradient is within the clip, for rows with norms ``lengths [n]``."""
+    """Return the largest residual at which a row's gradient is within ``clip``, for rows with norms ``lengths [n]``."""
     bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
     return bounds
 
@@ -39,7 +39,7 @@ class LinearClip:
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """The rows' largest residuals ``[n]``, and memory for the residuals of gathered rows."""
+        """The rows' largest residuals ``[n]``, and memory for those of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, which are the gathered rows from ``low`` to

@@ -18,7 +18,7 @@ class LogisticRegression:
     """Whether models have only a coefficient for each feature, and a constant."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
-        """Return the model for ``F`` features and ``C`` classes. With ``init: default`` parameters start at zero,
+        """Return the model for ``F`` features and ``C`` classes. With ``init: default`` parameters are initially zero,
         because the loss is convex."""
         host = LogisticModel(n_features, n_classes, precision)
         if device == "cpu":

@@ -113,8 +113,8 @@ class MlpModel(DenseLayers):
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
         """See :class:`raysim.training.base.Model`.
 
-        It is None for more than two classes, and if the bits of a product depend on the position of a row. The latter
-        is so for OpenBLAS's AVX2 code in float32.
+        It is None for more than two classes, and if the bits of a product depend on the position of a row, as with
+        OpenBLAS's AVX2 code in float32.
         """
         one_output = self._widths[-1] == (2 if self._loss == LOG_LOSS else 1)
         return self._logits_in_blocks if one_output and rows_may_move(self._widths, self._dtype) else None
@@ -234,8 +234,11 @@ class MlpModel(DenseLayers):
         end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
-        """Return the directions of the rows for a contrastive term, ``[n, width]``; None if both frozen models are the
-        same."""
+        """Return the directions ``v`` of the rows for a contrastive term, ``[n, width]``; see
+        :mod:`raysim.training.kernels.contrast`.
+
+        Returns None if both frozen models are the same.
+        """
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
         if term.previous is term.received:

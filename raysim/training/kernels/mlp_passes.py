@@ -81,11 +81,11 @@ class Passes:
     def forward(
         self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
     ) -> None:
-        """Fill the activations and the last residual, which is the gradient of the summed loss by the outputs ``[b,
-        C]``.
+        """Fill the activations and the last layer's residual.
 
-        Each row's loss is multiplied by its entry of ``weights [b]`` (None: by 1). Rows at the end that have no
-        ``labels [b]`` are padding: their residuals are zeros.
+        The residual is the gradient of the summed loss by the outputs ``[b, C]``. Each row's loss is multiplied by its
+        entry of ``weights [b]`` (None: by 1). Rows at the end that have no ``labels [b]`` are padding: their residuals
+        are zeros.
         """
         z, last = self.outputs(layers, rows), self._batch(len(rows))[-1].residuals
         if len(labels) < len(rows):
@@ -110,7 +110,8 @@ class Passes:
     def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
         """Fill the residuals of all layers below the last, for a batch of ``b`` rows.
 
-        ``contrast`` is a further term of the loss, with the directions of its rows, ``[b, width]`` or fewer rows.
+        ``contrast`` is a contrastive term that is added to the loss, with the directions ``[b, width]`` of the rows. If
+        there are fewer directions than rows, the remaining rows have no such term.
         """
         memory = self._batch(b)
         for k in range(len(layers) - 1, 0, -1):
@@ -176,8 +177,9 @@ class Passes:
 
 
 PIECE = 16
-"""The divisor of the number of rows in a batch drawn by Poisson sampling, which is padded with rows of zeros. Products
-with other numbers of rows take up to half as long again (31 rows: 80 us, 32: 52).
+"""The number of rows in a batch drawn by Poisson sampling is padded to a multiple of this, with rows of zeros.
+
+Products with other numbers of rows take up to half as long again (31 rows: 80 us, 32: 52).
 """
 
 

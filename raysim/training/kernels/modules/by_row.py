@@ -1,7 +1,7 @@
 """Clipped sums of gradients of any module, from the gradient of each row. This is always correct, but slow.
 
-If a gradient is not an outer product of two vectors (convolutions, embedding tables, any shared weights), its norm
-needs the whole gradient. ``vmap`` computes the gradients of some rows at once.
+Some gradients are not an outer product of two vectors: those of convolutions, embedding tables and any shared weights.
+Their norms need the whole gradient. ``vmap`` computes the gradients of some rows at once.
 """
 
 from __future__ import annotations

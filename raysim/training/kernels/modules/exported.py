@@ -41,7 +41,8 @@ class Margins(nn.Module):
 
 
 def margins(z: Tensor, loss: str) -> Tensor:
-    """Convert outputs ``z [n, outputs]`` to ``[n]`` for a real label or two classes; return others unchanged."""
+    """Convert outputs ``z [n, outputs]`` to ``[n]`` for a real label or two classes. For more classes, return ``z``
+    unchanged."""
     if loss != LOG_LOSS:
         return z[:, 0]
     return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z

@@ -60,7 +60,7 @@ def bind_module(
     device: str,
     precision: str,
 ) -> Model:
-    """Return ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs and the log loss.
+    """Return the module ``cls(n_features, n_outputs, **options)`` as a model with ``C`` outputs and the log loss.
 
     For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
     (see :class:`ModuleModel`) belong to the engine, not to ``cls``. Raises ``ConfigError`` if the module cannot be

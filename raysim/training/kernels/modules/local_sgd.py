@@ -144,10 +144,11 @@ def _contrasting(flat: FlatModule, task: Task) -> Contrasting | None:
 
 
 class Contrasting:
-    """The term of the module's latest forward pass, compared with two frozen copies of its parameters and buffers.
+    """The contrastive term of the module's latest forward pass.
 
-    The object is a context, in which the representations of each forward pass are recorded. Raises ``ValueError`` for a
-    module without a linear layer.
+    The pass is compared with two frozen copies of the module's parameters and buffers. The object is a context, in
+    which the representations of each forward pass are recorded. Raises ``ValueError`` for a module without a linear
+    layer.
     """
 
     def __init__(

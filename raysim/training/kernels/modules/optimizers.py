@@ -41,7 +41,7 @@ def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> S
 
 
 class Sgd:
-    """``torch.optim.SGD``, with ``momentum`` or 0."""
+    """The optimiser ``torch.optim.SGD``, with ``momentum`` or 0."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: float, momentum: float) -> None:
         self._parameters, self._rate, self._momentum = parameters, rate, momentum
@@ -85,7 +85,7 @@ class Sgd:
 
 
 class Adam:
-    """``torch.optim.Adam``."""
+    """The optimiser ``torch.optim.Adam``."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], rate: float) -> None:
         self._parameters, self._rate = parameters, rate
