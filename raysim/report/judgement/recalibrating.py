@@ -1,4 +1,5 @@
-"""The effect of recalibration in words: whether it is worth its labelled rows, and its effect where it was done.
+"""The effect of recalibration in words: whether it is worth its labelled rows, and its measured effect after it was
+done.
 
 The estimate for a model without recalibration uses halves of its validation rows
 (:mod:`raysim.statistics.clinical.recalibration_benefit`). The effect of a completed recalibration is measured on test
