@@ -20,7 +20,7 @@ from raysim.statistics.discrimination.sketches import patient_part
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]
-"""The label of a strategy, and one of its models."""
+"""The label of a strategy, and the name of one of its models."""
 
 MANY_HOSPITALS = 30
 """The number of judged hospitals that the interval of the worst decile's difference needs, because it resamples

@@ -153,8 +153,8 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and the values of a hospital
-        without skew."""
+        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and those of a hospital without
+        skew."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]

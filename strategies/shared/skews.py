@@ -47,9 +47,9 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks``, each ``[m, D_b]``, concatenated to ``[m, D']`` and standardised by the blocks ``among``.
+    """Return ``blocks``, each ``[m, D_b]``, concatenated to ``[m, D']`` and standardised by the blocks of ``among``.
 
-    Several blocks have the same weight, however many columns each has.
+    All blocks have the same weight, however many columns each has.
     """
     scaled = standardise(np.concatenate(blocks, axis=1), np.concatenate(among, axis=1))
     if len(among) > 1:
@@ -59,9 +59,11 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSkew(Newcomers):
-    """The rule for a hospital that did not take part: it gets the cluster with the nearest mean of these values.
+    """The rule for a hospital that did not take part: it joins the cluster with the nearest mean of the compared
+    values.
 
-    Its labels are compared on its labelled rows, and left out if it has none; features and size on all its rows.
+    The hospital's labels are compared on its labelled rows, and left out if it has none. Features and size are compared
+    on all its rows.
     """
 
     participants: Skews

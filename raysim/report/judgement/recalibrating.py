@@ -69,7 +69,7 @@ class Effect:
 
 
 def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
-    """Add the effect of recalibration, done or proposed, to the calibration ``line`` of the model ``key``."""
+    """Add the effect of a completed or proposed recalibration to the calibration ``line`` of the model ``key``."""
     done = effect(results, key)
     if done is not None:
         remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")
