@@ -123,7 +123,7 @@ _HOMES = {
     "sweep": "raysim.api.running",
     "validate": "raysim.api.judging",
 }
-"""The modules of the names that are not in ``raysim.strategies.base``."""
+"""The modules that define the public names outside ``raysim.strategies.base``, by name."""
 
 
 def __getattr__(name: str) -> Any:

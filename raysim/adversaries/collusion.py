@@ -55,8 +55,8 @@ def deviation(updates: Floats, kind: Deviation) -> Floats:
 
 
 def min_max_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step along ``direction`` whose distance from each update is at most the largest distance of
-    two updates."""
+    """Return the largest step along ``direction``, such that the moved mean is no further from any update than two
+    updates are from each other."""
     mean = updates.mean(axis=0)
     offsets = mean - updates
     widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
@@ -71,8 +71,8 @@ def min_max_factor(updates: Floats, direction: Floats) -> float:
 
 
 def min_sum_factor(updates: Floats, direction: Floats) -> float:
-    """Return the largest step whose sum of squared distances to all updates is at most the largest such sum of any
-    update."""
+    """Return the largest step along ``direction``, such that the moved mean's sum of squared distances to all updates
+    is at most the largest such sum of an update."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
@@ -128,5 +128,7 @@ def principal_direction(updates: Floats, before: Floats | None, round: int) -> F
 
 
 def mimicked(updates: Floats, direction: Floats) -> int:
-    """Return the index of the update with the largest projection on ``direction``; ties go to the first."""
+    """Return the index of the update whose deviation from the mean has the largest projection on ``direction``, in
+    magnitude. Ties go to the first.
+    """
     return int(np.argmax(np.abs((updates - updates.mean(axis=0)) @ direction)))

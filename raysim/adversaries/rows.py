@@ -15,7 +15,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
-    """Return labels in which a ``share`` of the rows has ``C - 1 - y`` instead of ``y``."""
+    """Return labels in which a ``share`` of the rows has class ``C - 1 - y`` instead of ``y``, for ``C`` classes."""
     turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
     return X, turned.astype(y.dtype)
 
@@ -40,7 +40,7 @@ def units(
 
 
 def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
-    """Return rows of a stuck sensor: its feature is the mean of its values."""
+    """Return rows whose feature ``feature`` is constant at its mean, as from a stuck sensor."""
     changed = X.copy()
     if len(y):
         changed[:, feature] = X[:, feature].mean(dtype=np.float64)
@@ -60,14 +60,14 @@ def backdoor(
 
 
 def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
-    """Return a copy of all rows with the trigger set."""
+    """Return a copy of the rows in which every row has the trigger: feature ``feature`` is ``value``."""
     changed = X.copy()
     changed[:, feature] = value
     return changed
 
 
 def some(count: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return a random sample of ``share`` of ``count`` rows, rounded to a whole number."""
+    """Return a random mask ``[count]`` of a ``share`` of rows; the number of rows is rounded to a whole number."""
     chosen = np.zeros(count, dtype=np.bool_)
     chosen[rng.permutation(count)[: round(share * count)]] = True
     return chosen

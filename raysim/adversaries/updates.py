@@ -19,7 +19,7 @@ def scale(update: Floats, factor: float) -> Floats:
 
 
 def gaussian(update: Floats, mean: float, std: float, rng: np.random.Generator) -> Floats:
-    """Return noise without the update."""
+    """Return normal noise instead of the update, ``[P]``."""
     return rng.normal(mean, std, len(update))
 
 

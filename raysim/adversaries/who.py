@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 
 Knowledge = Literal["own", "colluders", "all"]
-"""``own``: its own rows and update. ``colluders``: the updates that the Byzantine hospitals would have sent honestly.
-``all``: the updates of all honest hospitals."""
+"""The knowledge of a Byzantine hospital. ``own``: its own rows and update. ``colluders``: the updates that all
+Byzantine hospitals would have sent honestly. ``all``: the updates of all honest hospitals."""
 
 Deviation = Literal["sd", "unit", "sign"]
 """The direction away from the mean: minus the standard deviations, minus the mean's direction, or minus the mean's
@@ -42,7 +42,7 @@ ON_UPDATES = ("sign_flip", "scale", "gaussian", "zero")
 """Attacks that change only the hospital's own update."""
 
 TOGETHER = ("mimic", "alie", "ipm", "min_max", "min_sum", "adaptive")
-"""Attacks that need the updates of others."""
+"""Attacks that need the updates of other hospitals."""
 
 
 def bad_hospitals(seed: int, hospitals: int, share: float) -> NDArray[np.int64]:

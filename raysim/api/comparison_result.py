@@ -47,7 +47,7 @@ class ComparisonResult(Results):
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The rows of :attr:`comparison` for headline models, by strategy."""
+        """The rows of :attr:`comparison` for each strategy's headline model, indexed by strategy."""
         return self.comparison.drop_duplicates("strategy", keep="last").set_index("strategy")
 
     @cached_property
@@ -140,18 +140,26 @@ class CurveResult(ComparisonResult):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """One row per line, value and seed: mean and variance over hospitals of the plotted figure."""
+        """The points of the plot, one row per line, value of the hyper-parameter and seed. Each has the mean and
+        variance over hospitals of the plotted metric.
+        """
         return self.table("curve.csv")
 
     @cached_property
     def found(self) -> Found:
-        """The best value of each strategy, whether intervals demonstrate it, and whether it is at an edge."""
+        """The best value of each strategy, whether intervals demonstrate it, and whether it is the lowest or highest
+        value tried.
+        """
         from raysim.experiment.curves.found import Found
 
         return Found.read(json.loads((self.folder / "curve_answer.json").read_text()))
 
 
 def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
-    """Return the strategy and seed of a run. For folders among ``labels`` no YAML is read, which would be slow."""
+    """Return the strategy and seed of a run.
+
+    ``labels`` has the labels of strategies by the names of their folders. For these folders the run's YAML is not read,
+    because that is slow.
+    """
     label = labels.get(run.folder.parent.name)
     return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))

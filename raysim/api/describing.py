@@ -31,11 +31,11 @@ class Description:
     config: Config
     federation: Federation
     seed: int
-    """The seed that divides the federation's rows into parts."""
+    """The seed by which rows are divided into parts."""
     other_seeds: tuple[int, ...]
-    """The seeds of a comparison that divide the rows differently."""
+    """The seeds of the comparison that divide rows differently from ``seed``."""
     epsilon: Smoothing
-    """The smoothing of the shares in PSI."""
+    """The smoothing of empty bins in PSI."""
 
     @cached_property
     def summary(self) -> Summary:

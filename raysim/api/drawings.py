@@ -11,7 +11,7 @@ from raysim.core.installed import need
 from raysim.storage.manifest import Manifest
 
 SCALE = 2.0
-"""Pixels of a PNG for each unit of a figure."""
+"""The scale of a PNG: pixels per unit of the figure."""
 
 
 class Drawing:

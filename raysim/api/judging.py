@@ -33,11 +33,12 @@ def judge(
     """Judge predictions as a comparison judges its strategies, like ``raysim judge``.
 
     - ``predictions``: one row per model, seed and test row, with columns ``hospital``, ``row``, ``label``, ``model``,
-      ``seed`` and ``probability``; or a CSV or Parquet file with them.
-    - ``reference``: the model that the others are compared with.
+      ``seed`` and ``probability``; or a CSV or Parquet file with these columns.
+    - ``reference``: the model with which the other models are compared.
     - ``tried``: how many other models were tried, reported or not; None: the number in the table.
     - ``predicts``: the event in words. ``event``: the value of the label that is the event, if it is not 1.
-    - ``logits``, ``percent``: how probabilities are written. ``common``: judge the rows that all models have.
+    - ``logits``, ``percent``: whether probabilities are given as logits, or in percent.
+    - ``common``: whether to judge only the rows that all models have.
     - ``name``: the name of the page. ``out``: the folder; None: a new folder below ``runs/``.
 
     Raises a one-line :class:`raysim.RaysimError` for a table that cannot be judged.

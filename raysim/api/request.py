@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WARNS, WIDE = "warning: ", 10_000
-"""The prefix of warnings, and a console width that no line reaches."""
+"""The prefix of warnings; and a console width in characters that no line reaches."""
 
 StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
 """A registered name, the content of a section ``strategy``, a strategy, or its class."""
@@ -70,7 +70,7 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """Do the same as :func:`configuration` without checking, and keep sections that only one command reads."""
+    """Return the unchecked tree of :func:`configuration`, including sections that only one command reads."""
     if not isinstance(overrides, Mapping | Sequence | None) or any(
         not isinstance(each, str) for each in overrides or ()
     ):
@@ -144,7 +144,7 @@ class _Warnings(io.StringIO):
 
 
 _connecting = threading.RLock()
-"""The lock of the thread whose call connects this process to Ray, until the call has ended."""
+"""The lock held by the thread whose call connects this process to Ray, until the call has ended."""
 
 
 @contextlib.contextmanager

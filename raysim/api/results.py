@@ -44,7 +44,9 @@ class Results:
         self.folder = expanded(folder).absolute()
 
     def __repr__(self) -> str:
-        """Return the title and the answer, without rows; if files are missing, the class and the folder."""
+        """Return the title and the first sentence of the answer, without rows. If files are missing, return the class
+        and the folder.
+        """
         try:
             return f"<{self._title}: {self._sentences[0]} ({shown(self.folder)})>"
         except (OSError, ValueError, LookupError, RaysimError):
@@ -64,7 +66,7 @@ class Results:
 
     @property
     def _sentences(self) -> list[str]:
-        """The sentences of the answer, the shortest first; at least one."""
+        """The sentences of the answer, the shortest first; there is at least one."""
         raise NotImplementedError
 
     def table(self, name: str) -> pd.DataFrame:
@@ -175,7 +177,7 @@ class RunResult(Results):
 
     @cached_property
     def answer(self) -> Answer:
-        """The answer: permitted uses of the model, and the facts that forbid a use."""
+        """The answer: permitted uses of the model, and facts that forbid a use."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     @cached_property
@@ -255,7 +257,7 @@ def _figure(value: float | None) -> float:
 
 
 def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Stack all tables, with their keys as first columns that are called ``names``."""
+    """Stack all tables. Their keys become the first columns, named ``names``."""
     blocks = []
     for key, table in tables.items():
         block = table.copy()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 READING = "reading data"
-"""The name of the phase before anything is run."""
+"""The progress phase in which data are read, before training."""
 
 
 def run(

@@ -19,9 +19,10 @@ FALSE_POSITIVES = (0.01, 0.001)
 
 
 def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
-    """Compute ``log(p_y / (1 - p_y))`` of each row ``[n]``: the margin of its true class, from class 1's ``[n]``.
+    """Compute ``log(p_y / (1 - p_y))``, the margin of each row's true class ``y [n]``. The result is ``[n]``.
 
-    For logits ``[n, C]`` this is the logit of the true class minus the log-sum-exp of the other logits.
+    For two classes ``margins [n]`` are logits of class 1. For more classes they are logits ``[n, C]``, and the result
+    is the logit of the true class minus the log-sum-exp of the other logits.
     """
     z, labels = np.asarray(margins, dtype=np.float64), np.asarray(y, dtype=np.int64)
     if z.ndim == 1:
@@ -33,10 +34,10 @@ def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
-    """Compute the score of each row ``[n]`` under model ``target`` of ``J``; above 0 means that membership is likelier.
+    """Compute the LiRA score of each row ``[n]`` under model ``target``; above 0 means that membership is likelier.
 
-    ``confidences [J, n]`` and ``members [J, n]`` contain all models; densities are fitted without the target's. A row
-    that all other models contain, or that none contains, has the score NaN.
+    ``confidences [J, n]`` and ``members [J, n]`` contain all ``J`` models; the densities are fitted without model
+    ``target``. The score is NaN for a row that all other models contain, or that none contains.
     """
     c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
     others = np.arange(len(c)) != target
@@ -61,10 +62,10 @@ def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """The separation of members from non-members by scores.
+    """How well scores separate members from non-members.
 
-    - ``auroc``: .5 is chance.
-    - ``at``: the share of members detected, by share of false positives.
+    - ``auroc``: the AUROC; .5 is chance.
+    - ``at``: the true positive rate by false positive rate.
     """
 
     auroc: float

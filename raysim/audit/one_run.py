@@ -63,7 +63,9 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """Compute the largest bound that this number of canaries can give, which needs all guesses to be right."""
+    """Compute the largest bound that an audit with this number of canaries can give. It is reached if all guesses are
+    right.
+    """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 
 

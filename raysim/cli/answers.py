@@ -29,9 +29,9 @@ def show_answer(
     details: bool = False,
     open_: bool = False,
 ) -> None:
-    """Print the block of a run or comparison, which took ``seconds``; with ``details`` also its tables.
+    """Print the summary block of a run or comparison, which took ``seconds``; with ``details`` also its tables.
 
-    ``settings``: those of ``--set``, which the next command repeats.
+    ``settings``: the values of ``--set``, which the suggested next command repeats.
     """
     from raysim.api.results import RunResult
 
@@ -51,7 +51,7 @@ def show_curve(
     files: str = "",
     open_: bool = False,
 ) -> None:
-    """Print the block of a curve, which took ``seconds``; with ``details`` also the tables of its comparison.
+    """Print the summary block of a curve, which took ``seconds``; with ``details`` also the tables of its comparison.
 
     ``files``: a line on the files written, if the curve was only plotted.
     """

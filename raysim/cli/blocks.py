@@ -1,4 +1,4 @@
-"""The block that ``run``, ``compare``, ``curve``, ``sweep``, ``study`` and ``audit`` print: the same form for all."""
+"""The summary block that ``run``, ``compare``, ``curve``, ``sweep``, ``study`` and ``audit`` print, in one form."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def show_block(
     block: Block, console: Console, report: Path, details: Callable[[], None] | None = None, *, open_: bool = False
 ) -> None:
-    """Print a block; with ``details``, also call ``details`` to print below it, and repeat the headline at the end.
+    """Print a summary block.
 
-    The block is 80 characters wide, unless a terminal or ``COLUMNS`` gives another width. In a terminal the path of the
-    ``report`` is a link. With ``open_`` the report is also opened in a browser.
+    With ``details``, that function prints more below the block, and the headline is repeated at the end. The block is
+    80 characters wide, unless a terminal or ``COLUMNS`` gives another width. In a terminal the path of the ``report``
+    is a link. With ``open_`` the report is also opened in a browser.
     """
     from raysim.report.terminal.answers import styled
     from raysim.report.terminal.block import WIDTH, lines

@@ -38,12 +38,10 @@ def _execute(
     path: Path | None = None,
     settings: Sequence[str] = (),
 ) -> None:
-    """Execute the ``command`` on the configuration in the file ``path``. Prints the answer to ``console``.
+    """Execute the ``command`` on the configuration in the file ``path``, and print the answer to ``console``.
 
-    ``settings``: what ``--set`` changed in the file.
-
-    Progress is printed to ``progress``. With ``json`` standard output has only the result, and everything else goes to
-    ``console``.
+    ``settings``: the values of ``--set``. Progress is printed to ``progress``. With ``json``, standard output has only
+    the result, and everything else goes to ``console``.
     """
     from raysim.api import running
 

@@ -321,5 +321,5 @@ def _configuration(path: Path | None, overrides: list[str] | None, seed: int | N
 
 
 def _one_seed(seed: int | None) -> list[str]:
-    """Return the settings of ``--seed``."""
+    """Return ``--seed`` as settings in the form of ``--set``."""
     return [] if seed is None else [f"seed={seed}", "seeds=[]"]

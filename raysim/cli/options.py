@@ -30,12 +30,12 @@ REPORT = "report.html"
 
 
 def greet() -> None:
-    """Print at once, in a terminal, that the command has started; the next line overwrites this one."""
+    """Print in a terminal, at once, that the command has started. The next line of output overwrites this line."""
     _write("starting raysim\r")
 
 
 def ungreet() -> None:
-    """Remove the line of :func:`greet`, because the next line may be shorter."""
+    """Erase the line of :func:`greet`, because the next line of output may be shorter."""
     _write("\x1b[2K")
 
 

@@ -1,4 +1,4 @@
-"""The command ``raysim study``, which the entry-point group ``raysim.commands`` names."""
+"""The command ``raysim study``, an entry point of the group ``raysim.commands``."""
 
 from __future__ import annotations
 

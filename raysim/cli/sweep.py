@@ -1,6 +1,6 @@
-"""The commands ``raysim sweep``, ``resume`` and ``ui``, which the entry-point group ``raysim.commands`` names.
+"""The commands ``raysim sweep``, ``resume`` and ``ui``, entry points of the group ``raysim.commands``.
 
-Exit codes are those of ``raysim``, and 3 for a sweep with failed trials. Imports only typer.
+Exit codes are the same as for other commands; 3 means a sweep with failed trials. The module imports only typer.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ NUMBER = "<int>"
 """The placeholder in help texts for the value of an option that :func:`whole_number` reads."""
 
 _UsageError: Any = typer.BadParameter.__mro__[1]
-"""The class of all usage errors; typer makes only this subclass public."""
+"""The base class of typer's usage errors. It is not public; typer exports only its subclass ``BadParameter``."""
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def whole_number(text: str) -> int:
-    """Parse an option's number. Not all versions of typer name the value in their own error."""
+    """Parse an option's whole number. Its error names the value, which the error of some versions of typer does not."""
     try:
         return int(text)
     except ValueError:

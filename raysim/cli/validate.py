@@ -1,4 +1,4 @@
-"""The command ``raysim validate``, which the entry-point group ``raysim.commands`` names."""
+"""The command ``raysim validate``, an entry point of the group ``raysim.commands``."""
 
 from __future__ import annotations
 

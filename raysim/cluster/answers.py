@@ -1,4 +1,4 @@
-"""Replies of Ray's actors, and plain errors if a reply is missing."""
+"""The replies of Ray's actors, and plain errors if a reply is missing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from raysim.core.errors import ResourceError
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
     """Wait for the first replies of actors.
 
-    ``asked`` has a reference for each actor, and errors call an actor ``kind``. Raises ``ResourceError`` if they are
-    not ready within ``seconds``, or if one cannot start. The error says to stop other work or to apply the ``remedy``.
+    ``asked`` has one reference per actor; ``kind`` is the name of such an actor in errors. Raises ``ResourceError`` if
+    replies are not ready within ``seconds``, or if an actor cannot start. The error says to stop other work or to apply
+    the ``remedy``.
     """
     import ray
 

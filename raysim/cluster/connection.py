@@ -43,14 +43,16 @@ TALKATIVE = ("ray.widgets.util",)
 need."""
 
 _imported_closed = False
-"""Whether ray was imported here with the variable that makes a private Ray listen on this machine only."""
+"""Whether this module imported Ray with the variable :data:`~raysim.cluster.own_ray.OPEN` at 0, so that a private Ray
+listens on this machine only.
+"""
 
 WATCH_SECONDS = 0.05
 """The number of seconds between two checks whether the processes of a Ray that was started here are still running."""
 
 
 def awaited() -> bool:
-    """Return whether this process has a Ray: a Ray to which it is connected, or a Ray that ``RAY_ADDRESS`` names."""
+    """Return whether this process is connected to a Ray, or ``RAY_ADDRESS`` names one."""
     return named() is not None or ("ray" in sys.modules and sys.modules["ray"].is_initialized())
 
 
@@ -111,7 +113,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
 
 
 def _kept_up(options: Mapping[str, Any]) -> Keeper:
-    """Yield a running Ray. If a Ray that is started here does not start in time on a busy machine, it is started
+    """Yield a Ray that is running. If a Ray started here does not start in time, as on a busy machine, it is started
     again."""
     keeper = Keeper(options)
     try:

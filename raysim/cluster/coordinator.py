@@ -56,8 +56,7 @@ T = TypeVar("T")
 
 
 class BackgroundIterator(Generic[T]):
-    """An object that runs the iterator ``items`` to its end on a background thread. :meth:`take` returns the items so
-    far."""
+    """An object that runs the iterator ``items`` to its end on a background thread; :meth:`take` returns new items."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._queue: SimpleQueue[T | _End] = SimpleQueue()
@@ -66,8 +65,8 @@ class BackgroundIterator(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether all items have been taken. It is never True if the iterator raised an error; :meth:`take` raises this
-        error."""
+        """Return whether all items have been taken. If the iterator raised an error, it is never True; :meth:`take`
+        raises the error."""
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:

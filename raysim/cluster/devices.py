@@ -9,7 +9,9 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """Return the device that ``auto``, ``cpu`` or ``cuda`` means here, and what torch finds, which is for errors."""
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` means in this process, and a text on what torch finds, for
+    error messages.
+    """
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -43,9 +45,9 @@ def cards() -> int:
 
 
 def device_for(device: str, gpus: float) -> str:
-    """Return the device for an actor with a share ``gpus``.
+    """Return the device for an actor with a share ``gpus`` of GPUs.
 
-    Without a share, ``auto`` is the CPU, because the actor may find the GPU of its node but must not use it.
+    Without a share, ``auto`` means the CPU, because the actor must not use the GPU that it may find on its node.
     """
     return "cpu" if device == "auto" and not gpus else device
 
@@ -53,9 +55,9 @@ def device_for(device: str, gpus: float) -> str:
 def settle_device(device: str, gpus: float) -> None:
     """Make this process compute on ``device`` with its share ``gpus``, a fraction or a number of cards.
 
-    A fraction limits the process to that part of a card's memory. A process that needs more runs out of memory, without
-    harm to other processes. Convolutions are computed in float32, not in TF32 with its ten bits, and by deterministic
-    algorithms.
+    A fraction limits the process to this part of a card's memory. A process that needs more runs out of memory, without
+    affecting other processes. Convolutions use deterministic algorithms in float32, not TF32 with its ten bits of
+    precision.
     """
     if device != "cuda":
         return
@@ -67,7 +69,9 @@ def settle_device(device: str, gpus: float) -> None:
 
 
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """Return a warning if a reserved GPU is missing, or None. Raises ``ResourceError`` for ``cuda`` without a GPU."""
+    """Return a warning if a reserved GPU is missing, else None. ``seen`` is what torch finds. Raises ``ResourceError``
+    for ``cuda`` without a GPU.
+    """
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
     if wanted == "auto" and resolved == "cpu":

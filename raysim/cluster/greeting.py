@@ -25,7 +25,7 @@ TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN
 
 
 REFUSED = ("AuthenticationError", "InvalidAuthToken")
-"""Parts of Ray's messages about a wrong token, with which Ray tries again for twenty seconds or more."""
+"""Parts of Ray's messages about a wrong token. After such a message Ray keeps retrying for twenty seconds or more."""
 
 GREETING = """
 import logging, sys
@@ -72,7 +72,7 @@ def answering(address: str) -> str:
 
 
 def _greeted(address: str) -> str:
-    """Do the same as :func:`answering` for an address with an open port.
+    """Return the same as :func:`answering`, for an address with an open port.
 
     Another process makes the call, because Ray's call has no time limit, writes to stderr, and can end its process.
     """
@@ -108,7 +108,7 @@ def _greeted(address: str) -> str:
 
 
 def _refused(said: str) -> bool:
-    """Return whether Ray's last message or an earlier one says that a token is wrong."""
+    """Return whether one of Ray's messages in ``said`` reports a wrong token."""
     return any(part in said for part in REFUSED)
 
 

@@ -25,7 +25,7 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class ActorReady:
-    """An actor's first reply: its device, the devices that torch finds, and its node's address and software."""
+    """An actor's first reply: its device, the devices that torch finds, and the address and software of its node."""
 
     resolved: str
     seen: str
@@ -79,7 +79,9 @@ class HospitalActor:
     def round_apart(
         self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined, NDArray[np.int64] | None]:
-        """Run a round and return its sums as a separate result, which stays on the node until it is fetched."""
+        """Run :meth:`round`, but return the sums as a third, separate result, which stays on the node until it is
+        fetched.
+        """
         partial, remembered = self.round(plan, kept, shipment)
         return replace(partial, units=None), remembered, partial.units
 
@@ -88,13 +90,15 @@ class HospitalActor:
         return node_sums.added(sums)
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
-        """Return whether this process can map a federation's folder, and the address of its node."""
+        """Return whether this process can map the federation in ``folder``, which must agree with ``expected``. Also
+        return the address of its node.
+        """
         import ray
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Reply once the process is running. Report its software if it is not on the node ``asking``."""
+        """Reply once the process is running. The software is reported only if the actor is not on node ``asking``."""
         import ray
 
         node = ray.util.get_node_ip_address()

@@ -15,7 +15,9 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
 
 SMALL = 2**16
-"""The largest size in bytes of a plan that is sent within the call of each actor. Every Ray allows this size."""
+"""The largest size in bytes of a plan that is sent within the call of each actor. Every version of Ray allows this
+size.
+"""
 
 
 def shared_by_all(plan: RoundPlan) -> Any:
@@ -42,7 +44,7 @@ def received(plan: bytes | RoundPlan) -> RoundPlan:
 
 
 class Joined:
-    """Hospitals' memory as a result of an actor.
+    """The memory of an actor's hospitals, in the form in which it is sent.
 
     It is unpickled as :data:`HospitalStates`. Small arrays of one name are sent as one array, because Ray's time
     depends on the number of arrays.

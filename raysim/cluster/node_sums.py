@@ -21,7 +21,7 @@ from raysim.engine.messages.update_sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]
-"""Actors whose sums are added by the first of them. The first actor then has the result."""
+"""A group of actors whose sums are added by its first actor, which then has the result."""
 
 MOST_SUMS = 8
 """The largest number of sums that the coordinator adds, or one node for other nodes."""
@@ -41,10 +41,10 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Return which actor adds whose sums, in levels.
+    """Return the groups of actors whose sums are added, in levels.
 
-    Groups of one level are independent, and need the results of the level before. ``actors`` have sums to add;
-    ``nodes`` has the node of every actor.
+    Groups of one level are independent of each other, and need the results of the level before. ``actors`` have sums to
+    add; ``nodes`` has the node of every actor.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:

@@ -44,10 +44,15 @@ LOCAL = {
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
-"""Further variables for a Ray that is started here. Every process needs the token, with any version of Ray. Other
-machines cannot reach it, as on Windows and macOS. No port provides metrics without the token. Ray starts no worker per
-core in advance, because a run may need only two. A worker may start slowly, as on a busy machine. Ray's own limit of a
-message is 100 KiB; see :data:`MESSAGE`."""
+"""Further environment variables for a Ray that is started here.
+
+- Every process needs the token, with any version of Ray.
+- Other machines cannot reach this Ray, which is the default only on Windows and macOS.
+- No port provides metrics without the token.
+- Ray starts no worker per core in advance, because a run may need only two.
+- A worker may take five minutes to start, as on a busy machine.
+- Messages of up to :data:`MESSAGE` bytes are sent within a call; Ray's own limit is 100 KiB.
+"""
 
 TOKEN_NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The variables that set a token or its file. If one is set, it is not changed."""
@@ -56,10 +61,10 @@ LONGEST_FOLDER = 42
 """The longest path of a folder in which Ray can create its sockets, whose paths have at most 107 bytes."""
 
 WITHIN = "r"
-"""The name of Ray's folder in the user's folder."""
+"""The name of Ray's own folder within the folder of :func:`own_folder`."""
 
 MORE = len("/12345678/") + len(WITHIN)
-"""The number of characters that the path has after its parent folder and the beginning of its name."""
+"""The number of characters that Ray's path has in addition to the parent folder and the name's prefix."""
 
 PLACES = ("/tmp", "/var/tmp")
 """The alternative places if the path of the temporary folder is too long, as on some batch systems."""

@@ -41,7 +41,7 @@ class Placement:
         return self.overrides.get(actor, (self.cpus, self.gpus))
 
     def bundles(self) -> list[dict[str, float]]:
-        """Return the resources that the actors of each machine need together, in the order of the machines."""
+        """Return the resources that the actors on each machine need together, in the order of the machines."""
         totals: dict[int, tuple[float, float]] = {}
         for actor, node in enumerate(self.nodes):
             cpus, gpus = totals.get(node, (0.0, 0.0))
@@ -191,8 +191,8 @@ def _place_single(
 
 
 def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
-    """Choose a machine for each of ``count`` equal actors, in proportion to the free places. Return fewer if no more
-    fit."""
+    """Choose a machine for each of ``count`` equal actors, in proportion to the number of such actors that each can
+    hold. Return fewer machines if not all actors fit."""
     heap = []
     for i, machine in enumerate(machines):
         if slots := min(count, machine.slots(cpus, gpus)):
@@ -209,8 +209,8 @@ def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) 
 
 
 def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
-    """Return the largest number of CPUs, up to one, for each of ``count`` actors. If GPUs prevent running all at once,
-    return equal parts."""
+    """Return the largest number of CPUs, up to one, that each of ``count`` actors can have, in units. If not all actors
+    can run at once even without CPUs, return equal parts of all CPUs."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
@@ -251,8 +251,8 @@ def _check_device(resources: ResourcesSection, hospitals: int) -> None:
 def _too_much(
     resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
-    """Return the configuration field to lower: the field of the resource that is short in total, or else of the
-    resource that no machine can provide."""
+    """Return the error that names the configuration field to lower. This is the field of the resource that is short in
+    total, or else of the resource that no machine can provide."""
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
     total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}
     for name, (share, what) in each.items():
@@ -276,7 +276,7 @@ def _units(value: float) -> int:
     """Return a CPU or GPU share in units, rounded down, so that six sixths of a device are at most one device. A share
     above 0 has at least one unit.
 
-    An equal share that was rounded up to three or four digits, such as .1667, counts as that share.
+    A share rounded up to three or four digits, such as .1667, counts as the exact fraction.
     """
     sharing = round(1 / value) if 0 < value < 1 else 1
     if value in (round(1 / sharing, 3), round(1 / sharing, 4)):

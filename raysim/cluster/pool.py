@@ -110,7 +110,7 @@ class RayPool:
             self.actors.append(actor.options(**options).remote(*given, *pieces))
 
     def wait(self, seconds: float) -> str | None:
-        """Return once every actor is running, with the first warning of an actor, or None; set ``places``.
+        """Wait until every actor is running, and set ``places``. Return the first warning of an actor, or None.
 
         Raises ``ResourceError`` if they do not start in time, if one cannot have its device, or if a node has other
         software than this process.
@@ -139,7 +139,7 @@ class RayPool:
         return self._noted(plan, memory)
 
     def _noted(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a round, and record which memory the actors cache."""
+        """Run a round, and record the names of the memory that the actors then cache."""
         partials, later = self._shipped(plan.work.federation, lambda: self._round(plan, memory))
         if keeps_memory(plan):
             self._made.extend(made_by(each) for each in later)

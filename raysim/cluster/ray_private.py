@@ -27,7 +27,7 @@ def read(what: str) -> Any:
 
 
 class _Nowhere(list[str]):
-    """A list of folders that stays empty."""
+    """A list of folders to which nothing can be added."""
 
     def extend(self, more: Any) -> None:
         """Ignore ``more``."""

@@ -126,7 +126,9 @@ def _answer(ref: Any) -> tuple[bool, str]:
 
 
 class Sender:
-    """The pool's side: determines once per federation which actors need a shipment, and stores the shipments."""
+    """The pool's part of shipping: determine once per federation which actors need a shipment, and store the
+    shipments.
+    """
 
     def __init__(self, served: Sequence[Ids], delivery: Delivery) -> None:
         self._served = served

@@ -17,7 +17,7 @@ Feedback = Literal["none", "ef", "ef21"]
 
 @dataclass(frozen=True)
 class Compression:
-    """A compressor with its settings. The text of each setting names the compressors that use it."""
+    """A compressor with its settings. The description of each setting names the compressors that use it."""
 
     name: str
     """``top_k``, ``random_k``, ``sign``, ``qsgd`` or ``grid``."""
@@ -41,8 +41,8 @@ class Compression:
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
 
     def whole(self, weight: float) -> tuple[Compression, float]:
-        """Return this grid with a step at which messages times ``weight`` are added without rounding, and ``weight``
-        times that step.
+        """Adjust a grid's step so that messages times ``weight`` can be added without rounding. Return the adjusted
+        grid, and ``weight`` times its step.
 
         A sum of messages then reveals only the sum of their multiples of the step.
         """

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
-    """Return ``value`` as a ``kind`` of section or plug-in, or raise a one-line :class:`ConfigError`.
+    """Return ``value`` as an object of ``kind``, the class of a section or plug-in. Raises a one-line
+    :class:`ConfigError` for a value that does not fit.
 
     ``where`` is the field of the value. ``beside`` are further allowed keys, which are read elsewhere; they are
     suggested for misspelled keys.
@@ -47,7 +48,9 @@ def hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """Return the key at which true or false is used for the number 1 or 0, as Python allows; None if there is none."""
+    """Return the key at which true or false is used instead of the number 1 or 0, which Python would allow; None if
+    there is none.
+    """
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
     pairs: Iterable[tuple[Any, Any, Any]] = ()

@@ -64,19 +64,21 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the section without recalibration, for runs that are judged on the rows on which it would be fitted."""
+    """Return the section without recalibration. Runs use it if they are judged on the rows on which recalibration would
+    be fitted.
+    """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))
 
 
 def takes_fine_tuning(cls: Any) -> bool:
-    """Return whether a strategy's class fine-tunes itself, according to its field."""
+    """Return whether a strategy's class does the fine-tuning itself, which a field ``personalization`` declares."""
     return dataclasses.is_dataclass(cls) and any(field.name == KEY for field in dataclasses.fields(cls))
 
 
 def written(fine_tuning: Any, recalibration: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the key of these steps in a configuration; empty if there are no steps."""
+    """Return the key ``personalization`` with these steps, for a configuration; empty if there are no steps."""
     steps = [] if fine_tuning is None else [fine_tuning]
     if recalibration is not None:
         steps.append({"name": RECALIBRATE, **recalibration})

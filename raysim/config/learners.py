@@ -44,12 +44,13 @@ def labels(config: Config) -> list[str]:
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
-    """Return the models. The simplest is first."""
+    """Return the models ordered by simplicity, the simplest first."""
     return sorted(models, key=lambda section: not _is_linear(section))
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference as in ``config``, or with the simplest learner with which it was compared.
+    """Return the label of the reference in ``config``. If it was compared with several learners, the label is with the
+    simplest of them.
 
     Raises ``ConfigError`` if the reference is not among the labels ``compared``.
     """

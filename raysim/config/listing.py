@@ -50,11 +50,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""The phrases in a dataclass's error for a value out of range, and the ranges that they imply."""
+"""The phrases with which a dataclass's error rejects a value out of range, and the ranges that they imply."""
 
 
 EXAMPLES = 3
-"""How many of a strategy's own keys its example has."""
+"""The number of a strategy's own keys that its example shows."""
 
 
 class Plugin(NamedTuple):
@@ -216,7 +216,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """Return a key of a section that is itself a default, with the key's default in this section."""
+    """Return ``key``, whose section is itself a default, with the default that the key has in that section."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -227,7 +227,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """Return the range in a dataclass's error for NaN or for the lowest number; empty if the class accepts both."""
+    """Return the range that a dataclass names when it rejects NaN or the lowest number; empty if it accepts both."""
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     plain = [get_args(each)[0] if get_origin(each) is Annotated else each for each in alternatives]
     numbers = {int, float} & {each for each in plain if isinstance(each, type)}
@@ -270,7 +270,7 @@ def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 
 def _inner(kind: Any) -> Iterator[Any]:
-    """Describe the bounds of a list's items, or of an alternative of a union."""
+    """Yield the bounds of a list's items, or of an alternative of a union, as pydantic's metadata."""
     for argument in get_args(kind):
         for part in getattr(argument, "__metadata__", ()):
             yield from part.metadata if isinstance(part, FieldInfo) else (part,)

@@ -1,4 +1,4 @@
-"""The machines that a run may use: a running Ray's nodes, this machine, or nodes that the user describes."""
+"""The machines that a run may use: a running Ray's nodes, this machine, or nodes in a user's description."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Node:
     """A machine."""
 
     name: str
-    """Its address, or a name for messages."""
+    """The machine's address, or a name for messages."""
     cpus: float
     gpus: int = 0
     started: bool = True
-    """Whether it is running; False for a node that an autoscaler would start."""
+    """Whether the machine is running; False for a node that an autoscaler would start."""
     memory: float = math.inf
-    """The bytes of memory that its actors may use, according to Ray."""
+    """The bytes of memory that actors may use on the machine, according to Ray."""
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:

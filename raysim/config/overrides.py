@@ -14,7 +14,9 @@ PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strateg
 
 
 OF_KEYS = "sweep.space."
-"""The section whose keys are dotted keys of the configuration, which are not split."""
+"""The section whose own keys are dotted keys of the configuration, such as ``training.rounds``; these are not split at
+dots.
+"""
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ SYSTEM = ("trace", "table")
 
 
 WRITTEN = (("checkpoint", "path"), ("tracking", "uri"))
-"""The keys that name output."""
+"""The keys that name files or folders of output."""
 
 
 def anchored(tree: Mapping[str, Any], folder: Path, laid_over: Collection[str] = ()) -> dict[str, Any]:

@@ -152,11 +152,11 @@ def predicted(section: DataSection) -> str:
 
 
 def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str, str] | None = None) -> Federation:
-    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``; see
-    :func:`raysim.data.build.build` for ``shelf``.
+    """Return the federation for a run with ``seed``, made from ``source`` by the section ``data``. For ``shelf`` see
+    :func:`raysim.data.build.build`.
 
-    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with this noise. Under a
-    guarantee for patients or rows, the part of the split of one unit does not depend on other units.
+    With ``privacy.statistics.preprocessing``, hospitals send means and deviations of features with this noise. Under a
+    guarantee for patients or rows, each unit's part (training, validation or test) does not depend on other units.
     """
     from raysim.data.build import build
 

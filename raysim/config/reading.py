@@ -151,9 +151,9 @@ def _table_given(path: Path) -> ConfigError:
 def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
     """Return ``config`` with ``section`` as its strategy.
 
-    A configuration that ``from`` names also gives its training, selection and model. Raises ``ConfigError`` if that
-    configuration has other data, with which no comparison is possible. Raises it also if another of its sections, such
-    as ``privacy``, would be left out.
+    If ``from`` names a configuration, its training, selection and model are also used. Raises ``ConfigError`` if that
+    configuration has other data, because a comparison would be impossible, or if another of its sections, such as
+    ``privacy``, would be left out.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

@@ -130,7 +130,7 @@ class Config(Section):
         return self
 
     def _check_ranges(self) -> None:
-        """Raise ``ConfigError`` for ranges that nothing reads, and for settings that need ranges."""
+        """Raise ``ConfigError`` if ``data.ranges`` is set but unused, or is missing but needed."""
         data = self.data
         noisy = self.privacy is not None and self.privacy.noise_of(PREPROCESSING) is not None
         if noisy and data.preprocessing != "standard":
@@ -157,8 +157,7 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether a guarantee is for patients or rows. A patient's part of the split must then not depend on other
-        patients."""
+        """Whether the privacy unit is a patient or a row. The part of one unit must then not depend on other units."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:

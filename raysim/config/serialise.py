@@ -15,8 +15,8 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """Return a plug-in's settings as plain YAML types, defaults included. Settings that are unset by default are left
-    out while they are unset."""
+    """Return a plug-in's settings as plain YAML types, defaults included. A setting whose default is None is left out
+    while it is None."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}

@@ -1,4 +1,4 @@
-"""The trial of a proposed configuration: whether it can read the table, and the oddities of the data."""
+"""The trial of a proposed configuration: whether the table can be read with it, and the oddities of the data."""
 
 from __future__ import annotations
 

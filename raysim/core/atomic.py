@@ -11,8 +11,11 @@ from typing import Any
 
 
 class replacing:
-    """A context, ``with replacing(path) as temporary``: the temporary file replaces ``path`` in one step, and only if
-    no error occurred."""
+    """A context manager for writing a file completely or not at all.
+
+    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. At the end it replaces ``path``
+    in one step, unless an error occurred.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,10 +1,10 @@
 """The choice of OpenBLAS's code for the processor.
 
-OpenBLAS computes the products of numpy and scipy, and chooses the code when it is loaded. For an AMD processor that it
-does not know, it chooses the code for AVX2, which is half as fast as the code for AVX-512. The results of the two codes
-differ in the last bits. raysim's own processes therefore request the faster code by the variable ``OPENBLAS_CORETYPE``
-before numpy is imported, and the processes that they start inherit the variable. In other processes, which only import
-raysim, nothing changes.
+OpenBLAS computes the products of numpy and scipy, and chooses its code when it is loaded. For an AMD processor that
+OpenBLAS does not know, it chooses the code for AVX2, which is half as fast as the code for AVX-512. The results of the
+two codes differ in the last bits. raysim's own processes therefore request the code for AVX-512 by the variable
+``OPENBLAS_CORETYPE``, before numpy is imported. Processes that they start inherit the variable. In other processes,
+which only import raysim, nothing changes.
 """
 
 from __future__ import annotations

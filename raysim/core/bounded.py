@@ -29,7 +29,9 @@ JSON_DEPTH = 100
 """The largest depth in raysim's own files, in which the state of a strategy may have nested parts."""
 
 NODES = 100_000
-"""The largest number of values and keys of a YAML file. Each is counted again for every alias of it."""
+"""The largest number of values and keys of a YAML file. For every alias, the values and keys that it repeats are
+counted again.
+"""
 
 DIGITS = 400
 """The largest number of digits of a whole number in YAML. The time to read a number grows with the square of its

@@ -1,9 +1,9 @@
 """The writing and reading of all of raysim's CSV files.
 
-A spreadsheet that opens one must not run anything, and reading must return what was written. Spreadsheets treat a cell
-that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere. Names
-of hospitals and categories come from the data of others. Such a text is therefore written with a ``'`` before it, which
-means "this is text" in spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
+A spreadsheet that opens a file must not run anything, and reading must return what was written. Spreadsheets treat a
+cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere.
+Names of hospitals and categories come from other people's data. Such a text is therefore written with a ``'`` before
+it, which means "this is text" in spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
-"""The beginnings of texts that are written with a further ``'``. Full-width forms are treated like the normal
+"""The beginnings of texts that are written with a ``'`` before them. Full-width forms are treated like the normal
 characters."""
 
 _QUOTED = re.compile(r'[",\r\n]')
@@ -165,7 +165,7 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
 
 
 def _as_they_are(texts: Iterable[str]) -> bool:
-    """Return whether all texts are written without a further ``'`` and without quotes."""
+    """Return whether all texts are written unchanged, without a ``'`` before them and without quotes."""
     return all(cell(text) == text and not _QUOTED.search(text) for text in texts)
 
 

@@ -19,8 +19,8 @@ class Stop(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Validation rows by which a hospital that trains alone stops early: features ``X [n, F]``, labels ``y [n]`` and
-    the rule."""
+    """The validation rows with which a hospital that trains alone stops early, and the rule: features ``X [n, F]``,
+    labels ``y [n]``."""
 
     X: NDArray[Any]
     y: NDArray[Any]
@@ -46,10 +46,10 @@ class Checks:
         return min(finite, key=lambda at: self.losses[at], default=None)
 
     def waited(self, tolerance: float) -> int:
-        """Return how many checks have passed since the last fall.
+        """Return how many checks have passed since the last fall of the loss.
 
         If the loss before training is not finite, the first finite loss counts as a fall, and the tolerance is relative
-        to it.
+        to that loss.
         """
         last, scale, since = self.before, abs(self.before), 0
         for loss in self.losses:

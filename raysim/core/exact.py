@@ -17,7 +17,7 @@ SHIFT = 1.5 * 2.0**52
 """A number that, added to a float64 below 2^51 in magnitude, leaves the nearest whole number in the last bits."""
 SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
 LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
-"""The smallest magnitude of terms that are too large for ``SHIFT``."""
+"""The smallest magnitude of terms that are too large to be rounded with ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:

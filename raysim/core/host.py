@@ -32,8 +32,8 @@ class Terminated(SystemExit):
 
 
 def collect_rarely() -> None:
-    """Make Python search rarely for cycles of objects, in raysim's own processes. The searches took half a second while
-    libraries were imported, and find almost nothing.
+    """Make Python search rarely for cycles of objects, in raysim's own processes. While libraries are imported, these
+    searches take half a second and find almost nothing.
     """
     gc.set_threshold(20_000, 20, 20)
 
@@ -75,8 +75,8 @@ def is_terminating() -> bool:
 
 
 def end_if_terminating() -> None:
-    """Raise :class:`Terminated` again if it was caught. The function is called at every place where a command
-    continues."""
+    """Raise :class:`Terminated` again if SIGTERM has arrived. Call it wherever a command continues after catching
+    errors."""
     if _terminating:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Terminated(143)
@@ -139,7 +139,9 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Silence loggers below ``level`` inside the context; restore their handlers afterwards."""
+    """Silence messages below ``level`` of the named loggers inside the context. Afterwards, restore their levels and
+    handlers.
+    """
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, list(logger.handlers)) for logger in loggers]
     for logger in loggers:
@@ -226,7 +228,7 @@ def limit_threads(count: int) -> None:
 
 
 def _usual_threads() -> int:
-    """Return the number of threads of a library that is loaded in this environment."""
+    """Return the number of threads with which a library starts if it is loaded in this environment."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)

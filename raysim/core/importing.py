@@ -102,7 +102,7 @@ def _places() -> tuple[str, ...]:
 
 
 def _brought_along(module: str | None) -> Path | None:
-    """Return the folder, among those named by a file, that has that module; None if none has it."""
+    """Return the folder, among the folders named by a file, that contains ``module``; None if none contains it."""
     top = (module or "").partition(".")[0]
     for place in _strange if top else ():
         if (place / f"{top}.py").is_file() or (place / top).is_dir():

@@ -33,8 +33,8 @@ def _name(package: Distribution) -> str:
 def need(package: str, extra: str, field: str, otherwise: str = "") -> None:
     """Import ``package``.
 
-    If it is missing, raise ``ConfigError`` with the command that installs it. ``field`` is the key that needs it;
-    ``otherwise`` is the alternative without it.
+    If it is missing, raise ``ConfigError`` with the command that installs it. ``field`` is the configuration key that
+    needs the package; ``otherwise`` says what to do without the package.
     """
     try:
         import_module(package)

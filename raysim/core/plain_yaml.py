@@ -1,4 +1,4 @@
-"""YAML that raysim writes or contains. :mod:`raysim.config.reading` reads the YAML of others."""
+"""The YAML that raysim writes or contains. :mod:`raysim.config.reading` reads YAML from users."""
 
 from __future__ import annotations
 

@@ -62,7 +62,9 @@ def load_class(path: str, field: str) -> Any:
 
 
 def name_of(kind: str, cls: type) -> str | None:
-    """Return the first name under which ``cls`` is registered, or None. Unlike its module, that name never changes."""
+    """Return the first name under which ``cls`` is registered, or None. The name stays the same if the class moves to
+    another module.
+    """
     places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
     for name, place in places.items():
         if place == (cls.__module__, cls.__qualname__):

@@ -45,10 +45,10 @@ def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 class Streams:
-    """A faster form of :func:`stream`: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``, several times as
-    fast.
+    """A faster form of :func:`stream` for many keys: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``.
 
-    It resets and returns one generator. After the next call, do not use the generator of an earlier call.
+    It resets and returns one generator, which is several times as fast as making one. After the next call, do not use
+    the generator of an earlier call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:

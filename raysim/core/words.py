@@ -97,7 +97,8 @@ def capitalised(text: str) -> str:
 
 
 def chance(p: float, draws: int | None = None) -> str:
-    """Return a p as text: two digits, never 0. With this number of ``draws`` the smallest p is ``1 / (draws + 1)``.
+    """Return a p-value as text: two digits, never 0. With this number of ``draws`` the smallest p-value is ``1 / (draws
+    + 1)``.
 
     >>> chance(0.0312), chance(0.0099), chance(0.0, 1999), chance(1 / 50, 49), chance(float("nan"))
     ('p = 0.03', 'p < 0.01', 'p < 0.01', 'p <= 0.02', 'p undefined')
@@ -137,11 +138,7 @@ def is_unicode(text: str) -> bool:
 
 
 def of_type(value: Any) -> str:
-    """Return what a value is, without its content.
-
-    >>> of_type([1]), of_type(object())
-    ('a list', 'an object')
-    """
+    """Return the type of a value in words, without its content."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 

@@ -1,9 +1,9 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
 A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split of all
-rows of a hospital at once meets its shares exactly. Without one patient, it would also assign other patients to other
-parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and shares are met only on
-average.
+rows of a hospital at once meets its fractions exactly. However, without one patient it would assign other patients to
+other parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and fractions are met
+only on average.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return which rows ``kept [N]`` would be used in training, by ``split.used``; arguments: :func:`parts`.
+    """Return which rows ``kept [N]`` remain for training under ``split.used``, ``[N]``. Arguments are as in
+    :func:`parts`.
 
     The rows of a smaller share are also in every larger share.
     """

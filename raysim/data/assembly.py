@@ -27,7 +27,7 @@ from raysim.data.records import Records, natural
 from raysim.data.split import Split, assign, groups, used
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
-"""The columns that may give the label away, and the other findings in a table."""
+"""The type of findings: the columns that may reveal the label, and the other findings in a table."""
 
 
 MOST_NAMED = 5
@@ -45,9 +45,9 @@ class Recipe:
     seed: int
     """The run's seed, used where ``split`` has no seed."""
     minimum: int | None
-    """Fewest rows of a hospital; smaller hospitals are left out. None: all hospitals are included."""
+    """The smallest number of rows of an included hospital; None: all hospitals are included."""
     largest: int | None
-    """Number of hospitals to include, the largest first. None: all hospitals."""
+    """The number of hospitals to include, the largest first; None: all hospitals."""
     ranges: Declared | None
     """Declared ranges and categories of columns; None where the preprocessing is fitted on training rows."""
     noise: SumNoise | None
@@ -71,11 +71,13 @@ class _Rows:
 
 
 def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked: Found | None = None) -> dict[str, Any]:
-    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint; features go to ``into``.
+    """Compute the arguments of :func:`raysim.data.federation.write`, except the fingerprint. Features are written to
+    ``into``.
 
-    ``checked`` are findings on these rows from an earlier check; with None the rows are checked here.
+    ``checked`` are findings on these rows from an earlier check; with None the rows are checked here. ``source`` is the
+    name of the source in errors.
 
-    Raises ``DataError`` for records that cannot be federated; its message calls their source ``source``.
+    Raises ``DataError`` for records that cannot be federated.
     """
     split, notes = recipe.split, list(records.notes)
     by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
@@ -140,7 +142,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """Return a warning about columns without a value in training rows."""
+    """Return a warning about columns without a value in training rows; no warning without such columns."""
     if not columns:
         return []
     named = listed([f"'{name}'" for name in columns], MOST_NAMED)
@@ -149,7 +151,7 @@ def _left_out(columns: Sequence[str]) -> list[str]:
 
 
 def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` where all rows have one label."""
+    """Raise ``DataError`` if all rows have the same label."""
     y = records.y[kept]
     if len(present := np.unique(y)) < 2:
         one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
@@ -170,7 +172,9 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; random, from folds or the source."""
+    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test. Parts are random, from folds, or given by
+    the source.
+    """
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
     if drawn is None:
         if records.part is None:
@@ -203,7 +207,7 @@ def _with_unseen(split: Split, rows: _Rows, part: NDArray[np.int8]) -> NDArray[n
 def _used(
     recipe: Recipe, records: Records, rows: _Rows, part: NDArray[np.int8], by: str, group: NDArray[np.int64] | None
 ) -> tuple[_Rows, NDArray[np.int8]]:
-    """Remove the training rows that are not used; return the remaining rows and their part."""
+    """Remove the training rows that ``split.used`` leaves out. Return the remaining rows and the part of each."""
     split = recipe.split
     if split.independent:
         kept = (part != 0) | alone.used(split, records, rows.kept, by, recipe.seed)

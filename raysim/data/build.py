@@ -26,7 +26,9 @@ STORED = 6
 """Version of the stored layout; increase it when the files of a stored federation change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""Findings of this process in columns, by records, ``minimum`` and ``largest``; other seeds reuse them."""
+"""The findings of this process in columns, by records, ``minimum`` and ``largest``. Runs with other seeds
+reuse them.
+"""
 
 
 def build(
@@ -103,7 +105,7 @@ def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> P
 
 
 def _reserved(source: Source, split: Split) -> Source:
-    """Return the source with the columns that ``split`` uses reserved, so that they are not features."""
+    """Return the source after reserving the columns that ``split`` uses, so that these columns are not features."""
     if split.column is None and split.by in (None, "row"):
         return source
     if isinstance(source, Columned):
@@ -122,7 +124,7 @@ def read(source: Source) -> Records:
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return the source with the names of the scores that it has to read."""
+    """Return the source, configured to read the scores that are named ``scores``."""
     if not scores:
         return source
     if not isinstance(source, Scored):
@@ -131,7 +133,9 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 
 def _records(source: Source, key: str) -> Records:
-    """Return the source's records; records from files are stored in the cache for other splits and seeds."""
+    """Return the source's records. Records from files are stored in the cache, so that other splits and seeds reuse
+    them.
+    """
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)

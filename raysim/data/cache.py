@@ -70,7 +70,9 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content; it is read again only if its size, change time or inode changed."""
+    """Return the digest of a file's content. The file is read again only if its size, change time or inode
+    has changed.
+    """
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
@@ -132,14 +134,15 @@ def _content(path: Path) -> str:
 
 
 def check() -> None:
-    """Raise ``DataError`` now, before long work, where the cache folder cannot be written."""
+    """Raise ``DataError`` if the cache folder cannot be written. Call it before long work."""
     with _writing():
         cache_folder().mkdir(parents=True, exist_ok=True)
         os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=cache_folder()))
 
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Fill entry ``key`` by ``write(folder)`` and return its folder; if another was first, its entry.
+    """Fill the entry ``key`` by ``write(folder)`` and return its folder. If another process stored the entry first,
+    return that entry's folder.
 
     Raises ``DataError`` where the cache folder cannot be written.
     """
@@ -174,7 +177,9 @@ def entry(kind: str, key: str) -> Path:
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove an unused entry, and its kind's folder if empty; without ``key``, all entries of the kind."""
+    """Remove an entry that no process uses, and the folder of its ``kind`` if that is empty. Without ``key``, remove
+    all entries of the kind.
+    """
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)
         return
@@ -228,7 +233,7 @@ def _writing() -> Any:
 
 
 def _code(module: str) -> list[str]:
-    """Compute digests of the code that reads and builds; an entry that other code made is not used."""
+    """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
     here = Path(__file__).parent
     files = {
         path

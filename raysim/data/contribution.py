@@ -53,10 +53,11 @@ def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Con
 
 
 def shuffled(people: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return an order of rows ``[n]`` that is random within each patient and depends only on ``seed`` and the number of
+    """Return an order of rows ``[n]`` that is random within each patient. It depends only on ``seed`` and the number of
     the patient's rows.
 
-    Which rows of a patient take part therefore does not depend on other patients. ``people [n]`` as in :func:`drawn`.
+    Which rows of a patient take part therefore does not depend on other patients. ``people [n]`` is the patient of each
+    row.
     """
     _, code, counts = np.unique(people, return_inverse=True, return_counts=True)
     by_patient = np.argsort(code, kind="stable")

@@ -22,14 +22,16 @@ from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""The declaration by column: least and greatest number, or all categories; null if a value may be missing."""
+"""The declaration of each column by name: its least and greatest number, or all its categories. A null in it means that
+values may be missing.
+"""
 
 QUARTER = 0.5
-"""The standard deviation assumed where only the range is known, as a share of half the range: nearly all values of a
-normal column lie within two deviations of the middle."""
+"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. In a
+normal column nearly all values lie within two standard deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The lower limit of a deviation that was released with noise, as a share of half the range. A smaller deviation is
+"""The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller one is
 mostly noise, and dividing by it would make values extremely large.
 """
 
@@ -69,21 +71,23 @@ class SumNoise(Protocol):
 
     @property
     def named(self) -> str:
-        """The description of the noise in a federation that was prepared with it."""
+        """The description of the noise, which is stored in a federation that was prepared with it."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """A key that is equal for two noises that generate the same numbers."""
+        """A key that is equal for two noise settings that generate the same numbers."""
 
     def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
-        """Compute the noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1; all rows of one ``unit [n]`` are
-        clipped together to the norm of one row.
+        """Compute the noisy sum ``[K]`` of ``rows [n, K]``, whose entries are from -1 to 1.
 
-        ``hospitals`` is the number of hospitals that send such sums; ``seed`` and ``hospital`` name the noise's stream.
+        All rows of one ``unit [n]`` are clipped together to the norm of one row. ``hospitals`` is the number of
+        hospitals that send such sums. ``seed`` and ``hospital`` name the noise's random stream.
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Compute the total ``[K]`` of the noisy ``sums`` as the coordinator learns it; ``seed`` keys the masks."""
+        """Compute the total ``[K]`` of the hospitals' noisy ``sums`` as the coordinator receives it. ``seed`` keys the
+        masks.
+        """
 
     def deviation(self, width: int, hospitals: int) -> float:
         """Compute the standard deviation of one hospital's noise on each of ``width`` sums."""

@@ -48,8 +48,8 @@ class Summary:
     tested: NDArray[np.int64]
     """The number of rows of each class in each hospital's test part, ``[H, C]``."""
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    """Two results for a real label: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
-    and highest label of all rows. None with classes."""
+    """For a real label, two results: its mean at each hospital ``[H]`` (NaN without rows), and the lowest, median, mean
+    and highest label of all rows. None for a label with classes."""
     columns: tuple[Column, ...]
     """The source's feature columns, before preprocessing."""
     attributes: dict[str, dict[str, int]]
@@ -59,9 +59,9 @@ class Summary:
     warnings: tuple[str, ...]
     """Warnings about the data, one line for each."""
     leaks: Leaks
-    """Columns that may give the label away."""
+    """The columns that may reveal the label."""
     quality: tuple[Suspect, ...]
-    """The findings that are no leaks, mostly differences between hospitals."""
+    """The findings other than leaks, mostly differences between hospitals."""
     fingerprint: str
     """The digest of all rows and names."""
     folder: str
@@ -179,9 +179,9 @@ def _blocks(s: Summary) -> list[RenderableType]:
 
 
 def _eventless(s: Summary) -> str:
-    """Say at how many hospitals no test row is an event, so that AUROC is undefined there.
+    """Return a sentence on the number of hospitals without a test event, where AUROC is undefined.
 
-    The result is empty if every hospital has a test event, and for labels without exactly two classes.
+    It is empty if every hospital has a test event, and for labels without exactly two classes.
     """
     if len(s.classes) != 2:
         return ""
@@ -227,7 +227,9 @@ def _labels(s: Summary) -> Table:
 
 
 def _columns(s: Summary) -> RenderableType:
-    """Make the table of all feature columns; beyond ``_COLUMNS``, of suspect columns and the most missing."""
+    """Make the table of feature columns. If there are more than ``_COLUMNS``, it has only the suspect columns and the
+    columns with the most missing values.
+    """
     remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
     shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
     missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
@@ -301,7 +303,7 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``; if many are not warnings, most are listed by name only."""
+    """Append the suspects of each level to ``text``. If many of them are not warnings, most are listed by name only."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1

@@ -83,15 +83,17 @@ class Federation:
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing; a rounded-up mean if it differs."""
+    """The number of scalars that each hospital sent to fit the preprocessing. If hospitals differ, it is their mean,
+    rounded up.
+    """
     warnings: tuple[str, ...] = ()
     """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
     """The source's feature columns before preprocessing."""
     leaks: Leaks = field(default_factory=Leaks)
-    """The columns that may give the label away."""
+    """The columns that may reveal the label."""
     quality: tuple[Suspect, ...] = ()
-    """The findings in the columns that are no leaks, mostly differences between hospitals, the gravest first."""
+    """The findings in columns other than leaks, mostly differences between hospitals, the gravest first."""
     preprocessing_noise: str = ""
     """A description of the noise on the means and deviations of preprocessing; empty without noise."""
 
@@ -139,7 +141,7 @@ class Federation:
 
     @cached_property
     def patient_attributes(self) -> tuple[str, ...]:
-        """The names of the attributes in :attr:`patients`; reads none of their values."""
+        """The names of the attributes in :attr:`patients`. Reading them loads no values of attributes."""
         with np.load(self.folder / "patients.npz") as arrays:
             return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
@@ -177,9 +179,9 @@ class Federation:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """A number for the patient of each row, the same in every division of the source into parts, ``[N]``.
+        """A number for the patient of each row, ``[N]``, which is the same in every division of the source into parts.
 
-        The number is the patient's where the source identifies patients, otherwise the row's position in the source.
+        If the source identifies patients, it is the patient's number; if not, the row's position in the source.
         """
         try:
             people = self.people
@@ -241,10 +243,10 @@ def write(
 ) -> None:
     """Store a federation's arrays in ``folder``; ``meta`` contains the fields that are stored as JSON.
 
-    ``X`` and ``observed`` are not written again where they already are mapped files of that folder. Without
-    ``source_rows`` the source has the same rows in the same order; without ``preprocessing`` its columns are the
-    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"``: each row is one patient; None: patients are
-    unknown.
+    ``X`` and ``observed`` are not written again if they already are mapped files of that folder. If ``source_rows`` is
+    None, the source has the same rows in the same order. If ``preprocessing`` is None, the source's columns are the
+    features. ``people [N]`` is as in :attr:`Federation.people`; ``"rows"`` means that each row is one patient, and None
+    that patients are unknown.
     """
     if people is not None:
         np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)

@@ -1,7 +1,7 @@
-"""Fitted preprocessing: plain numbers and names that turn a source's columns into features.
+"""Fitted preprocessing: plain numbers and names that convert a source's columns to features.
 
 The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, later rows. A missing value is
-filled; a category that no training row had is 0 in all columns of its feature.
+filled. A category that no training row had is 0 in all columns of its feature.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RAW = "raw"
 """The name of the method for trees: numbers and missing values stay, categories become positions."""
 
 _SHORTEST = re.compile(r"(?!-0$)-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?(?:e[+-]?[0-9]+)?")
-"""The pattern of a number as it is written when its column becomes categories."""
+"""The pattern of a number in its shortest form, which is used when a column of numbers becomes categories."""
 
 MISSING = -1
 """The position of a category that was not recorded."""
@@ -62,8 +62,9 @@ class Numeric:
 class Categorical:
     """A column of texts: a 0/1 feature for each of the ``categories`` found in training rows.
 
-    ``flagged``: whether an extra feature flags missing values. ``coded``: whether its one feature is instead the
-    position of the category, NaN where the category is missing or was not found in training rows.
+    - ``flagged``: whether an extra feature flags missing values.
+    - ``coded``: whether the column is one feature instead, the position of the category. It is NaN if the category is
+      missing or was not found in training rows.
     """
 
     name: str
@@ -78,10 +79,11 @@ class Categorical:
 
     @cached_property
     def compared_as(self) -> Literal["truth", "number", "digits", "text"]:
-        """The type by which categories are compared: truth values if all are such, else numbers or texts.
+        """The type by which categories are compared: truth values if all categories are truth values, else numbers or
+        texts.
 
-        Numbers are compared as float64, which other programs may have made of them. Where two categories are the same
-        float64, such as 2**53 and 2**53 + 1, all their ``digits`` count.
+        Numbers are compared as float64, because other programs may have stored them as float64. If two categories are
+        the same float64, such as 2**53 and 2**53 + 1, all ``digits`` are compared.
         """
         if set(self.categories) <= {"True", "False"}:
             return "truth"
@@ -132,7 +134,8 @@ class Preprocessing:
     def features(self) -> tuple[str, ...]:
         """The names of all features, ``[F]``: values, then flags.
 
-        No two names are equal: where a column has the name of another feature, such as a flag or ``unit=MICU``.
+        All names are different: a number is appended to a column's name that is also the name of another feature, such
+        as a flag or ``unit=MICU``.
         """
         values = (name for column in self.columns for name in column.values)
         return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
@@ -147,7 +150,7 @@ class Preprocessing:
 
     @property
     def limits(self) -> tuple[tuple[float, float] | None, ...]:
-        """The declared limits of each feature, ``[F]``; None without limits."""
+        """The declared least and greatest value of each feature, ``[F]``; None for a feature without limits."""
         each = [c.limits if isinstance(c, Numeric) else None for c in self.columns for _ in c.values]
         return (*each, *[None] * len(self.flags))
 
@@ -274,7 +277,9 @@ class Preprocessing:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Preprocessing:
-        """Read a preprocessing from :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError`` otherwise."""
+        """Read a preprocessing from the result of :meth:`tree`. Raises ``KeyError``, ``TypeError`` or ``ValueError``
+        for any other value.
+        """
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
@@ -324,7 +329,9 @@ def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
-    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` for NaN; the others are ``[D]``."""
+    """Compute ``(value - mean) / scale`` of ``values [n, D]``, with ``fill`` in place of NaN. ``mean``, ``scale`` and
+    ``fill`` are ``[D]``.
+    """
     return np.asarray((np.where(np.isnan(values), fill, values) - mean) / scale)
 
 
@@ -341,4 +348,6 @@ def _truth(text: str) -> bool | None:
 
 
 _COMPARED: dict[str, Callable[[str], Any]] = {"truth": _truth, "number": _number, "digits": _exact, "text": str}
-"""The form in which texts are compared with categories; None for a text without it."""
+"""The functions that convert a text to the type by which it is compared with categories. They return None for a text
+that is not of the type.
+"""

@@ -156,9 +156,10 @@ def quantity(sizes: Counts) -> Quantity:
 
 
 def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
-    """Return a table with one row for each hospital: ``hospital``, ``rows`` of ``part``, its labels' and features' PSI.
+    """Return a table with one row for each hospital: its name, its number of rows of ``part``, and the PSI of its
+    labels and features.
 
-    With classes it has the columns ``rows_<class>``, ``psi_<class>`` and their sum ``psi``. It always has
+    The columns are ``hospital`` and ``rows``; with classes ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; and
     ``psi_of_features``, the sum over features. PSI is NaN for a hospital without rows.
     """
     import pandas as pd

@@ -151,7 +151,7 @@ def _empty(columns: RawColumns) -> list[str]:
 
 
 def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
-    """Return a note on values that are none of the column's categories; None without such values."""
+    """Return a note on values that are not among the column's categories; None if there are none."""
     unseen = np.append(
         column.positions(written) == len(column.categories), False
     )  # the last entry is for rows without a value

@@ -100,15 +100,15 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: the part of each patient, and whether it is used, depends on no
-        other patient.
+        """Return this split with ``independent`` set: whether a patient's part, and its use, depend on no other
+        patient.
 
         The parts of a split by column do not change.
         """
         return self.model_copy(update={"independent": True})
 
     def effective_seed(self, run: int) -> int | None:
-        """Return the seed that decides the parts of a run with seed ``run``; None where a column decides."""
+        """Return the seed that decides the parts of a run with seed ``run``; None if a column decides the parts."""
         if self.column is not None:
             return None
         if self.seed is not None:
@@ -120,7 +120,7 @@ class Split(Section):
         return None if self.folds is None else run % self.folds
 
     def described(self, by: str, run: int) -> str:
-        """Describe the split as text; ``by`` is the unit that was never divided."""
+        """Return a text that describes the split; ``by`` is the unit that was never divided."""
         hashed = self.independent and (self.column is None or self.used < 1)
         whom = "patient or row" if self.column is not None else by
         alone = f"; each {whom} by a separate hash, so that shares are met on average" if hashed else ""
@@ -181,11 +181,11 @@ def used(
     group: NDArray[np.int64] | None,
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Return a mask ``[N]`` of the rows that remain where a share of the training rows is used.
+    """Return a mask ``[N]`` of the rows that remain when a share of the training rows is used.
 
-    All validation and test rows remain. Arguments as for :func:`assign`; ``part [N]`` is the part of each row. Each
-    hospital permutes its training groups once and uses the first groups, at least one, whose rows come closest to the
-    share. The rows of a smaller share are therefore also in every larger share.
+    All validation and test rows remain. ``part [N]`` is the part of each row; the other arguments are as in
+    :func:`assign`. Each hospital permutes its training groups once and uses the first groups, at least one, whose rows
+    come closest to the share. The rows of a smaller share are therefore also in every larger share.
     """
     kept: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
@@ -206,7 +206,9 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken``: rows already in each part."""
+    """Return the part of each permuted group with ``sizes [g]`` rows. ``taken`` is the number of rows already in each
+    part.
+    """
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])

@@ -1,6 +1,6 @@
 """The effect of an attack on honest hospitals, compared with the same run without the attack.
 
-Harm is how much worse the headline figure of honest hospitals is under the attack; it is positive if they do worse.
+Harm is the decrease of a hospital's headline metric under the attack; it is positive if the hospital does worse.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ NAN = float("nan")
 def attack_figures(
     job: Job, outcome: Outcome, clean: Outcome | None, data: Any, averaged: Outcome | None = None
 ) -> AttackFigures:
-    """Return the attack figures of a run of ``job`` on federation ``data``.
+    """Return the effect of the attack on a run of ``job`` on the federation ``data``.
 
-    ``clean`` is the run without attack, or None. ``averaged`` is a run without attack and rule, with equal weights of
-    hospitals; None if it was not run.
+    ``outcome`` is the run with the attack, and ``clean`` the run without; None if it was not run. ``averaged`` is a run
+    without attack and without robust rule, with equal weights of hospitals; None if it was not run.
     """
     section, task = job.adversary, data.task
     if section is None:

@@ -1,4 +1,4 @@
-"""A privacy guarantee with its noise and its parameters. All are plain values, which :mod:`.calibration` computes."""
+"""A privacy guarantee, its noise and its parameters, as plain values that :mod:`.calibration` computes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Terms:
     secure: bool = False
     """Whether secure aggregation is used, so that the server receives only sums."""
     left: int = 0
-    """The minimum number of noise shares in an opened sum over all hospitals."""
+    """The smallest number of hospitals' noise shares in an opened sum over all hospitals."""
     fewest: int = 0
-    """The minimum number of noise shares in the smallest opened sum."""
+    """The smallest number of hospitals' noise shares in the smallest opened sum."""
     sampled: bool = True
     """Whether units are sampled at random for sums in mode ``pooled``. Otherwise all units are included, as in client
     programs."""
@@ -44,7 +44,7 @@ class Terms:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return the probability with which a unit is in a step of its hospital, for each hospital, ``[N]``."""
+        """Return the probability with which a unit is sampled in a step of its hospital, by hospital, ``[N]``."""
         return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
 
     @property
@@ -62,4 +62,4 @@ class Guarantee:
     terms: Terms
     """The parameters of the guarantee."""
     parts: tuple[Any, ...]
-    """The parts of the job that the guarantee depends on."""
+    """The parts of the job that determine the guarantee. If they are unchanged, the guarantee is reused."""

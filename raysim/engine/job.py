@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierPlays:
-    """The rounds that were run before a stop and were run again with fresh noise after it."""
+    """The record of earlier starts of a run. After a stop, some rounds were run again with fresh noise."""
 
     starts: int = 0
     """How often the run was started or resumed before."""
@@ -52,8 +52,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds that may have been run after the last reported round: one was certainly run, a second
-one possibly."""
+"""The largest number of rounds after the last reported round that may have been run before a stop. One was certainly
+run, a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ class Job:
     canaries: Canaries | None = None
     """The canaries of an audit; None without an audit."""
     tests_groups: bool = False
-    """Whether gaps between groups of patients are tested. Of several seeds, only the run of the first tests them."""
+    """Whether gaps between groups of patients are tested. In a comparison over seeds, only the run of the first seed
+    tests them.
+    """
     last: LastSteps = field(default_factory=LastSteps)
     """Further steps of hospitals after the last round: fine-tuning and recalibration."""
     earlier: EarlierPlays = EarlierPlays()
@@ -104,7 +106,7 @@ class Job:
 
     @property
     def draws_anew(self) -> bool:
-        """Whether a repeated round has fresh noise. If so, it costs as much privacy as another round."""
+        """Whether a round that is run again has fresh noise, and therefore costs as much privacy as another round."""
         return self.privacy is not None and self.privacy.noise == "system"
 
     @property
@@ -125,7 +127,7 @@ class Round:
     seconds: float
     """Duration in seconds of real time."""
     cohort_size: int
-    """How many hospitals' updates were used."""
+    """The number of hospitals whose updates were used."""
     bytes_down: int
     """Bytes that hospitals received in the round."""
     bytes_up: int
@@ -133,10 +135,10 @@ class Round:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     """Federation-level metrics by model used; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
-    """Virtual time from the run's start until the server had this round's models. NaN for pooled rows, on which no
-    federation could train; None without a virtual clock."""
+    """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
+    which no federation could do; None without a virtual clock."""
     asked: int = 0
-    """How many hospitals were called; used with a virtual clock."""
+    """The number of hospitals called in the round; counted only with a virtual clock."""
     staleness: float = 0.0
     """The mean staleness of the cohort's updates, in versions of the global model."""
     training_loss: float | None = None
@@ -169,8 +171,8 @@ class Outcome(Gathered):
     newcomers: Newcomers | None = None
     """The rule that gives hospitals without training rows their cluster; None without a rule or such hospitals."""
     kept: dict[int, NDArray[Any]]
-    """The hospitals' own models ``[P]`` by id. If the run has ``private`` parameters, only these parameters are
-    used."""
+    """The hospitals' own models ``[P]`` by id. If the run has ``private`` parameters, only the private ones in each
+    model are used."""
     layout: Layout
     """The position of each tensor in a model's parameters."""
     ledger: Ledger
@@ -182,8 +184,8 @@ class Outcome(Gathered):
     private: Mask | None = None
     """The parameters that never left a hospital, ``[P]``; None without such parameters."""
     mixture: Floats | None = None
-    """The weights of model rows in each hospital's model, ``[N, M]``, which are used until the hospital has its own
-    model; None without a mixture."""
+    """The weights ``[N, M]`` of the server's models in each hospital's model. They are used until the hospital has its
+    own model; None without a mixture."""
     division: Division | None = None
     """The division of rows into groups with models of their own; None without a division."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
@@ -203,8 +205,8 @@ class Outcome(Gathered):
     """The privacy guarantee with the epsilon reached; None without a guarantee."""
 
     all_rows: Ids | None = None
-    """The number of rows of each hospital, ``[N]``, if the federation has only some of these rows; None if it has
-    all."""
+    """The number of rows of each hospital in the full data, ``[N]``, if the federation has only some of these rows;
+    None if it has all."""
     one_class: dict[str, Mask] = field(default_factory=dict)
     """For each model used, the hospitals ``[N]`` that trained it, or their private part of it, on rows of one class
     only. It is empty under a privacy guarantee, which hides this."""
@@ -214,20 +216,21 @@ class Outcome(Gathered):
     seen: Floats | None = None
     """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
     recalibrated: Recalibrated | None = None
-    """The recalibration of the model called ``recalibrated``; None without recalibration."""
+    """The recalibrated headline model, which tables call ``recalibrated``; None without recalibration."""
     uncertainty: Uncertainty | None = None
     """The uncertainty of the global model's parameters; None if the strategy does not estimate it."""
     ended: bool = False
-    """Whether the strategy has finished by itself, so that further rounds would not change its models. Exact fits
-    finish so."""
+    """Whether the strategy has finished before the last round, such as after an exact fit. Further rounds would not
+    change its models."""
     called: Ids | None = None
     """The number of rounds in which each hospital ran client programs, ``[N]``; None without client programs."""
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss has converged; None if no loss was measured or the strategy has finished by itself.
+        """Whether the training loss has converged; None if no loss was measured or the strategy ended the run itself.
 
-        If a fit reports that it has not converged, it is not called diverged, whatever its loss: it may have restarted.
+        A fit that reports non-convergence is not classified as diverged, whatever its loss, because it may have
+        restarted.
         """
         losses = list(self.loss_curve.values())
         if not losses or self.ended:
@@ -243,7 +246,7 @@ class Outcome(Gathered):
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """Return how many rows each hospital has, ``[N]``, or the public estimate of it; see :func:`noisy_stays`."""
+        """Return the number of rows of each hospital, ``[N]``, or its public estimate; see :func:`noisy_stays`."""
         if self.all_rows is not None:
             return self.all_rows
         return noisy_stays(federation, self.noisy_sizes, self.figures[model])
@@ -254,7 +257,8 @@ class Outcome(Gathered):
         return max((row.round for row in self.rounds), default=0)
 
     def participated(self, hospitals: int) -> Ids | None:
-        """Return the number of rounds in which each hospital has sent an update, ``[hospitals]``.
+        """Return the number of rounds in which each hospital has sent an update, or run a client program,
+        ``[hospitals]``.
 
         None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
         training, the answers of its client programs are its updates. Local-only training and training on pooled rows
@@ -299,4 +303,4 @@ class Result:
     learner: str = ""
     """The model's name in tables; empty if unknown."""
     by_steps: bool = True
-    """Whether the strategy trains with the configured learning rate."""
+    """Whether the strategy trains by gradient steps with the configured learning rate."""

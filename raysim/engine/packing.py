@@ -93,7 +93,7 @@ def pack_memory(memory: Any, arrays: Arrays) -> Any:
 
 @contextmanager
 def _blaming_its_author(what: str) -> Iterator[None]:
-    """Turn a ``TypeError`` from packing ``what`` into a ``ConfigError`` for the author of its class."""
+    """Convert a ``TypeError`` from packing ``what`` into a ``ConfigError`` that addresses the author of its class."""
     try:
         yield
     except TypeError as error:

@@ -49,7 +49,7 @@ class RunState:
     """The state of a job, from which it can continue with the same hyper-parameters or others."""
 
     round: int
-    """The last round that the state includes; 0 before the first round."""
+    """The last round whose update the state includes; 0 before the first round."""
     state: State
     """The strategy's state."""
     kept: HospitalStates | None
@@ -57,7 +57,9 @@ class RunState:
     memory: Any = None
     """The memory of the selection."""
     history: History | None = None
-    """The record so far. A state with a history is a checkpoint: the job continues as if it had never stopped."""
+    """The record so far. With it the state is a checkpoint, from which the job continues as if it had never stopped;
+    None without a record.
+    """
     clock: Clock | None = None
     """The virtual clock, including messages in transit between hospitals and server; None without a clock."""
     stopping: Stopping | None = None

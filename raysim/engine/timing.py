@@ -25,13 +25,13 @@ SMALLER = (
     *("gini", "std", "size_bias_abs", "ad", "sdad", "accuracy_range", "accuracy_cv"),
 )
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
-"""Metrics in ``LARGER`` are better when larger, metrics in ``SMALLER`` when smaller. Metrics in ``AS_HEADLINE`` have
-the direction of the headline metric."""
+"""The metrics with the direction of the headline metric. Metrics in ``LARGER`` are better when larger, and metrics in
+``SMALLER`` when smaller."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """When a target was first reached."""
+    """The round, time and bytes at which a target was first reached."""
 
     round: int
     """The round at whose end the target was reached; 0 if never."""

@@ -18,13 +18,14 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from safetensors.numpy import load_file
 
+from raysim.api import running
 from raysim.experiment.entries import folder_of
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.commands import STRICT, raysim, said
-from tests.conftest import empty_store, play, shared_ray, standing_ray
+from tests.conftest import empty_store, play, shared_ray
 
 pytestmark = shared_ray("actors")
 
@@ -39,9 +40,9 @@ def environment(folder: Path) -> dict[str, str]:
     return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
 
 
-def command(folder: Path, *arguments: str, **settings: str) -> None:
+def command(folder: Path, *arguments: str) -> None:
     """``raysim`` with ``arguments``, run in ``folder``; it must succeed."""
-    done = raysim(arguments, empty_store(folder), environment(folder) | settings)
+    done = raysim(arguments, empty_store(folder), environment(folder))
     assert done.code == 0, done.out + done.err
 
 
@@ -65,13 +66,16 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of ``raysim compare`` of three strategies with two seeds, on a Ray that stands."""
+    """The folder of ``raysim compare`` of three strategies with two seeds, on the Ray of this process."""
     folder = tmp_path_factory.mktemp("compare")
     strategies = ["fedavg", {"name": "chip", "clusters": 3}, "local"]
     resources = {"hospitals_per_actor": 6}
     tree = SMALL | {"strategies": strategies, "seeds": [1, 2], "resources": resources}
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
-    command(folder, "compare", "c.yaml", "--out", "out", **standing_ray())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(empty_store(folder))
+        patch.setenv("RAYSIM_CACHE", str(folder / "cache"))
+        running.compare("c.yaml", out="out")
     return folder
 
 

@@ -44,6 +44,10 @@ def made(low: list[float], high: list[float]) -> tuple[gains.Gains, gains.Hospit
 
 
 def test_the_headline_is_the_hospital_s_own() -> None:
+    wide = own_headline(*made([-0.6], [0.5]), "FedAvg", 0, CLASSIFICATION)
+    assert wide == [
+        "No difference is shown at this hospital: the interval of FedAvg against training alone says nothing."
+    ]
     of, figures = made([0.01, -0.09, -0.1, np.nan], [0.05, -0.01, 0.1, np.nan])
     up, down, neither, nothing = (own_headline(of, figures, "FedAvg", h, CLASSIFICATION) for h in range(4))
     assert up[0] == "It does better with FedAvg: AUROC +0.030 (+0.010 to +0.050) with FedAvg against training alone."

@@ -56,7 +56,9 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the rule needs single updates. Otherwise each hospital can apply it to its own update."""
+        """Whether the server must apply the rule to single updates. If not, each hospital can apply the rule to its own
+        update.
+        """
         return self.name != "norm_bound" or self.before != "none"
 
     @property

@@ -38,7 +38,7 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """Return how the unsent part of an update is used."""
+        """Return the error feedback: how the unsent part of an update is used."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"

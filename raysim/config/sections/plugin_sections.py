@@ -52,8 +52,8 @@ class OpenSection(BaseModel):
     _made: tuple[dict[str, Any], Any] | None = PrivateAttr(None)
 
     def once(self, make: Callable[[], T]) -> T:
-        """Return the plug-in of this section: the plug-in made before from the same keys, or else the result of
-        ``make``."""
+        """Return the cached plug-in of this section. If there is none, or if keys have changed, call ``make`` and cache
+        its result."""
         if self._made is None or self._made[0] != dict(self):
             self._made = dict(self), make()
         plug_in: T = self._made[1]
@@ -66,7 +66,7 @@ class OpenSection(BaseModel):
     def having(self, options: Mapping[str, Any], plug_in: Any = None) -> Self:
         """Return this section with ``options`` instead of the keys that belong to the plug-in.
 
-        ``plug_in`` is the plug-in with these options, if it has been made.
+        ``plug_in`` is the plug-in with these options; None if it has not been made yet.
         """
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
         section = type(self).model_validate({**fields, **options})

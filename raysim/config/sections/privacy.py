@@ -16,8 +16,8 @@ from raysim.privacy.noise import Origin
 from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
-"""The adversaries. An outsider observes the final model, a peer every model and its own data, the server every
-message."""
+"""The adversaries. An outsider observes the final model. A peer observes every model, and has its own data. The server
+observes every message."""
 
 
 RowUnit = Literal["patient", "example"]
@@ -27,7 +27,7 @@ LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
 """The range of noise multipliers whose epsilon can be computed and whose noise fits into sums."""
 
 DEFAULT_EPSILON = 0.2
-"""The epsilon of a kind of statistic released with noise, if neither key is given."""
+"""The default epsilon of a kind of statistic released with noise, if neither epsilon nor a noise multiplier is set."""
 
 SIZE = "size"
 """The kind of egress of hospitals' numbers of rows."""
@@ -244,7 +244,7 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     def noise_of(self, kind: str) -> NoisyStatistic | None:
-        """Return the noise on a ``kind`` of egress; None if it is exact."""
+        """Return the noise on a ``kind`` of egress; None if this kind is sent without noise."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
@@ -259,12 +259,12 @@ class PrivacySection(Section):
 
     @property
     def way(self) -> str:
-        """Return the mode, or the unit's default mode."""
+        """Return ``mode``; if it is not set, return the default mode for the unit."""
         return self.mode or MODES[self.unit][0]
 
     @property
     def own_steps(self) -> bool:
-        """Whether each hospital makes its own noisy steps for its patients."""
+        """Whether each hospital adds noise to its own gradient steps (DP-SGD), which protects its patients."""
         return self.unit != "hospital" and self.way == "local"
 
     @property
@@ -284,7 +284,7 @@ class PrivacySection(Section):
 
 
 def plain(kind: str) -> str:
-    """Return a kind of egress for comparison: ``sizes`` means ``size``."""
+    """Return a kind of egress in the form used for comparisons, in which ``sizes`` and ``size`` are equal."""
     return kind.removesuffix("s")
 
 

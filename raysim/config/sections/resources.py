@@ -15,9 +15,10 @@ LONGEST_WAIT = 1e6
 
 
 class OwnActor(Section):
-    """The resources of the actor of a hospital in ``resources.per_hospital``; None means those of the other actors.
+    """The resources of the actor of a hospital in ``resources.per_hospital``. None means the same resources as other
+    actors.
 
-    It computes with as many threads as it has whole CPUs.
+    The actor computes with as many threads as it has whole CPUs.
     """
 
     cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)

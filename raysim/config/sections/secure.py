@@ -27,9 +27,11 @@ class DropSection(Section):
 class SecureSection(Section):
     """The section ``secure``: hospitals' updates are masked, and only their sum can be read.
 
-    - ``model`` counts the bytes, and ``execute`` makes the masks; both give the same bits.
-    - ``threshold``: ``auto`` is more than two thirds of the hospitals that have a share.
-    - ``neighbours``: ``auto`` is about three times the logarithm of the group's size.
+    - ``mode``: ``model`` only counts the bytes of masks, and ``execute`` computes the masks. Both give bit-identical
+      results.
+    - ``threshold``: the number of shares that reconstruct a secret; ``auto`` is more than two thirds of its shares.
+    - ``neighbours``: with how many hospitals each hospital shares a mask; ``auto`` is about three times the logarithm
+      of the group's size.
     - ``small_clusters``: clusters with fewer hospitals than ``minimum`` end the run, or each is merged with the nearest
       cluster.
     """
@@ -43,8 +45,7 @@ class SecureSection(Section):
 
     @property
     def least_members(self) -> int:
-        """Return the smallest number of hospitals of a cluster, below which clusters are merged; 1 if small clusters
-        are refused."""
+        """Return the number of hospitals below which a cluster is merged with another; 1 if clusters are not merged."""
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:

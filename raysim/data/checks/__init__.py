@@ -1,1 +1,1 @@
-"""Checks of a table before training: features that give the label away, and differences between hospitals."""
+"""Checks of a table before training: features that reveal the label, and differences between hospitals."""

@@ -1,9 +1,9 @@
-"""Find columns of a table that may give its label away, and numbers that may be codes.
+"""Find columns of a table that may reveal its label (leaks), and numbers that may be codes.
 
 A model uses every column that predicts its label. Examples of leaks are a date of death, a code that is entered at
 discharge, and a laboratory value that is ordered only for dying patients. With such a column a model seems excellent
-but is of no use. The check reads each column as the source gives it, over all rows, test rows included. No model learns
-from the check.
+but is of no use. The check reads each column as the source contains it, over all rows, test rows included. No model
+learns from the check.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from raysim.data.raw_columns import RawColumns
 Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
-"""The AUROC of a single column above which a warning (by its lower limit), question or entry is printed."""
+"""The AUROC of a single column above which the column is reported. A column has a warning above ``WARN`` (by its lower
+confidence limit), a question above ``ASK``, and an entry in a list above ``LIST``.
+"""
 
 FLAG = 0.80
-"""The AUROC of a missing-value flag above which a warning names its column."""
+"""The AUROC of a missing-value flag above which a warning names the flag's column."""
 
 HIGH = 0.97
 """The AUROC of a model above which it counts as unusually high."""
@@ -39,7 +41,7 @@ _CLASSES = 20  # largest number of classes that are each compared with the rest
 
 
 def unusually_high(auroc: float) -> str:
-    """Return a warning sentence for a model whose ``auroc`` is above :data:`HIGH`; else empty, as for NaN."""
+    """Return a warning for a model whose ``auroc`` is above :data:`HIGH`; empty for any other value, NaN included."""
     if not auroc > HIGH:
         return ""
     return f"An AUROC of {auroc:.3f} is unusually high: look for a column that gives the label away."
@@ -84,7 +86,7 @@ class _Judge:
         return range(1, 2) if C == 2 else range(C if C <= _CLASSES else 0)
 
     def note(self, rows: int, best: Separation, strongest: str) -> str:
-        """Describe in a line what was checked."""
+        """Return a line that describes what was checked."""
         if not self.classes:
             return "the label is a number: no column is compared with it"
         if not self.compared:
@@ -104,7 +106,7 @@ class _Judge:
         )
 
     def numbers(self, name: str, values: NDArray[Any]) -> tuple[Suspect | None, Separation]:
-        """Return a warning about a column of numbers, if any, and how well it ranks rows."""
+        """Return a finding about a column of numbers, if any, and how well the column ranks rows."""
         missing = np.isnan(values)
         value, home, y = values, self.home, self.y
         if missing.any():
@@ -122,7 +124,9 @@ class _Judge:
         return suspect, strength
 
     def codes(self, name: str, codes: Ints) -> tuple[Suspect | None, Separation]:
-        """Return a warning about a categorical column, if any, and how well it ranks; missing is a category."""
+        """Return a finding about a categorical column, if any, and how well the column ranks rows. Missing values count
+        as a category.
+        """
         strength, event = Separation(np.nan, np.nan, 0), 0
         if self.compared:
             cells = Cells.of(self.home, codes + 1, self.y, len(self.classes))
@@ -168,7 +172,9 @@ class _Judge:
         return Suspect(name, "warn", f"{text}{self._of(event)}; {drop}")
 
     def _coded(self, name: str, value: NDArray[Any], y: NDArray[Any]) -> Suspect | None:
-        """Report few different whole numbers that may be codes: the share of events rises and falls with them."""
+        """Report a column of few different whole numbers that may be codes: the share of events rises and falls with
+        the number.
+        """
         if len(self.classes) != 2 or not _few(value):
             return None
         values, code = np.unique(value, return_inverse=True)

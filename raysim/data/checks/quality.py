@@ -116,7 +116,7 @@ class _Asked:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the hospitals ``[H]`` where no row has a value in a column, unless chance explains it."""
+        """Return a mask ``[H]`` of the hospitals where no row has a value in a column, unless this may be chance."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -145,9 +145,10 @@ class _Asked:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """Report an impossible value in many rows of a few hospitals and in hardly any rows of most hospitals.
+        """Report a value that many rows of a few hospitals have and hardly any row of most hospitals: it may mean a
+        missing value.
 
-        The value is further from all other values than their standard deviation, and the values are many.
+        The value is further from all other values than the standard deviation of these, and many rows have it.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -169,7 +170,9 @@ class _Asked:
         return None
 
     def _filled(self, column: _Column) -> Suspect | None:
-        """Report a hospital's only value of a measurement if other hospitals rarely have it: it may be filled in."""
+        """Report a measurement that has a single value at a hospital, if other hospitals rarely have this value: it may
+        have been filled in.
+        """
         value, sizes = column.value, column.sizes
         filled = np.flatnonzero(sizes)
         starts = (np.cumsum(sizes) - sizes)[filled]
@@ -189,7 +192,7 @@ class _Asked:
     def _units(self, column: _Column) -> Suspect | None:
         """Report a measurement that is in another unit at some hospitals.
 
-        The quartiles of both sides differ by a known factor, or by conversion to degrees Fahrenheit.
+        The quartiles of the two groups of hospitals differ by a known factor, or by conversion to degrees Fahrenheit.
         """
         sides = _two_sides(column.quartiles())
         if sides is None:
@@ -234,11 +237,11 @@ class _Asked:
 
 
 def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | None:
-    """Divide hospitals into two sides by their quartiles.
+    """Divide hospitals into a low and a high side by their ``quartiles [3, H]``.
 
-    Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None where an
-    upper quartile of the lower side is not below all lower quartiles of the upper side. Also return None where
-    hospitals of a side differ by more than the square root of the ratio between the sides.
+    Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None if an upper
+    quartile of the low side is not below all lower quartiles of the high side. Also return None if hospitals of one
+    side differ by more than the square root of the ratio between the sides.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:

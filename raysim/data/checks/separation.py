@@ -23,7 +23,7 @@ from raysim.metrics.segments import sortable
 Ints = NDArray[np.int64]
 
 FEWEST = 5
-"""Smallest number of rows of each class for a hospital to count."""
+"""The smallest number of rows of the class, and of the rest, with which a hospital is included."""
 
 # The first bits of the parts of a key that sorts rows by hospital, value and class.
 _HOSPITAL, _VALUE = np.uint64(40), np.uint64(8)
@@ -35,15 +35,17 @@ class Separation:
     """The AUROC of one column for one class against the rest, within hospitals."""
 
     auroc: float
-    """Mean over hospitals, weighted by ``m n / (m + n)``; NaN if no hospital counts."""
+    """The mean AUROC over included hospitals, weighted by ``m n / (m + n)`` for ``m`` events and ``n`` other rows; NaN
+    if no hospital is included.
+    """
     se: float
-    """Its standard error."""
+    """The standard error of ``auroc``."""
     hospitals: int
-    """The number of hospitals that count."""
+    """The number of included hospitals, which have at least :data:`FEWEST` rows of the class and of the rest."""
 
     @property
     def low(self) -> float:
-        """The lower limit of its 95 % interval."""
+        """The lower limit of the 95 % confidence interval of ``auroc``."""
         return self.auroc - Z * self.se
 
 

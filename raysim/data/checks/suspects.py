@@ -19,7 +19,8 @@ LEVELS: tuple[Level, ...] = ("warn", "ask", "list")
 class Suspect:
     """A finding in a table that may be an error.
 
-    Levels: ``warn``: it is almost certainly wrong. ``ask``: a person should decide. ``list``: it may be right.
+    The level is ``warn`` if the table is almost certainly wrong, ``ask`` if a person should decide, and ``list`` if the
+    table may be right.
     """
 
     feature: str
@@ -31,7 +32,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Leaks:
-    """The columns that may give the label away."""
+    """The columns that may reveal the label, and a note on the check."""
 
     suspects: tuple[Suspect, ...] = ()
     """At most one finding for each column, the gravest first."""
@@ -57,7 +58,9 @@ _BLOCK = 16  # columns copied at once
 
 
 def in_order(home: Ints) -> Ints:
-    """Return the rows to check, in order of hospitals ``home [n]``: all, or evenly spaced rows of a large table."""
+    """Return the positions of the rows to check, in order of hospitals ``home [n]``: all rows, or evenly spaced rows of
+    a large table.
+    """
     order: Ints = np.argsort(home, kind="stable")
     return order[_sample(np.bincount(home))] if len(order) > _MOST else order
 
@@ -73,7 +76,9 @@ def columns_at(table: RawColumns, rows: Ints) -> Iterator[tuple[str, NDArray[Any
 
 
 def _sample(sizes: Ints) -> Ints:
-    """Choose the rows to check, in order of hospitals of ``sizes [H]``: evenly spaced rows and hospitals."""
+    """Choose the positions of rows to check, for hospitals of ``sizes [H]`` in order: evenly spaced rows of evenly
+    spaced hospitals.
+    """
     stride = -(-sizes // _OF_HOSPITAL)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     kept = np.flatnonzero(within % np.repeat(np.maximum(stride, 1), sizes) == 0)

@@ -11,7 +11,8 @@ from raysim.data.federation import Federation, write
 
 
 def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Federation:
-    """Store the ``rows [n]``, ascending, as test rows without features in ``folder``, a new folder.
+    """Store a federation in the new folder ``folder``: ``rows [n]`` (ascending) of ``federation`` as test rows, without
+    features.
 
     All hospitals are included, even hospitals without such a row.
     """
@@ -45,9 +46,10 @@ def excerpt(federation: Federation, rows: NDArray[np.int64], folder: Path) -> Fe
 def newcomer(
     federation: Federation, hospital: int, train: NDArray[np.int64], test: NDArray[np.int64], folder: Path
 ) -> Federation:
-    """Store one hospital in ``folder``, with its rows ``train`` and ``test`` as those parts; return it.
+    """Store one hospital as a federation in ``folder``, with training rows ``train`` and test rows ``test``; return the
+    federation.
 
-    Both are positions in ``federation``, whose features are not changed.
+    Both are positions of rows in ``federation``, whose features are not changed.
     """
     rows = np.concatenate([train, test])
     write(

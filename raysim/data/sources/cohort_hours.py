@@ -1,7 +1,9 @@
-"""The column ``time`` of hourly cohorts: the length of an hour in its unit, and the rows that belong to no hour.
+"""The column ``time`` of hourly cohorts: the length of an hour in the column's unit, and the rows that belong to no
+hour.
 
-A duration has a unit, a number has none. If the user does not name the unit of numbers, it is assumed: the shortest of
-second, minute and hour for which all times are whole hours. A note reports the assumption.
+A time stored as a duration has a unit, a time stored as a number has none. If the user does not name the unit of
+numbers, it is assumed: the shortest of second, minute and hour for which all times are whole hours. A note reports the
+assumption.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """Return notes on the times for hours of length ``hour``. Raises ``DataError`` if that cannot be right."""
+        """Return notes on the times if an hour has the length ``hour``. Raises ``DataError`` if this length cannot be
+        right.
+        """
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(

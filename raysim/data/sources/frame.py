@@ -1,6 +1,6 @@
-"""A pandas data frame as data: stored in the cache as a Parquet file, which the source ``table`` reads.
+"""A pandas data frame as data: the frame is stored in the cache as a Parquet file, which the source ``table`` reads.
 
-A run on a data frame thus has a configuration that can be stored, resumed, and read by other processes. The index of a
+The configuration of a run on a data frame can therefore be stored, resumed, and read by other processes. The index of a
 frame is not stored.
 """
 
@@ -30,7 +30,7 @@ SOURCE = "table"
 FILE = "frame.parquet"
 
 _WRITTEN = (str, int, float, Decimal, np.number, np.bool_)
-"""The types of values that may occur in one column together, each stored as its text."""
+"""The types of values that may occur together in one column. Each value is then stored as its text."""
 
 
 def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:

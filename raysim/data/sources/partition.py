@@ -130,8 +130,8 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
 def _draw(
     of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
 ) -> NDArray[np.int64] | None:
-    """Sample the number of rows of each class for each hospital, ``[C, H]``; None where the shares of all hospitals
-    that are not yet full are 0."""
+    """Sample the number of rows of each class for each hospital, ``[C, H]``. Return None if the sampled shares of all
+    hospitals that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
     even = of_class.sum() / hospitals
     parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
@@ -149,7 +149,9 @@ def _draw(
 
 
 def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row: each class's rows are shuffled and cut into pieces of ``parts [C, H]``."""
+    """Return the hospital of each row, ``[n]``. The rows of each class are shuffled and cut into pieces of sizes
+    ``parts [C, H]``.
+    """
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)
@@ -161,8 +163,8 @@ def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids
 def _quotas(counts: Ids, tested: int) -> Ids:
     """Divide ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
 
-    Among equal remainders, the earlier class has precedence. ``tested`` is less than the sum of ``counts``, so quotas
-    fit.
+    Among equal remainders, the earlier class has precedence. ``tested`` must be less than the sum of ``counts``; no
+    class then gets more rows than it has.
     """
     exact = tested * counts / counts.sum()
     quota: Ids = np.floor(exact).astype(np.int64)

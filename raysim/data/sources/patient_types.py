@@ -16,12 +16,13 @@ from raysim.data.records import Records
 
 
 class PatientTypes(BaseModel):
-    """Invented patients of several types, which their features tell apart; each type has its own law of risk.
+    """Synthetic patients of several types, which their features distinguish; each type has a separate risk model.
 
-    The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, then
-    ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has
-    length 1 and mixes weights of the type's own (share ``contrast``) with weights common to all types. A hospital's mix
-    of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type is not a feature.
+    The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, followed
+    by ``flags`` fair coins without information. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` has
+    length 1. It mixes weights of this type alone (share ``contrast``) with weights common to all types. A hospital's
+    mix of types is Dirichlet with parameter ``mixing``: the smaller, the more hospitals differ. The type is not a
+    feature.
     """
 
     invented: ClassVar[bool] = True

@@ -53,10 +53,14 @@ class Alternatives(BaseModel):
 
 
 class Partition(Alternatives):
-    """How rows go to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` dealt at random."""
+    """How rows are assigned to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` divided at
+    random.
+    """
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
-    """``dirichlet``: shares of classes are drawn; ``similarity``: a share is dealt at random, the rest by class."""
+    """``dirichlet``: shares of classes are sampled. ``similarity``: a share of rows is divided at random, the rest by
+    class.
+    """
     alpha: float = Field(
         0.3,
         gt=0,
@@ -79,12 +83,14 @@ class Partition(Alternatives):
 
 
 class Pooled(BaseModel):
-    """A pooled data set for ``clients``, with the ``partition`` drawn from ``seed``; ``rows`` takes a random sample."""
+    """A pooled data set for ``clients``, divided by ``partition`` with random numbers from ``seed``. With ``rows`` it
+    is a random sample of that many rows.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     untouched: ClassVar[bool] = False
-    """Whether values must reach the model unchanged: ``data.preprocessing`` is then ``none``."""
+    """Whether the values must not be preprocessed; ``data.preprocessing`` is then ``none``."""
     tabular: ClassVar[bool] = True
     """Whether each column is a separate quantity, to be checked for leaks; False for pictures and texts."""
 
@@ -92,13 +98,13 @@ class Pooled(BaseModel):
     """Whether the part of a row in the column :data:`PART` depends on which other rows there are."""
 
     clients: int = Field(100, ge=1)
-    """Hospitals that the rows are divided among."""
+    """Number of hospitals among which the rows are divided."""
     partition: Partition = Field(default_factory=Partition)
     rows: int | None = Field(None, ge=1, description="number of rows to use, sampled at random; None: all")
     seed: Seed = Field(0, description="seed of the partition, the holdout and the sample; the run has a separate seed")
 
     def files(self) -> Iterator[Path]:
-        """Return the files that are read."""
+        """Return the files that the source reads."""
         return iter(())
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
@@ -151,7 +157,7 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set whose rows name an origin, which ``silo`` may use as the hospital instead of a partition."""
+    """A pooled data set whose rows name an origin. With ``silo`` the origin is the hospital, instead of a partition."""
 
     silo: str = "partition"
     smallest: int = Field(
@@ -160,7 +166,7 @@ class Homed(Pooled, Alternatives):
 
     @property
     def kept_by_size(self) -> bool:
-        """Whether the number of a hospital's rows decides if it is left out."""
+        """Whether hospitals are included or left out by their number of rows."""
         return self.silo != "partition"
 
     def idle(self) -> tuple[str, tuple[str, ...]]:

@@ -30,17 +30,18 @@ COUNTS = ("count_min", "count_median", "count_max")
 BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
 NO_ANIMAL = ("blank", "empty", "human")
 BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
-"""The value of each band of counts above ten: its lower end. In the file a spreadsheet has turned 11-50 into
-``Nov-50``.
+"""The values of bands of counts above ten, which are the lower ends of the bands. In the file a spreadsheet has turned
+11-50 into ``Nov-50``.
 """
 
 _YEAR, _DAY = 365.25, 86_400.0  # days, seconds
 
 
 class Serengeti(Homed):
-    """Snapshot Serengeti: the most frequent ``species`` by count, behaviour, time and place, from the folder ``path``.
+    """Snapshot Serengeti: the most frequent ``species``, predicted from count, behaviour, time and place of each
+    capture, from the folder ``path``.
 
-    ``silo: site`` makes the 225 camera sites hospitals; where the camera stands is then no feature.
+    ``silo: site`` makes the 225 camera sites hospitals; the position of the camera is then no feature.
     """
 
     predicts: ClassVar[str] = "species of an animal"

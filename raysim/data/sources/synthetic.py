@@ -49,7 +49,7 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
 class Synthetic(BaseModel):
-    """An invented federation of hospitals like those of eICU, made from a seed; the label is death in hospital."""
+    """A synthetic federation of hospitals like those in eICU, generated from a seed; the label is death in hospital."""
 
     invented: ClassVar[bool] = True
 
@@ -95,7 +95,7 @@ class Synthetic(BaseModel):
         return self
 
     def _refuse_idle(self, idle: bool, why: str, *names: str) -> None:
-        """Raise ``ValueError`` for a key that is not at its default, if the ``names`` are ``idle``."""
+        """Raise ``ValueError`` if the keys ``names`` have no effect (``idle``) but one of them is not its default."""
         fields = type(self).model_fields
         for name in names if idle else ():
             if (value := getattr(self, name)) != fields[name].default:

@@ -31,12 +31,12 @@ from raysim.data.tables.text_form import Keys
 
 
 class Table(BaseModel):
-    """A CSV or Parquet file of yours, or one for each hospital, with one row for each prediction.
+    """A CSV or Parquet file, or one file for each hospital, with one row for each prediction.
 
     The label is binary or multi-class: text, whole numbers or true/false. Classes are sorted naturally (numbers by
-    value, false before true, texts alphabetically); of two, the last is class 1, the event, unless ``positive`` names
-    it. With ``task: regression`` it is a number, taken in its own unit. Columns not named below are features: numbers
-    and true/false are numeric, text is categorical.
+    value, false before true, texts alphabetically). Of two classes, the last is class 1, the event, unless ``positive``
+    names the event. With ``task: regression`` the label is a number in its original unit. Columns not named below are
+    features: numbers and true/false are numeric, text is categorical.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="table")

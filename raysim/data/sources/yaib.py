@@ -55,9 +55,9 @@ class Yaib(BaseModel):
     """Stays of an hourly cohort of Yet Another ICU Benchmark.
 
     Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
-    value. The label is the stay's. If every hour has a label, the hour after the first ``hours`` gives the stay's
-    label; stays without it are left out. A label of truth values or of 0 and 1 makes two classes; decimal numbers are
-    predicted as they are. Rows before admission are left out, and counted.
+    value. The label is the stay's. If every hour has a label, the label of the hour after the first ``hours`` is the
+    stay's label; stays without it are left out. A label of truth values, or of 0 and 1, has two classes; decimal
+    numbers are a real label. Rows before admission are left out, and a note counts them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Table, NDArray[np.int64] | None]:
-    """Return the rows with a value, and their positions in the file, from 0; None: all rows have one.
+    """Return the rows with a value, and their positions in the file, from 0. Positions are None if every row has a
+    value.
 
     A cell of blanks counts as empty. ``left_out`` are positions of blank rows that the table no longer contains.
     """
@@ -34,7 +35,7 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return a frame's rows that have a value, their index, and a remark on other rows, with ``name`` first."""
+    """Return a frame's rows that have a value, their index, and a remark on blank rows that begins with ``name``."""
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
         if not blank.any():
@@ -46,7 +47,9 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
 
 
 def said(rows: NDArray[np.int64] | None, several: int) -> str:
-    """Describe the blank rows of a table of ``several`` rows whose other rows are ``rows``; empty without any."""
+    """Describe the blank rows of a table of ``several`` rows; ``rows`` are the positions of the other rows. The text is
+    empty without blank rows.
+    """
     if rows is None:
         return ""
     blank = np.setdiff1d(np.arange(several), rows)

@@ -79,7 +79,7 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return whole numbers in texts in canonical form: programs that read them as numbers add '.0' or exponents."""
+    """Return texts of whole numbers in canonical form: without the '.0' or exponents that some programs add."""
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
     whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()
@@ -87,7 +87,7 @@ def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def placed(at: int, rows: NDArray[np.int64] | None) -> int:
-    """Return the row in the file, from 1, of the row ``at``, from 0; ``rows`` as in :func:`numbers`."""
+    """Return the row in the file, from 1, of the row at position ``at``, from 0; ``rows`` is as in :func:`numbers`."""
     return (at if rows is None else int(rows[at])) + 1
 
 

@@ -101,7 +101,9 @@ def _mark(
     usual: Mark | None,
     numeric: Collection[str],
 ) -> Mark:
-    """Recognise the decimal mark of the ``texts``; the ``odd`` columns among them are not all plain numbers already."""
+    """Recognise the decimal mark of the columns ``texts``. The columns ``odd`` among them contain texts that are not
+    plain numbers.
+    """
     decimals = {}
     for name, column in odd.items():
         commas, between = _count(column, _COMMA), _count(column, _ONE_COMMA)

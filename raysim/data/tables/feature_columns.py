@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES = 100
-"""Largest number of categories of a column that is not listed in ``data.categorical``."""
+"""Largest number of categories of a column that is not listed in ``data.categorical``; more are an error."""
 
 MANY_CATEGORIES = 50
-"""Largest number of categories of a column that is not listed in ``data.categorical`` without a warning."""
+"""Largest number of categories without a warning, in a column that is not listed in ``data.categorical``."""
 
 MANY_NUMBERS = 12
-"""Largest number of different numbers among the texts of an unlisted categorical column without a warning."""
+"""Largest number of different numbers without a warning, among the texts of an unlisted categorical column."""
 
 FURTHER = "..."
 """The entry in a list of columns that means every further column of that kind."""
@@ -42,13 +42,13 @@ _NAMED = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns wanted as features by kind: None, or a list with ``...``, includes all further columns."""
+    """The columns to use as features, by kind. None, or a list with ``...``, includes all further columns."""
 
     numeric: Sequence[str] | None
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind that a column is listed as; None where it is not listed."""
+        """Return the kind as which a column is listed; None if it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
@@ -137,8 +137,8 @@ def number_column(
 ) -> NDArray[np.float64]:
     """Read a column of numbers ``[N]`` that is not a feature, NaN where empty, in the same way as features.
 
-    ``rows`` as in :func:`feature_columns`. Raises ``DataError`` that begins with ``field`` and names the keys that tell
-    how to read other marks.
+    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for other texts; it begins with ``field`` and names
+    the keys that define how they are read.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -233,7 +233,9 @@ def _alike(name: str, values: pd.Series[Any]) -> list[str]:
 
 
 def _doubts(name: str, found: Finding | None, categories: int) -> list[str]:
-    """Return warnings about a column read as categories but not listed; ``found`` is None if it is explicit."""
+    """Return warnings about a column that is read as categories but not listed. ``found`` is None if the column is
+    explicitly categorical.
+    """
     found = found or Finding("category", 0, categories=categories)
     doubts = []
     if found.different > MANY_NUMBERS:

@@ -1,4 +1,4 @@
-"""Recognise a file's kind by its content, not its name; one that is not a table is refused with a remedy."""
+"""Recognise a file's kind by its content, not its name. A file that is not a table is rejected with a remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _BY_PANDAS = (
     (b"ARROW1", "a Feather file", "read_feather", ""),
     (b"ORC", "an ORC file", "read_orc", ""),
 )
-"""Beginnings of files that pandas converts, each with the file's kind, the function, and the package that it needs."""
+"""The first bytes of files that pandas can convert, each with the file's kind, pandas' function, and the package that
+the function needs.
+"""
 
 _PACKED = (
     (b"BZh", "compressed by bzip2", "bunzip2 -k"),
@@ -34,7 +36,7 @@ _PACKED = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
     (b"Rar!", "a RAR archive", "unrar x"),
 )
-"""Beginnings of compressed files, each with the file's kind and the command that unpacks it."""
+"""The first bytes of compressed files, each with the file's kind and the command that unpacks the file."""
 
 _NO_TABLES = (
     (b"%pdf", "a PDF", "ask for the table behind it as CSV"),
@@ -48,7 +50,7 @@ _NO_TABLES = (
     (b"\x89png", "a picture", "ask for the table as CSV"),
     (b"\xff\xd8\xff", "a picture", "ask for the table as CSV"),
 )
-"""Beginnings (in lower case) of files without a table, each with the file's kind and a remedy."""
+"""The first bytes (in lower case) of files without a table, each with the file's kind and a remedy."""
 
 
 def kind_of(path: Path, field: str) -> Kind:
@@ -74,7 +76,7 @@ def head_of(path: Path) -> bytes:
 
 
 def _refused(path: Path, head: bytes) -> str | None:
-    """Describe a file that is not a table, and what to do; None where the file may be text."""
+    """Describe a file that is not a table, and what to do; None if the file may be text."""
     for start, what, function, package in _BY_PANDAS:
         if head.startswith(start):
             return f"{what}; {_converted(path, f'pandas.{function}({str(path)!r})', package)}"

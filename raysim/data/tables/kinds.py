@@ -75,9 +75,9 @@ _SHOWN, _LONGEST = 5, 20
 
 @dataclass(frozen=True)
 class Finding:
-    """The kind and the counts of a column of ``rows`` texts.
+    """The kind of a column of ``rows`` texts, and counts of its texts.
 
-    - ``kind``: the kind; ``mixed`` is numbers with other marks among them.
+    - ``kind``: the kind; ``mixed`` means numbers with other marks among them.
     - ``recorded``: number of rows with a value.
     - ``numbers``, ``different``: number of rows with a number, and of different numbers.
     - ``categories``: number of different texts, numbers included.
@@ -109,17 +109,17 @@ class Finding:
 
     @property
     def censored(self) -> dict[str, str]:
-        """The proposed rule for values beyond a limit, by sign, for the signs that occur."""
+        """The proposed rule for values beyond a limit, by sign (``<`` or ``>``), for the signs that occur."""
         signs = {mark.strip()[0] for mark in self.of("limit", "unit")}
         return {sign: rule for sign, alike, rule in _LIMITS if signs & set(alike)}
 
     @property
     def units(self) -> list[str]:
-        """The units behind numbers, as they are spelled in the column, the most frequent first."""
+        """The units that follow numbers, as they are spelled in the column, the most frequent first."""
         return list(dict.fromkeys(_AMOUNT.sub("", mark.strip()) for mark in self.of("unit")))
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """Return the keys of ``data``, as YAML, that can tell how to read the marks of the column ``name``."""
+        """Return the keys of ``data``, as YAML, that can define how the marks of the column ``name`` are read."""
         settling = []
         if units := self.units if self.one_unit else ():
             spelled = ", ".join(json.dumps(unit, ensure_ascii=False) for unit in units)
@@ -136,7 +136,7 @@ class Finding:
 
     @property
     def one_unit(self) -> bool:
-        """Whether all units are the same, apart from capitals; a number without a unit may have another."""
+        """Whether all units are the same, apart from capitals. If not, the unit of a number without one is unclear."""
         return len({unit.casefold() for unit in self.units}) == 1
 
 

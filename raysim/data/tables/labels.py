@@ -136,7 +136,7 @@ def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray
 
 
 def event_of(classes: Sequence[str]) -> str | None:
-    """Return the event of two classes where its name suggests that it is the first; None otherwise.
+    """Return the first of two classes if its name suggests that it is the event; None otherwise.
 
     >>> event_of(["died", "survived"]), event_of(["0", "1"]), event_of(["mild", "severe"])
     ('died', None, None)

@@ -38,7 +38,7 @@ def without_marks(
 
 
 def _idle(na_values: tuple[str, ...] | Mapping[str, tuple[str, ...]], met: Collection[tuple[str, str]]) -> list[str]:
-    """Return a warning for each mark that does not occur; ``met``: pairs of a column and a mark in it."""
+    """Return a warning for each mark that does not occur. ``met`` are the pairs of a column and a mark that occur."""
     if isinstance(na_values, Mapping):
         return [
             f"data.na_values: '{mark}' occurs in no row of column '{name}'"

@@ -52,14 +52,16 @@ _FOLLOWED = re.compile(
 )
 _READMITTED, _EVENT = re.compile("readm|relapse|recurr"), re.compile(r"e|event|status|death|dead|died", re.IGNORECASE)
 _BLANK = re.compile(r"[?.*#_-]+")
-"""Marks that mean no value in a column of texts, too."""
+"""The pattern of marks that mean no value, in columns of texts as well as of numbers."""
 
 _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A column, why it was chosen, and the other columns that could be meant; the column is None without evidence."""
+    """The column chosen for a role, the reason, and the other columns that could be meant. The column is None without
+    evidence.
+    """
 
     column: str | None
     why: str
@@ -99,10 +101,12 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, the finding on its texts, the rows of each of its values if they are few, and the number of values.
+    """A column and its properties: the finding on its texts, the rows of each value if there are few values, and the
+    number of values.
 
-    ``whole``: whether the values are whole numbers; ``dense``: whether they also fill at least half of their range;
-    ``dates``: the first and last day of numbers that are probably dates.
+    - ``whole``: whether the values are whole numbers.
+    - ``dense``: whether they are whole numbers that fill at least half of their range.
+    - ``dates``: the first and last day of numbers that are probably dates.
     """
 
     name: str
@@ -165,7 +169,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
 
 
 def _settled(found: Finding) -> bool:
-    """Whether a column is numbers whose only other marks are limits, one unit, and marks of missing values."""
+    """Whether a column is numbers with no other marks than limits, one unit, and marks of missing values."""
     return (
         found.kind == "mixed"
         and found.forms.keys() <= {"limit", "absent", "unit"}
@@ -207,7 +211,9 @@ def _columns(table: pa.Table) -> list[_Column]:
 
 
 def _hospital(columns: Sequence[_Column]) -> Choice:
-    """Choose the column of the hospitals: a column whose name says so; else the only column that may be a place."""
+    """Choose the column of the hospitals: a column whose name suggests hospitals; otherwise the only column that may be
+    a place.
+    """
     able = [column for column in columns if _may_be_hospitals(column)]
     called = [column for column in able if _HOSPITAL.fullmatch(column.squashed)]
     if called:

@@ -16,7 +16,7 @@ from raysim.data.tables.kinds import Finding, find
 from raysim.data.tables.rules import MISSING, NUMBER, TRUE, Reading, unquoted
 
 EXACT = 2.0**53
-"""All whole numbers up to this one are exact as floats."""
+"""The largest number up to which all whole numbers are exact as floats."""
 
 
 def unquoted_table(table: pa.Table) -> pa.Table:
@@ -40,7 +40,9 @@ def _unquoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
-    """Replace texts that mean a missing value by nulls in text columns; in the columns ``names`` only empty ones."""
+    """Replace texts that mean a missing value by nulls in text columns. In the columns ``names``, replace only empty
+    texts.
+    """
     return pa.table(
         {name: filled(table.column(name), ("",) if name in names else MISSING) for name in table.column_names}
     )
@@ -71,7 +73,7 @@ def _unspaced(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.ChunkedArray, set[str]]:
-    """Replace ``marks`` by nulls in a column of texts or numbers; also return which of these occur in it.
+    """Replace ``marks`` by nulls in a column of texts or numbers. Also return which of the marks occur in it.
 
     Texts must equal a mark exactly. A mark that is a number also matches its value (``-999`` matches ``-999.0``),
     unless it has leading zeros: ``00`` is not 0.
@@ -100,7 +102,7 @@ def unmarked(column: pa.ChunkedArray, marks: tuple[str, ...]) -> tuple[pa.Chunke
 
 
 def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> tuple[pa.ChunkedArray, int]:
-    """Remove the ``units`` behind numbers and limits in a column of texts; also return how many values had a unit.
+    """Remove the ``units`` that follow numbers and limits in a column of texts. Also return how many values had a unit.
 
     ``comma``: whether the numbers have a decimal comma.
     """
@@ -113,7 +115,9 @@ def without_unit(column: pa.ChunkedArray, units: Sequence[str], comma: bool) -> 
 
 
 def uncensored(column: pa.ChunkedArray, rules: Mapping[str, str]) -> tuple[pa.ChunkedArray, dict[str, int]]:
-    """Replace values beyond a limit in a column of texts by numbers or nulls; also return their number by sign."""
+    """Replace values beyond a limit in a column of texts by numbers or nulls. Also return how many were replaced, by
+    sign.
+    """
     counts = {}
     for sign, rule in rules.items():
         signs = "<=?|≤" if sign == "<" else ">=?|≥"
@@ -138,7 +142,7 @@ def limited(table: pa.Table, name: str, reading: Reading) -> pa.Table:
 
 
 def typed(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Finding | None]:
-    """Convert texts to numbers or truth values where all are such; otherwise also return the finding."""
+    """Convert texts to numbers or truth values if all texts are of that kind; otherwise also return the finding."""
     numbers = cast(column, pa.float64())
     if numbers is None:
         trimmed = pc.utf8_trim_whitespace(column)

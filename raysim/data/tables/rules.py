@@ -63,7 +63,7 @@ class Reading:
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> Reading:
-        """Read the values of :meth:`tree`; a tree of an earlier version without limits or units has none."""
+        """Read the result of :meth:`tree`. In a tree of an earlier version, missing limits and units mean none."""
         na = tree["na_values"]
         marks = {name: tuple(each) for name, each in na.items()} if isinstance(na, Mapping) else tuple(na)
         censored = dict(tree.get("censored", {}))
@@ -97,7 +97,7 @@ def unquoted(text: str) -> str:
 
 
 def canonical_number(text: str) -> str:
-    """Return the one text for a number, however it is written: no plus sign, no zeros at its ends, no minus before 0.
+    """Return the canonical text of a number: no plus sign, no zeros at its ends, no minus before 0.
 
     All digits of a number are kept. A whole number with an exponent is read as a float64, because programs write
     float64 numbers in this form. The canonical form has an exponent only for numbers of more than 22 digits, and below

@@ -45,7 +45,7 @@ def written(group: Iterable[str], rows: Mapping[str, int]) -> str:
 
 
 def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
-    """Raise ``DataError`` where two names are one, written in two ways; ``rows`` is the number of rows of each name."""
+    """Raise ``DataError`` if two names are one name, written in two ways. ``rows`` has the number of rows by name."""
     if groups := twins(rows):
         raise DataError(
             f"{field}: {written(groups[0], rows)} differ only in blanks or capitals and would be {len(groups[0])} "
@@ -54,7 +54,7 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
 
 
 def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
-    """Return a warning for each set of groups that are probably one; ``rows`` is the number of rows of each name."""
+    """Return a warning for each set of names that are probably one group. ``rows`` has the number of rows by name."""
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"
         for group in twins(rows)

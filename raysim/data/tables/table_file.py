@@ -126,7 +126,9 @@ def read_table(
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """Remove columns with neither a name nor a value, as spreadsheets leave them; also return their number."""
+    """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return the number of removed
+    columns.
+    """
     kept = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
@@ -134,7 +136,7 @@ def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _names_again(table: pa.Table) -> int:
-    """Return the first row, from 1, that repeats the column names, as joined exports have it; 0 without such a row."""
+    """Return the first row, from 1, that repeats the column names, as in joined exports; 0 if there is none."""
     alike = [pc.equal(table.column(k), name) for k, name in enumerate(table.column_names[:2]) if name]
     again = pc.index(pc.and_(alike[0], alike[-1]), True).as_py() if alike else -1
     return int(again) + 1
@@ -196,7 +198,9 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file; also return the positions of blank rows with another number of fields, left out."""
+    """Read a text file. Also return the positions of the blank rows that were left out because their number of fields
+    differs.
+    """
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:

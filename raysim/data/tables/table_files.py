@@ -34,9 +34,11 @@ _NAMED = 6  # columns and files that a sentence names
 class Files:
     """The rows of all files together.
 
-    ``form`` and ``decimal`` are from the first file, and ``thousands``: whether its numbers had thousands separators.
-    ``remarks`` report what was recognised and is unusual. ``files`` are the files with their numbers of rows, with
-    blank rows. ``rows [N]`` are the positions of the rows that are not blank; None: no row is blank.
+    - ``form``, ``decimal``: the form and the decimal mark of the first file.
+    - ``thousands``: whether the first file's numbers had thousands separators.
+    - ``remarks``: what was recognised and is unusual.
+    - ``files``: the files with their numbers of rows, blank rows included.
+    - ``rows [N]``: the positions of the rows that are not blank; None: no row is blank.
     """
 
     table: pa.Table
@@ -176,7 +178,7 @@ def _typed_apart(read: Sequence[Read]) -> list[str]:
 
 
 def _as_texts(table: pa.Table, names: Collection[str], field: str) -> pa.Table:
-    """Convert the columns ``names`` to texts, as far as the table has them."""
+    """Convert the columns ``names`` to texts; columns that the table does not have are ignored."""
     for name in set(names) & set(table.column_names):
         table = table.set_column(table.column_names.index(name), name, plain_text(table, name, field))
     return table
@@ -199,7 +201,7 @@ def _check_last(file: Path, table: pa.Table, rows: NDArray[np.int64] | None, fie
 
 
 def _said(files: Sequence[Path], read: Sequence[Read]) -> list[str]:
-    """Return the remarks on the files, each once with all files that it applies to."""
+    """Return the remarks on the files. A remark on several files occurs once and names all of them."""
     true_of: dict[str, list[Path]] = {}
     for file, each in zip(files, read, strict=True):
         for remark in each.remarks:

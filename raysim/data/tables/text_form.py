@@ -82,7 +82,8 @@ class Form:
 
 
 def form_of(path: Path, zipped: bool, keys: Keys, field: str, usual: Keys = NO_KEYS) -> Form:
-    """Return the form of the text at ``path``, as ``keys`` name it or as it is recognised; ``usual`` decides in doubt.
+    """Return the form of the text at ``path``. Parts that ``keys`` name are not recognised from the text; ``usual``
+    decides in doubt.
 
     Raises ``DataError`` naming ``field`` or a key for text that cannot be decoded, or that two separators fit.
     """
@@ -161,7 +162,8 @@ def _encoding(path: Path, zipped: bool, field: str, usual: str | None) -> str:
 
 
 def _western(file: IO[bytes], path: Path, field: str) -> str:
-    """Return ``WESTERN`` where the file looks like it. Raises ``DataError`` otherwise, and where some lines are UTF-8.
+    """Return ``WESTERN`` if the file may be in this encoding. Raises ``DataError`` otherwise, and if some lines are
+    UTF-8.
 
     A file in another single-byte encoding would merely be read with other characters: equal texts stay equal.
     """
@@ -190,7 +192,7 @@ def _western(file: IO[bytes], path: Path, field: str) -> str:
 
 
 def _or(field: str, key: str, other: str) -> str:
-    """Return the remedy ``key`` if a configuration names the file, else ``other``, as the end of an error."""
+    """Return the end of an error message: the remedy ``key`` if a configuration names the file, otherwise ``other``."""
     return f", or {key}" if field.startswith("data.") else other
 
 
@@ -214,10 +216,10 @@ def _usual(rows: Sequence[tuple[int, list[str]]]) -> tuple[int, float]:
 
 
 def _separator(lines: Sequence[str], path: Path, field: str, usual: str | None) -> str:
-    """Recognise the separator: the sign that most lines contain equally often; ``usual`` where several fit equally
-    well.
+    """Recognise the separator: the character that most lines contain equally often. If several fit equally well, return
+    ``usual``.
 
-    Raises ``DataError`` where several fit and none of them is ``usual``.
+    Raises ``DataError`` if several fit and none of them is ``usual``.
     """
     fits = {each: _usual(list(_numbered(lines, each))) for each in SEPARATORS}
     several = {each: fit for each, fit in fits.items() if fit[0] > 1}

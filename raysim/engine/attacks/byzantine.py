@@ -55,11 +55,11 @@ class Byzantine(Step):
 
     @property
     def lies(self) -> bool:
-        """Whether bad hospitals lie about their data before training."""
+        """Whether Byzantine hospitals lie about their data before training."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
-        """Return the attack that each bad hospital makes alone in a round, or None."""
+        """Return the attack that each Byzantine hospital makes alone in a round; None without such an attack."""
         return self._own_attack(round)
 
     def called(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
@@ -79,7 +79,7 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort; hospitals send single updates if the rule or the attack needs them."""
+        """Return the cohort. If the rule or the attack needs single updates, its problem requests single updates."""
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
@@ -95,7 +95,7 @@ class Byzantine(Step):
         return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it; ``problem`` is the strategy's own."""
+        """Return the update as the strategy receives it. ``problem`` is the strategy's problem before any change."""
         sent = problem.sent
         if sent is None:
             return update
@@ -122,8 +122,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the ``answers``, with the answers of bad hospitals replaced by the mean of the honest hospitals in
-        ``target``."""
+        """Return the ``answers`` of all hospitals. The answers of Byzantine hospitals are replaced by the mean of the
+        honest hospitals in ``target``."""
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
             return answers
@@ -133,7 +133,7 @@ class Byzantine(Step):
         return replace(answers, each=each)
 
     def facts(self) -> dict[str, float]:
-        """Return figures on bad updates; NaN where undefined."""
+        """Return figures on the updates of Byzantine hospitals, by name; NaN where undefined."""
         of_rule = {} if self._robust_rule is None else self._robust_rule.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
 

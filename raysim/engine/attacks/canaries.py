@@ -1,7 +1,8 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
-Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters all other
-updates are only noise. Everything that the run reveals of the canary is what the server receives in them in each round.
+Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters, all
+other updates are only noise. In each round, a run reveals of the canary only what the server receives in these
+parameters.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Canaries(Tampering):
     inside: Mask
     """Whether each canary is in the data, ``[M]``."""
     parameters: Ids
-    """The parameters of each canary's own feature, ``[M, k]``."""
+    """The indices of the parameters of each canary's own feature, ``[M, k]``."""
     length: float | None
     """The 2-norm of a canary hospital's update. None means that canaries are patients, whose rows are in the data."""
     single: bool
@@ -60,11 +61,11 @@ class Canaries(Tampering):
 
 @dataclass
 class Watch(Step):
-    """The server's half of an audit: the record of what the server observed of ``canaries``."""
+    """The server's side of an audit: the record of what the server observed of ``canaries``."""
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """The components of each round's update along the canaries, ``[M]``; see :meth:`Canaries.seen`."""
+    """The components of the update along the canaries, one array ``[M]`` per round; see :meth:`Canaries.seen`."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:

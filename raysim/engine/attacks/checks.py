@@ -52,7 +52,7 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """Return a warning for each share of bad hospitals that exceeds what the rule tolerates."""
+    """Return a warning for each share of Byzantine hospitals that exceeds what the rule tolerates."""
     if aggregation is None:
         return []
     lines = []

@@ -16,14 +16,18 @@ from raysim.engine.attacks.own_attacks import within
 from raysim.strategies.base import Floats, Ids, Mask
 
 IPM = 0.5
-"""The default factor of inner product manipulation."""
+"""The default factor of inner product manipulation (IPM)."""
 
 Server = Callable[[int, Floats], Floats]
-"""A function of a sum's number and its updates ``[m, P]`` that returns the server's aggregate ``[P]``."""
+"""The type of the server's aggregation: a function of a sum's index and its updates ``[m, P]`` that returns the
+aggregate ``[P]``.
+"""
 
 
 class Colluders:
-    """The attack of one job on ``federation``. It is made separately in each of a problem's sums."""
+    """The attack of one job on ``federation`` by colluding hospitals. In each of a problem's sums it is made
+    separately.
+    """
 
     def __init__(self, section: AdversarySection, federation: Federation) -> None:
         self._section, self._federation = section, federation
@@ -31,9 +35,10 @@ class Colluders:
         self._directions = 0
 
     def replace(self, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], limit: float, server: Server) -> None:
-        """Replace the ``deltas [m, P]`` of the ``bad [m]`` among hospitals ``ids [m]``; no entry exceeds ``limit``.
+        """Replace the updates of Byzantine hospitals in ``deltas [m, P]``, in place. No entry exceeds ``limit``.
 
-        ``groups`` are the positions of the hospitals of each sum. ``server`` returns the server's aggregate of a sum.
+        ``ids [m]`` are the hospitals, and ``bad [m]`` marks the Byzantine ones. ``groups`` has the positions of the
+        hospitals of each sum. ``server`` returns the server's aggregate of a sum.
         """
         honest = deltas.copy()
         everybody = self._section.effective_knowledge == "all"

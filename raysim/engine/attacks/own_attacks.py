@@ -25,7 +25,7 @@ class FeatureScale:
     """The scaling of a feature's values in preprocessing."""
 
     mean: float = 0.0
-    """The mean that was subtracted, divided by the scale."""
+    """The mean that was subtracted from the values, divided by the scale."""
     gap: float | None = None
     """The scaled value that replaces missing ones; None: no value is missing."""
     flag: int | None = None
@@ -44,7 +44,7 @@ class FeatureScale:
         return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
     def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
-        """Return which of the rows ``X [n, d]`` have a recorded value of that ``feature``, ``[n]``; None means all
+        """Return a mask ``[n]`` of the rows ``X [n, d]`` in which ``feature`` has a recorded value; None means all
         rows."""
         if self.flag is not None:
             present: NDArray[np.bool_] = X[:, self.flag] == 0
@@ -57,7 +57,7 @@ UNITS = 88.4
 
 
 class Tampering(HospitalStep):
-    """The hospital's half of an attack, or of an audit with canaries. It runs before all other steps."""
+    """The hospital's side of an attack, or of an audit with canaries. This step runs before all other steps."""
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """Return what a hospital sends instead of ``delta [P]``. The magnitudes of all entries are below ``limit``."""
@@ -76,7 +76,7 @@ class OwnAttack(Tampering):
     section: AdversarySection
     """The configuration of the attack."""
     bad: frozenset[int]
-    """The ids of the bad hospitals."""
+    """The ids of the Byzantine hospitals."""
     seed: int
     """The seed of the run."""
     round: int
@@ -86,9 +86,9 @@ class OwnAttack(Tampering):
     classes: int
     """The number of classes of the label."""
     feature: int | None
-    """The column that the attack changes; None: no column."""
+    """The index of the feature that the attack changes; None: no feature."""
     measured: FeatureScale = FeatureScale()
-    """The scaling of that column's values."""
+    """The scaling of that feature's values."""
 
     @property
     def _kind(self) -> str:
@@ -97,12 +97,12 @@ class OwnAttack(Tampering):
 
     @property
     def changes_rows(self) -> bool:
-        """Whether bad hospitals train on changed rows."""
+        """Whether Byzantine hospitals train on changed rows."""
         return self._kind in ON_ROWS
 
     @property
     def changes(self) -> bool:
-        """Whether bad hospitals send updates that differ from their training results."""
+        """Whether Byzantine hospitals send updates that differ from their training results."""
         return not self.changes_rows
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:

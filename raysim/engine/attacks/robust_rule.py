@@ -1,4 +1,4 @@
-"""A robust rule that replaces the average in each of a problem's sums, and counts of bad updates under the rule."""
+"""A robust rule that replaces the average in each of a problem's sums, and counts of Byzantine updates."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from raysim.strategies.base import Floats, Ids, LocalProblem, Mask
 
 @dataclass
 class Tally:
-    """Counts of bad and honest updates over the rounds."""
+    """Counts of updates of Byzantine and honest hospitals over the rounds."""
 
     rejected: int = 0
     """The number of updates to which a selecting rule gave no weight."""
     rejected_bad: int = 0
-    """Number of rejected updates that were bad."""
+    """The number of these updates that came from Byzantine hospitals."""
     bad: int = 0
-    """Number of bad updates that a selecting rule received."""
+    """The number of updates of Byzantine hospitals that a selecting rule received."""
     admitted: float = 0.0
-    """The sum over sums and rounds of the share of bad updates in the aggregate."""
+    """The share of Byzantine updates in a sum's aggregate, added up over sums and rounds."""
     sums: int = 0
-    """The number of sums in which that share is known."""
+    """The number of sums for which ``admitted`` is known."""
     largest: float = 0.0
-    """The largest share of bad hospitals in a sum, with or without a rule."""
+    """The largest share of Byzantine hospitals among the hospitals of a sum, with or without a rule."""
     heaviest: float = 0.0
-    """The largest share of a sum's weight of a single hospital, under a rule with weights."""
+    """The largest share of a sum's weight that one hospital has, under a rule with weights."""
     kappa: float = 0.0
     """The rule's largest coefficient of robustness over all sums; 0 if unknown."""
 
@@ -55,7 +55,7 @@ class Tally:
 
 
 class RobustRule:
-    """The rule of one job on ``federation``. ``travels [P]`` are the parameters that are sent; None means all."""
+    """The rule of one job on ``federation``. ``travels [P]`` marks the parameters that are sent; None means all."""
 
     def __init__(
         self, section: AggregationSection, federation: Federation, seed: int, travels: Mask | None, tally: Tally
@@ -104,7 +104,7 @@ class RobustRule:
         return sums
 
     def facts(self) -> dict[str, float]:
-        """Return figures on bad updates; NaN where undefined."""
+        """Return figures on the updates of Byzantine hospitals, by name; NaN where undefined."""
         tally, nan = self._tally, float("nan")
         return {
             "rejecting_precision": tally.rejected_bad / tally.rejected if tally.rejected else nan,

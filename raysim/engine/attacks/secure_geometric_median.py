@@ -27,24 +27,26 @@ PASSES = 3
 """Number of passes in a round."""
 
 NU = 1e-6
-"""The smoothing distance ``nu``: updates nearer than this do not get larger weights."""
+"""The smoothing distance ``nu``: an update closer to the point than ``nu`` gets the same weight as one at distance
+``nu``.
+"""
 
 SCALE = 0.01
-"""A factor of all weights with which the largest weight fits the integers that store sums."""
+"""The factor by which all weights are multiplied, so that the largest weight fits the integers that store sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pass(HospitalStep):
-    """The hospital's half: train in the first pass only, and store the update until the last pass.
+    """The hospital's side of a pass: train in the first pass only, and store the update until the last pass.
 
-    A hospital sends its update times its weight ``b_i``, and a vector ``[G]``: ``b_i`` for its sum, 0 elsewhere.
+    A hospital sends its update times its weight ``b_i``, and a vector ``[G]`` with ``b_i`` at its sum and 0 elsewhere.
     """
 
     centres: Floats
-    """The points ``[G, P]`` of all sums."""
+    """The current points ``[G, P]`` of all sums."""
     trains: bool = True
     last: bool = False
-    """Whether hospitals delete the stored update afterwards."""
+    """Whether this is the last pass, after which hospitals delete the stored update."""
     remembers = True
 
     def forward(self, leaving: Leaving) -> None:
@@ -60,9 +62,9 @@ class Pass(HospitalStep):
 
 
 class SecureGeometricMedian(Step):
-    """The server's half: the passes of one job.
+    """The server's side: the passes of one job.
 
-    Errors call its strategy ``name``. Hospitals have ``sizes [N]`` training rows.
+    ``name`` is the strategy's name in errors. ``sizes [N]`` are the hospitals' numbers of training rows.
     """
 
     def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:
@@ -123,7 +125,7 @@ def points(update: Update) -> Floats:
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
-    """Return the problem in which hospitals also send one number for each sum."""
+    """Return the problem with one more number that hospitals send for each sum."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, beside=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

@@ -56,7 +56,7 @@ class Evaluating:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def measure(self, plan: RoundPlan, kept: HospitalStates, result: Measured) -> None:
-        """Enter the measurements that the plan requests into the ``result``; ``kept`` is the hospitals' memory."""
+        """Add the measurements that the plan requests to ``result``; ``kept`` is the hospitals' memory."""
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
             result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
@@ -91,7 +91,8 @@ class Evaluating:
                 result.predictions[name] = predictions
 
     def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
-        """Return the outputs of the models in use for all rows of all hospitals here, concatenated by hospital.
+        """Return the outputs for all rows of this process's hospitals, concatenated by hospital. Each hospital's rows
+        have the outputs of the model that it uses.
 
         Outputs are NaN at hospitals ``lost [h]``, whose model is untrained.
         """
@@ -106,7 +107,9 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Rows:
-        """Return the outputs of the models in use, and the labels, for the validation rows of all hospitals here."""
+        """Return the outputs and the labels for the validation rows of this process's hospitals, by the model that each
+        uses.
+        """
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
 
@@ -130,7 +133,9 @@ class Evaluating:
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
-        """Return the outputs of the models in use for a part's rows of all hospitals here, concatenated by hospital."""
+        """Return the outputs for the rows of a part, concatenated over this process's hospitals, by the model that each
+        uses.
+        """
         together = self._scored_together(plan, part, rows_of, kept)
         if together is not None:
             return together
@@ -141,7 +146,7 @@ class Evaluating:
         return np.concatenate(scores)
 
     def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
-        """Return for each hospital the sum of the losses that training minimises, and the number of rows."""
+        """Return each hospital's sum of row losses, as training minimises them, and its number of rows, ``[h, 2]``."""
         work, part = plan.work, plan.measured.loss_part
         federation, model = self._federation(work.federation, False), self.model(work)
         sums = np.zeros((len(self.served), 2))
@@ -193,8 +198,8 @@ class Evaluating:
         served: Any,
         kept: HospitalStates,
     ) -> NDArray[Any]:
-        """Return the outputs ``[n]`` for a hospital's rows of a part. ``served`` is one model row, or one for each
-        group, ``[G]``."""
+        """Return the outputs for a hospital's rows of a part, ``[n]`` or ``[n, C]``. ``served`` is the model row that
+        the hospital uses, or one for each group of rows, ``[G]``."""
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
         scores = model.logits(parameters(plan, int(each[0]), hospital, kept), federation.X[rows])
         for group in range(1, len(each)):
@@ -228,11 +233,11 @@ def untrained(
     initial: Callable[[], Parameters],
     has_rows: Callable[[int, int], bool],
 ) -> Mask:
-    """Return which of ``hospitals [h]`` use an untrained model, ``[h]``.
+    """Return which of ``hospitals [h]`` use an untrained model, as a mask ``[h]``.
 
-    ``rows_of [N]``, or ``[N, G]``, are the model rows in use; ``initial()`` returns the initial parameters ``[P]`` of
-    all models. If groups of rows have their own models, a hospital counts if the model of any of its groups with rows
-    is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
+    ``rows_of [N]``, or ``[N, G]`` for groups of rows, are the model rows that hospitals use. ``initial()`` returns the
+    initial parameters ``[P]`` of all models. If groups have their own models, a hospital counts if the model of any
+    group that has rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -15,9 +15,10 @@ from raysim.training.base import DeviceFull
 
 
 class named:
-    """A context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``.
+    """A context that converts an error to a :class:`HospitalFailed` with the hospital's name and what the hospital was
+    ``doing``.
 
-    If the error is that a GPU's memory is full, it becomes a :class:`ResourceError`.
+    If a GPU's memory is full, the error becomes a :class:`ResourceError`.
     """
 
     def __init__(self, federation: Federation, hospital: int, doing: str) -> None:

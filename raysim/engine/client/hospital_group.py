@@ -41,10 +41,10 @@ def mapped(folder: str, pooled: bool) -> Federation:
 
 
 class HospitalGroup:
-    """The hospitals of this process, with ids ``served [h]``.
+    """The hospitals of this process, whose ids are ``served [h]``.
 
-    The group with ``pools`` also trains on pooled rows. ``open(folder, pooled)`` opens a federation with at least the
-    rows of ``served``, or with all training rows if ``pooled``.
+    With ``pools`` the group also trains on pooled rows. ``open(folder, pooled)`` opens a federation that has at least
+    the rows of ``served``; if ``pooled``, it has the training rows of all hospitals.
     """
 
     def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:
@@ -108,7 +108,7 @@ class HospitalGroup:
         return self._models[key]
 
     def _chunk(self, plan: RoundPlan, mine: Sequence[int]) -> int:
-        """Return how many of the entries ``mine`` one call of a kernel trains."""
+        """Return how many of the cohort entries ``mine`` one call of a kernel trains."""
         if self._device != "cpu":
             return len(mine)
         chunk: int = max(1, CHUNK_BYTES // (plan.models.shape[1] * plan.models.itemsize))
@@ -120,7 +120,9 @@ class HospitalGroup:
         return chunk
 
     def _mine(self, ids: Ids) -> list[int]:
-        """Return which of the entries ``ids [H]`` of a cohort are trained here."""
+        """Return the positions of the entries among ``ids [H]``, the cohort's hospitals, that are trained in this
+        process.
+        """
         mine: NDArray[np.bool_] = (ids >= 0) & (ids < len(self._serves))
         mine[mine] = self._serves[ids[mine]]
         if self._pools:

@@ -14,7 +14,7 @@ Parameters = NDArray[Any]
 
 
 class Models(Protocol):
-    """The server's models, ``models [M, P]``; ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
+    """The server's models ``models [M, P]``, with ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
 
     @property
     def models(self) -> NDArray[Any]: ...
@@ -25,7 +25,9 @@ class Models(Protocol):
 
 
 def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
-    """Return the parameters at a hospital of a model row, ``OWN`` or ``MIXTURE``, private parameters included."""
+    """Return the parameters ``[P]`` that a hospital uses for ``row``: an index of the server's models, ``OWN`` or
+    ``MIXTURE``. The hospital's private parameters are included.
+    """
     model = kept.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
         return model
@@ -38,6 +40,6 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
 
 
 def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
-    """Return ``theta [P]`` with the ``private [P]`` parameters from the hospital's own model ``kept``, if there is
-    one."""
+    """Return ``theta [P]`` with its ``private [P]`` parameters replaced by the values in ``kept [P]``, the hospital's
+    own model. If ``private`` or ``kept`` is None, nothing is replaced."""
     return theta if private is None or kept is None else np.where(private, kept, theta)

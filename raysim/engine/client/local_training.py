@@ -67,9 +67,9 @@ class CohortTraining:
         self._losses: list[float] = []
 
     def train(self, chunk: int, result: PartialResult) -> HospitalStates:
-        """Make all local updates, enter the messages into ``result`` and return the new memory.
+        """Make all local updates, add the messages to ``result``, and return the hospitals' new memory.
 
-        A kernel call makes ``chunk`` updates. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
+        One kernel call makes ``chunk`` updates. Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the
         hospital and the round.
         """
         again = next((k for k, step in enumerate(self._plan.steps) if not step.trains), None)
@@ -102,7 +102,7 @@ class CohortTraining:
         return self._kept
 
     def _send_again(self, first: int) -> None:
-        """Run the steps from the ``first`` step on again, with the updates that hospitals have stored."""
+        """Run only the steps after training, from step ``first`` on, with the updates that hospitals have stored."""
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -116,7 +116,7 @@ class CohortTraining:
             self._sending.send(leaving, self._plan.steps[first:])
 
     def _run(self, phase: LocalProblem, j: int, task: Task) -> None:
-        """Run the program that replaces training at entry ``j``, send its result and store its memory."""
+        """Run the client program that replaces training for entry ``j``, send its result, and store its memory."""
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
@@ -149,7 +149,7 @@ class CohortTraining:
         return float(weighted_losses(self._model, self._plan.work.class_weights, outputs, task.y).mean())
 
     def _private(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> Sequence[Task]:
-        """Return the ``tasks`` of the entries ``some``, with noisy steps if a privacy guarantee requires noise."""
+        """Return the ``tasks`` of the entries ``some``. If a privacy guarantee requires noise in each step, add it."""
         release = None if self._release is None or phase.upload is None else self._release.patients
         if release is None or release.pooled:
             return tasks
@@ -199,7 +199,7 @@ class CohortTraining:
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether each delta is added unchanged to one sum, and hospitals store no part of it."""
+        """Return whether each update is added unchanged to one sum, and hospitals store no part of it."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
@@ -228,7 +228,7 @@ class CohortTraining:
             self._carry(j, task.moments)
 
     def _pooled_gradient(self, release: PatientRelease, task: Task, j: int) -> Floats:
-        """Return what entry ``j`` sends instead of an update: the sum of clipped gradients at its start, with noise."""
+        """Return what entry ``j`` sends under pooled gradients: the noisy sum of clipped gradients at its start."""
         hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
         contribution = self._contribution(release, hospital)
         return pooled_gradient(self._model, task, release, contribution, seed, self._plan.round, hospital)

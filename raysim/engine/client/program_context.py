@@ -35,7 +35,7 @@ MADE_BYTES = 2**30
 
 
 class ProgramRun:
-    """Everything that is the same at all hospitals of a process that run a program."""
+    """The state that all hospitals of a process share while they run a client program."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ProgramRun:
 
     @cached_property
     def kept_names(self) -> list[tuple[str, str]]:
-        """Return the program's name and the engine's name of each array that hospitals store."""
+        """Return the names of each array that hospitals store: the program's name for it and the engine's."""
         return [(name, kept_name(name)) for name in self.call.program.keeps]
 
     @cached_property
@@ -111,7 +111,7 @@ class HospitalContext:
 
     @cached_property
     def _contribution(self) -> Contribution | None:
-        """Return the rows used for the hospital's units under a guarantee for patients; else None (all rows)."""
+        """Return the rows used for the hospital's units under a guarantee for patients or rows; None means all rows."""
         release = self._run.release
         if release is None or release.unit == "hospital":
             return None
@@ -194,7 +194,9 @@ class MadeOfRows:
         """The rows that are used for hospitals' units."""
 
     def of(self, key: tuple[Any, ...], make: Callable[[], NDArray[Any]], of: bytes = b"") -> NDArray[Any]:
-        """Return the cached array for ``key`` if it was computed from the same ``of``; else compute and cache it."""
+        """Return the array cached under ``key`` if it was computed from the same bytes ``of``; else compute and cache
+        it.
+        """
         known = self._kept.get(key)
         if known is None or known[0] != of:
             made = np.asarray(make())
@@ -220,7 +222,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> 
 
 
 def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
-    """Run a ``check``, and add the program's name and the hospital to its error."""
+    """Run ``check``. If it raises an error, add the names of the program and the hospital."""
     try:
         check()
     except Invalid as error:

@@ -17,9 +17,11 @@ from raysim.strategies.programs import Trained
 from raysim.training.base import Model, Optimizer, Task
 
 GREAT_STEP = 2.0**20
-"""The learning rate of the gradient descent step from which gradients are computed. Parameters are tiny compared with
-such a step, so almost no digit of the gradient is lost. The rate is a power of two, so dividing by it loses no
-digit."""
+"""The learning rate of the step of gradient descent from which gradients are computed.
+
+Parameters are tiny compared with such a step, so almost no digit of the gradient is lost. The rate is a power of two,
+so dividing by it loses no digit.
+"""
 
 
 class HospitalModel:
@@ -34,7 +36,7 @@ class HospitalModel:
 
     @cached_property
     def parameters(self) -> Mapping[str, slice]:
-        """See :class:`raysim.strategies.programs.LocalModel`; this applies to all methods below."""
+        """See :class:`raysim.strategies.programs.LocalModel`, which also documents all methods below."""
         return self._model.layout.slices
 
     @cached_property

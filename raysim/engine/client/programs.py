@@ -80,8 +80,8 @@ def run(
 
 
 def _adds(program: Program, plan: RoundPlan) -> bool:
-    """Return whether the program itself may add up hospitals' sums. It may not if a step hides or bounds a hospital's
-    sums, or if these are sent one by one."""
+    """Return whether the program itself may add up hospitals' sums. It must not if a step hides or clips the sums of
+    single hospitals, or if hospitals send them separately."""
     fused = type(program).run_added is not Program.run_added
     as_they_are = not any(step.changes for step in plan.steps)
     return fused and as_they_are and all(send.how == "summed" for send in program.sends.values())
@@ -94,7 +94,7 @@ def _run_added(
     sums: NDArray[np.int64],
     later: HospitalStates,
 ) -> None:
-    """Run a program that adds up hospitals' sums. Add its totals to ``sums`` and its memory to ``later``."""
+    """Run a program that adds up hospitals' sums. Add its totals to ``sums`` and hospitals' memory to ``later``."""
     call, program, precision = here.call, here.call.program, here.plan.models.dtype
     added, memories = _together(here, contexts, "run_added", partial(_added, program, contexts))
     for part in added:
@@ -131,8 +131,8 @@ def _check_count(here: ProgramRun, method: str, results: Sequence[Any], contexts
 
 
 def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str, compute: Callable[[], T]) -> T:
-    """Return what ``compute`` returns for all hospitals at once. If one hospital causes an error, the error names
-    it."""
+    """Return the result of ``compute``, which computes for several hospitals in one call. If one hospital causes an
+    error, the error names it."""
     try:
         return compute()
     except Exception as error:

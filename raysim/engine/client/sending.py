@@ -1,8 +1,7 @@
-"""A hospital's message after its local update: vectors, which the steps of a plan change before they are added to the
-sums.
+"""A hospital's message after its local update: vectors that the steps of a plan change before they are added to sums.
 
-A model of a few hundred thousand scalars and its sum together no longer fit a core's cache. Models are therefore added
-up in pieces: first one piece of all hospitals' deltas, then the next.
+A model of a few hundred thousand scalars and its sum do not fit a core's cache together. Updates are therefore added in
+pieces of parameters: the first piece of all hospitals' updates, then the next.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Sending:
 
     @property
     def deltas(self) -> NDArray[Any] | None:
-        """Return the single updates, one in each row, if the problem needs them; else None."""
+        """Return the updates as rows, if the problem needs single updates; else None."""
         return np.stack(self._deltas) if self._deltas else None
 
     @property
@@ -72,7 +71,7 @@ class Sending:
     def send_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """Add the deltas of the entries ``some`` to their sums; these deltas are sent unchanged.
+        """Add the updates of the entries ``some`` unchanged to their sums.
 
         ``trained [len(some), P]`` are the models after their ``tasks``.
         """
@@ -121,7 +120,7 @@ class Sending:
             self._send_beside(leaving)
 
     def _send_beside(self, leaving: Leaving) -> None:
-        """Add the numbers sent together with an update to the last sums, which follow the sums of updates."""
+        """Add the further numbers that are sent with an update. Their sums follow the sums of updates."""
         numbers, sent = leaving.vectors[BESIDE], leaving.upload
         leaving.check(numbers, self._largest)
         size, weight = self._plan.models.shape[1], float(beside_weight(sent)[leaving.entry])
@@ -182,7 +181,7 @@ class Sending:
 
 
 TOGETHER = 2**15
-"""The number of scalars of deltas that are added up at a time, so that their sums and operands fit the cache."""
+"""The number of scalars of updates that are added at a time, so that sums and operands fit the processor's cache."""
 
 
 def add_deltas(
@@ -196,9 +195,9 @@ def add_deltas(
 ) -> None:
     """Add ``weights[k] * (trained[k] - starts[k])`` to the sum ``groups[k]`` for each ``k``.
 
-    The result has the same bits as adding one delta after the other. ``check()`` is called once if entries of a delta
-    might not be below ``limit``; it raises an error if they are not. Raises ``ValueError`` for vectors of other
-    lengths.
+    The result has the same bits as adding one update after another. If entries of an update might not be below
+    ``limit``, ``check()`` is called once; it raises an error if they are not. Raises ``ValueError`` for vectors of
+    different lengths.
     """
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):

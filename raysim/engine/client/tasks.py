@@ -1,4 +1,4 @@
-"""The tasks of a round's local updates: rows, start, terms of the objective, optimiser."""
+"""The tasks of a round's local updates: rows, start model, terms of the objective, optimiser."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Tasks:
         self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        """Return entry ``j``'s task in ``phase`` for problem ``step`` of the chain, which follows the result ``last
-        [P]``."""
+        """Return the task of entry ``j`` in ``phase`` for problem number ``step`` of the chain. ``last [P]`` is the
+        result of the chain's previous problem; None for the first."""
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # comparing numpy integers with an enumeration is ten times slower
@@ -118,7 +118,7 @@ class Tasks:
         return self._streams[purpose]
 
     def _purpose(self, step: int, j: int) -> str:
-        """Return the purpose of a stream of batches. Each phase and each group has its own."""
+        """Return the purpose that keys a stream of batches. It differs between phases and between groups."""
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 

@@ -13,7 +13,7 @@ from raysim.data.federation import Federation
 from raysim.strategies.base import Division
 
 HELD = 4
-"""The number of divisions that are cached at once, for the runs that share the process."""
+"""The number of divisions that are cached at a time, for the runs that share the process."""
 
 
 class Groups:

@@ -1,5 +1,5 @@
-"""Evaluation: the decision which models are measured in a round, and the federation's metrics from hospitals' figures
-and losses."""
+"""Evaluation of models: which models are measured in a round, and the federation's metrics from hospitals'
+measurements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Recorded(Protocol):
 
 
 class Row(Protocol):
-    """The parts of a round that evaluation fills in."""
+    """The parts of a row of ``rounds.csv`` that evaluation fills in."""
 
     round: int
     metrics: dict[str, dict[str, float]]
@@ -54,7 +54,7 @@ class Evaluation:
     """Evaluates one job's models. ``order [N]`` sorts the actors' concatenated hospitals by id."""
 
     gathered: Gathered
-    """All measurements of the models so far. Most of them are made at the end."""
+    """All measurements of the models so far. Most measurements are made after the last round."""
     rearranging: group_gaps.Rearranging | None
     """The permutations of groups with which gaps are tested at the end; None means no tests of gaps."""
 
@@ -91,7 +91,7 @@ class Evaluation:
 
     @property
     def _next_noise(self) -> FigureNoise | None:
-        """Return the noise of the next figures, which is fresh for each evaluation; None means exact figures."""
+        """Return the noise of the next figures, which differs in each evaluation; None means exact figures."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -99,12 +99,12 @@ class Evaluation:
 
     @property
     def takes_losses(self) -> bool:
-        """Whether training losses are measured."""
+        """Whether training losses are measured; they are not if figures have noise."""
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Return the models of ``serve`` to evaluate: all of them or, if figures cost privacy, only the last of the
-        server's models.
+        """Return the models of ``serve`` to evaluate: all models or, if figures have noise, only the last model that
+        the server stores.
 
         A model stored at a hospital is trained without noise, so noise on its figures would not hide any patient.
         """
@@ -115,8 +115,8 @@ class Evaluation:
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
         """Raise ``ConfigError`` if figures have noise that would protect nobody.
 
-        This is so if models of the strategy called ``name``, or a ``private`` part of each model, are stored at
-        hospitals.
+        This is the case if the strategy's models, or a ``private`` part of each model, are stored at hospitals.
+        ``name`` is the strategy's name in the error.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -125,7 +125,7 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether anything is measured after ``round``, if this is not the last round."""
+        """Return whether anything is measured after ``round``; for all rounds but the last."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
@@ -140,8 +140,8 @@ class Evaluation:
     ) -> Measurement:
         """Return the measurement of the final models in ``serve``.
 
-        The server needs the score counts of the model ``counted``. Models that each hospital first recalibrates
-        (``recalibrating``) are measured after all other models.
+        Hospitals count the validation scores of the model ``counted`` for the server; None: of no model. Models that
+        each hospital recalibrates first (``recalibrating``) are measured after all other models.
         """
         if recalibrating is None:
             self._counted = counted
@@ -161,16 +161,16 @@ class Evaluation:
         )
 
     def begin(self, measured: Sequence[Measured], constant: float) -> None:
-        """Enter the losses before training. ``constant`` is the loss of the best constant prediction."""
+        """Record the losses before training. ``constant`` is the loss of the best constant prediction."""
         losses = self.mean_losses(measured)
         self.gathered.losses = TrainingLosses(losses, constant=constant)
         self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, if they were measured.
+        """Fill in a round's metrics and training loss, if they were measured.
 
-        The ledger books them under round ``ledger_round``, or with None under the round of ``row``. Return hospitals'
-        figures for each model used, in the order of ids, ``[N, len(task.figures)]``.
+        The ledger books the messages under ``ledger_round``; None means the round of ``row``. Return hospitals' figures
+        for each model used, in the order of ids, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round
@@ -233,8 +233,8 @@ class Evaluation:
         return self._section.every > 0 and round % self._section.every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """Return the model in ``serve`` whose training loss is measured. The name is empty if no loss was measured
-        before training."""
+        """Return the model in ``serve`` whose training loss is measured; empty if no loss was measured before
+        training."""
         if self.gathered.losses.model is None and serve and self.gathered.losses.before:
             self.gathered.losses = replace(self.gathered.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.gathered.losses.model}
@@ -250,12 +250,12 @@ class Evaluation:
         return means
 
     def _enter_measured(self, round: int, scalars: int | Ids) -> None:
-        """Enter into the ledger that each hospital has sent ``scalars`` measured numbers, ``[N]`` or one number for
-        all."""
+        """Record in the ledger that each hospital has sent ``scalars`` measured numbers: one count for all,
+        or ``[N]``."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
-        """Enter the counts of scores, if hospitals sent them, and the calibration metrics computed from them."""
+        """Record the counts of scores, if hospitals sent them, and the calibration metrics computed from them."""
         for kept, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
@@ -278,7 +278,7 @@ class Evaluation:
             )
 
     def _by_group(self, model: str, measured: Sequence[Measured]) -> dict[str, float]:
-        """Enter the figures of groups of patients, if measured, and return the gaps between groups."""
+        """Record the figures of groups of patients, if measured, and return the gaps between groups as metrics."""
         gaps: dict[str, float] = {}
         if self.gathered.grouping is None:
             return gaps
@@ -291,7 +291,7 @@ class Evaluation:
         return gaps
 
     def _within(self, model: str, figures: Floats, measured: Sequence[Measured], ledger_round: int) -> dict[str, float]:
-        """Enter the gaps between groups of patients within hospitals, if measured, and return them as metrics."""
+        """Record the gaps between groups of patients within hospitals, if measured, and return them as metrics."""
         parts = [each.gaps[model] for each in measured if model in each.gaps]
         found, arrangements = self.gathered, self.rearranging
         if not parts or found.grouping is None or arrangements is None:

@@ -34,13 +34,14 @@ KEPT = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Rearranging:
-    """The permutations of patients' groups that hospitals evaluate."""
+    """The permutations of patients' group labels that hospitals evaluate."""
 
     draws: int
     """Number of random permutations at each hospital, without the observed arrangement."""
     strides: Mapping[str, tuple[int, Ids]]
-    """For each attribute whose arrangements are all enumerated: their number, and each hospital's stride ``[N]``. The
-    stride is the number of consecutive arrangements that share one arrangement of that hospital."""
+    """For each attribute of which all arrangements are enumerated: the number of arrangements, and each hospital's
+    stride ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change.
+    """
 
     def exact(self, attribute: str) -> bool:
         """Return whether all arrangements of an attribute are enumerated."""
@@ -51,7 +52,7 @@ class Rearranging:
         return self.strides[attribute][0] if self.exact(attribute) else self.draws + 1
 
     def numbers(self, attribute: str, groups: int) -> int:
-        """Return how many numbers of four bytes a hospital sends for an attribute with ``groups`` known groups.
+        """Return a hospital's message size for an attribute with ``groups`` known groups, in numbers of four bytes.
 
         For each pair of groups it sends two sums of eight bytes for each arrangement. For each group it sends two
         counts of four bytes, and a figure, its variance and four sums of risks of eight bytes each.
@@ -60,8 +61,7 @@ class Rearranging:
 
 
 def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearranging:
-    """Return the arrangements for the patients of ``part``: all arrangements if there are few, else random
-    arrangements."""
+    """Return the arrangements of the patients of ``part``: all arrangements if there are few, else random ones."""
     rows, strides = int(federation.sizes(part).sum()), {}
     if rows <= FEW_ROWS:
         hospitals = range(len(federation.hospitals))
@@ -74,8 +74,8 @@ def rearranging(grouping: Grouping, federation: Federation, part: str) -> Rearra
 
 
 def _strides(counts: Ids) -> tuple[int, Ids] | None:
-    """Return the number of arrangements of ``counts [N, G, outcomes]`` and hospitals' strides, or None if there are too
-    many."""
+    """Return the number of arrangements of ``counts [N, G, outcomes]`` and hospitals' strides ``[N]``; None if there
+    are too many."""
     total, strides = 1, np.ones(len(counts), dtype=np.int64)
     for h in np.flatnonzero((weights(counts) > 0).any(axis=1)):
         strides[h] = total
@@ -96,10 +96,10 @@ def measure(
     y: NDArray[Any],
     seed: int,
 ) -> dict[str, AttributeSums]:
-    """Return what ``hospitals`` send by attribute.
+    """Return the sums that ``hospitals`` send, by attribute.
 
     The hospitals' rows of ``part`` have ``outputs [n]`` and labels ``y [n]``. ``ranked_by [n]`` orders the rows of a
-    hospital: outputs before any shift, because shifts can create ties. ``seed`` decides the random permutations,
+    hospital: outputs before recalibration, because shifts can create ties. ``seed`` decides the random permutations,
     independently for each hospital.
     """
     measured = {}
@@ -114,14 +114,14 @@ def measure(
 
 @dataclass(frozen=True, eq=False)
 class _Patients:
-    """The rows with a known group at some hospitals, sorted by hospital and group."""
+    """The rows of some hospitals with a known group, sorted by hospital and group."""
 
     attribute: str
     hospitals: tuple[int, ...]
     groups: int
     """Number of known groups, ``G``."""
     order: Ids
-    """The positions of these rows among all rows of the hospitals, ``[n]``."""
+    """The positions of the sorted rows among all rows of the hospitals, ``[n]``."""
     offsets: Ids
     """Where each hospital's rows begin, and where the last hospital's rows end, ``[h + 1]``."""
     labels: NDArray[np.int8]
@@ -201,7 +201,7 @@ def _of_errors(
 
 
 class _Total:
-    """The sum of the contributions of hospitals."""
+    """The sum of hospitals' contributions to the gaps of one attribute."""
 
     def __init__(self, patients: _Patients, arrangements: Rearranging, broken: NDArray[np.bool_]) -> None:
         counts = patients.counts
@@ -237,7 +237,9 @@ class _Total:
 def _arranged(
     patients: _Patients, arrangements: Rearranging, judged: Sequence[int], seed: int
 ) -> Iterator[tuple[int, list[Labels]]]:
-    """Yield each ``judged`` hospital with the arrangements of its labels. Labels are permuted within each outcome."""
+    """Yield each of the hospitals ``judged`` with the arrangements of its labels. Labels are permuted among patients
+    with the same outcome.
+    """
     if arrangements.exact(patients.attribute):
         yield from ((h, _every(patients.strata(h))) for h in judged)
     elif patients.offsets[-1] * arrangements.draws <= KEPT:
@@ -252,7 +254,7 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return a cache of each hospital's random permutations, for the next model on the same rows."""
+    """Return each hospital's random permutations, cached for the next model on the same rows."""
     return {}
 
 

@@ -1,7 +1,7 @@
 """Training losses of a run: mean losses over the training rows of all hospitals, without penalties.
 
-They are measurements for the experimenter, which no method uses: at an evaluation, hospitals also send a sum of losses
-and a number of rows.
+No method uses these losses; they are measured for the experimenter. At an evaluation, each hospital also sends its sum
+of losses and its number of rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raysim.training.class_weights import ClassWeights, row_weights
 
 @dataclass(frozen=True)
 class TrainingLosses:
-    """A run's training losses that are not stored in its rounds."""
+    """The training losses of a run that are not stored in its rounds."""
 
     before: Mapping[str, float] = field(default_factory=dict)
     """The losses before training, by model used."""
@@ -54,6 +54,8 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
 def weighted_losses(
     model: Model, class_weights: ClassWeights, outputs: NDArray[Any], y: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Return the loss of each row, ``[n]``, times the weight of its class. Training minimises the mean of these."""
+    """Return the loss of each row, ``[n]``, times the weight of its class. Training minimises the mean of these
+    products.
+    """
     losses, weights = model.row_losses(outputs, y), row_weights(class_weights, y)
     return losses if weights is None else losses * weights

@@ -33,11 +33,13 @@ class StatisticNoise:
     unit: RowUnit
     """The protected unit."""
     rows: int
-    """The largest number of rows that are used of a unit."""
+    """The largest number of rows that are used per unit."""
     mechanism: Mechanism
     """The noise mechanism for sums over units."""
     turn: int = 0
-    """How often the same kind was sent before in this round. Each time has fresh noise."""
+    """How often the same kind of statistic was sent before in this round. It keys the noise, which differs
+    each time.
+    """
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class Measurement:
     noise: FigureNoise | None = None
     """The noise on the sums from which all figures are computed; None means exact figures."""
     last: bool = False
-    """Whether these are the final models. Hospitals then also send histograms of scores and sums over pairs of rows.
-    For a real label they send histograms of errors instead."""
+    """Whether the models are final. Hospitals then also send histograms of scores and sums over pairs of rows. For a
+    real label they send histograms of errors instead."""
     thresholds: tuple[float, ...] | None = None
     """The probabilities at which each hospital also counts scores; None: no counts."""
     counted: str | None = None
-    """The model whose scores on validation rows are counted even without ``thresholds``, or None."""
+    """The model whose scores on validation rows are counted even without ``thresholds``; None: no model."""
     recalibrating: Recalibrating | None = None
     """How each hospital recalibrates the models before evaluating them; None means no recalibration."""
     groups: Grouping | None = None
@@ -84,12 +86,12 @@ class Measurement:
 
     @property
     def headline(self) -> str:
-        """The headline model: the last of the models to evaluate."""
+        """The headline model, which is the last of the models to evaluate."""
         return list(self.serve)[-1]
 
 
 NOTHING = Measurement()
-"""A measurement of nothing: hospitals only train."""
+"""The empty measurement: hospitals only train."""
 
 
 @dataclass(eq=False)
@@ -103,7 +105,7 @@ class Measured:
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The sum of rows' losses and the number of rows, by hospital, ``[h, 2]``; empty if not requested."""
     histograms: dict[str, Any] = field(default_factory=dict)
-    """The histogram of scores."""
+    """The histograms of scores over the hospitals."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """The sums over pairs of rows of each hospital, ``[h]``."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
@@ -123,10 +125,10 @@ class Measured:
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """The outputs for all rows of the hospitals, ``[n]`` or ``[n, C]``."""
     own_shifts: OwnShifts | None = None
-    """The hospitals' recalibration; None without one."""
+    """The recalibrations that the hospitals have fitted; None without recalibration."""
 
     def join(self, other: Measured) -> None:
-        """Add the measurements of further models from ``other``, which is from the same process."""
+        """Add the measurements of ``other``, which are of further models at the same hospitals."""
         for name, further in vars(other).items():
             if isinstance(further, dict):
                 getattr(self, name).update(further)
@@ -137,7 +139,7 @@ class Gathered:
     """The server's merged measurements of all hospitals, in the order of their ids."""
 
     grouping: Grouping | None = None
-    """The groups of patients whose figures were measured, or None."""
+    """The groups of patients whose figures were measured; None means no groups."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """The figures of these groups by model used and attribute, from :func:`subgroups.merged`."""
     gaps: dict[str, WithinGap] = field(default_factory=dict)
@@ -161,7 +163,7 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return how many rows each hospital has, ``[N]``.
+    """Return the number of rows of each hospital, ``[N]``, exactly or as far as it is public.
 
     If the numbers of training rows are known only with noise, as ``sizes [N]``, return ``sizes`` plus the number of
     rows behind ``figures [N, len(task.figures)]``.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recalibrating:
-    """How each hospital recalibrates its model before evaluating it."""
+    """The request that each hospital recalibrates its model before evaluating it."""
 
     method: Method
     """The method of fitting the shift."""
@@ -37,9 +37,9 @@ class OwnShifts:
     shifts: Shifts
     """The hospitals' shifts, ``[h]``."""
     rows: Ids
-    """The number of labelled rows at each hospital, ``[h]``."""
+    """The number of validation rows on which each hospital fitted its shift, ``[h]``."""
     events: Ids
-    """The number of events among these rows, ``[h]``."""
+    """The number of events among the ``rows``, ``[h]``."""
 
     @staticmethod
     def fitted(
@@ -78,9 +78,9 @@ class Recalibrated:
     shifts: Shifts
     """Each hospital's ``a`` and ``b``, ``[N]``, which stay at the hospital."""
     rows: Ids
-    """The number of labelled rows that each hospital used, ``[N]``."""
+    """The number of validation rows on which each hospital fitted its shift, ``[N]``."""
     events: Ids
-    """The number of events among these rows, ``[N]``."""
+    """The number of events among the ``rows``, ``[N]``."""
     prior: Prior | None = None
     """The prior of all hospitals' shifts under ``eb``. A hospital without rows gets the prior mean."""
 

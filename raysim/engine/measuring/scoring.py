@@ -1,5 +1,5 @@
-"""The outputs of models for the rows of one process's hospitals. One call computes many hospitals if this changes no
-bit."""
+"""The outputs of models for the rows of one process's hospitals. Many hospitals are computed in one call if that
+changes no bit of the results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ KEPT_BYTES = 64 * 2**20
 call."""
 
 CHUNK_BYTES = 8 * 2**20
-"""The number of bytes of features that are gathered at a time if they are not cached."""
+"""The number of bytes of features that are gathered at a time, if features are not cached."""
 
 MAPPED_BYTES = 2**30
-"""The size in bytes of a federation's features above which gathered rows are released from memory again."""
+"""The size in bytes of a federation's features above which gathered rows are released from memory after use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,9 @@ class PartRows:
     index: NDArray[np.int64]
     """The position of each of the ``n`` rows in the federation, ``[n]``."""
     offsets: NDArray[np.int64]
-    """Where each hospital's rows begin in this array, and where the last hospital's rows end, ``[h + 1]``."""
+    """The beginning of each hospital's rows in ``index``, followed by the end of the last hospital's rows,
+    ``[h + 1]``.
+    """
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
     kept: NDArray[Any] | None
@@ -59,7 +61,9 @@ class PartRows:
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield rows ``low`` to ``high`` in pieces. Each piece has its position in this array and its features."""
+        """Yield the rows ``low`` to ``high - 1`` in pieces: the position of a piece in the concatenated rows, and its
+        features.
+        """
         if self.kept is not None:
             yield slice(low, high), self.kept[low:high]
             return
@@ -74,7 +78,8 @@ class PartRows:
 def joined(
     logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
-    """Return the outputs ``[n]`` of each hospital's model for its rows; ``served [h]`` are the models' rows.
+    """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` are the hospitals' indices in
+    ``models``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
     any placement. Neighbouring hospitals with one model are scored in one call.

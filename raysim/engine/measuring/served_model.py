@@ -1,4 +1,4 @@
-"""The measurements of one model in use at hospitals, from its outputs for their rows."""
+"""The measurements of one model at the hospitals that use it, from its outputs for their rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ServedModel:
     outputs: NDArray[Any]
     """The model's outputs for these rows, ``[n]`` or ``[n, C]``."""
     ranked: NDArray[Any]
-    """The outputs by which a hospital's rows are ranked. They are outputs before recalibration, because shifts can
+    """The outputs by which a hospital's rows are ranked. Recalibration has not been applied to them, because shifts can
     create ties."""
     untrained: Mask
     """The hospitals at which the model is untrained, ``[h]``."""
@@ -44,7 +44,7 @@ class ServedModel:
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:
-        """Enter the measurements ``asked`` of these rows into the ``result``; ``seed`` is the run's seed."""
+        """Add the requested (``asked``) measurements of this model to ``result``; ``seed`` is the run's seed."""
         name, task = self.name, self.rows.federation.task
         measured = task.measure(self.outputs, self.rows.y, self.rows.offsets)
         if self.ranked is not self.outputs:
@@ -68,7 +68,9 @@ class ServedModel:
     def _enter_groups(
         self, asked: Measurement, groups: subgroups.Grouping, seed: int, scored: Rows, result: Measured
     ) -> None:
-        """Enter the figures of groups of patients. For the headline model, also enter the gaps between groups."""
+        """Add the figures of groups of patients to ``result``. For the headline model, also add the gaps between
+        groups.
+        """
         federation = self.rows.federation
         trained = self.hospitals[~self.untrained].tolist()
         of_groups = subgroups.measure(groups, federation, trained, asked.part, scored.outputs, scored.y)

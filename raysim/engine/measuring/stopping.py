@@ -23,14 +23,14 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class Stopping:
-    """The checks of a run so far."""
+    """The validation checks of a run so far."""
 
     section: StopSection
     """The rule that ends the run."""
     before: Mapping[str, float] = field(default_factory=dict)
     """The loss before training, by model used."""
     model: str | None = None
-    """The name of the model that is checked: the last of the models in use that existed at the first check."""
+    """The name of the checked model: the last of the models used that existed at the first check."""
     rounds: tuple[int, ...] = ()
     """The rounds of the checks, in order."""
     losses: tuple[float, ...] = ()
@@ -41,7 +41,7 @@ class Stopping:
         return self.model or list(serve)[-1]
 
     def after(self, round: int, model: str, loss: float) -> Stopping:
-        """Return these checks followed by the check of ``model``."""
+        """Return these checks followed by the check after ``round``, in which ``model`` has the ``loss``."""
         return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
 
     def packed(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Stopping:
 
     @property
     def over(self) -> bool:
-        """Whether the run stops after these checks."""
+        """Whether the run stops early after these checks."""
         return self._checks.waited(self.section.tolerance) >= self.section.patience
 
     @property
@@ -72,14 +72,14 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Stopped:
-    """How a run with checks ended."""
+    """How a run with early stopping ended."""
 
     before: float
     """The loss on validation rows before training; NaN if not measured."""
     model: str
     """The model used that was checked."""
     early: bool
-    """Whether the run ended because the loss no longer fell. Otherwise all rounds were run."""
+    """Whether the run ended because the loss no longer fell. If not, all rounds were run."""
     last: int
     """The last round that was run."""
     served: int

@@ -1,7 +1,7 @@
 """Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
 
-Predictions stay where the data is. An actor returns the figures of each of its hospitals by group. For each group it
-also returns a histogram of scores over all its hospitals, from which the group's AUROC over all hospitals is computed.
+Predictions stay at the hospital. An actor returns the figures of each of its hospitals by group. For each group it also
+returns a histogram of scores over all its hospitals, from which the group's AUROC over all hospitals is computed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ EVERYWHERE = ""
 
 @dataclass(frozen=True)
 class Grouping:
-    """The groups of patients: pairs of an attribute and its groups' names, and the lower bounds of age ``bands``."""
+    """The groups of patients: the names of the groups by attribute, and the lower bounds of the age ``bands``
+    in years.
+    """
 
     levels: tuple[tuple[str, tuple[str, ...]], ...]
     bands: tuple[float, ...]
@@ -47,7 +49,7 @@ class Grouping:
 
 @dataclass(eq=False)
 class GroupFigures:
-    """An attribute's figures ``[h, G, columns]`` at an actor's hospitals, and a histogram of scores for each group."""
+    """An attribute's figures ``[h, G, columns]`` at an actor's hospitals, and a histogram of scores per group."""
 
     figures: Floats
     histograms: list[ScoreHistogram]
@@ -96,7 +98,7 @@ def measure(
     outputs: NDArray[Any],
     y: NDArray[Any],
 ) -> dict[str, GroupFigures]:
-    """Return the figures of ``hospitals`` by attribute.
+    """Return the figures of each group at ``hospitals``, by attribute.
 
     The hospitals' rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``.
     """
@@ -123,8 +125,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts rows by hospital and group, and where each pair of hospital and group begins
-    in it."""
+    """Return the order ``[n]`` that sorts rows by hospital and group, and where the rows of each hospital and group
+    begin in that order, ``[h * G + 1]`` with the end of the last."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]
@@ -201,8 +203,8 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
 def table(
     federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
 ) -> pd.DataFrame:
-    """Return ``patients.csv``: one row for each model, attribute, group and hospital with such patients, and one for
-    all hospitals.
+    """Return ``patients.csv``, one row for each model, attribute, group and hospital with patients of the group. A
+    further row per group is for all hospitals together.
 
     ``groups`` are the results of :func:`merged`, by model and attribute.
     """

@@ -1,10 +1,10 @@
 """Hospitals that use an untrained model; they have no figures.
 
 A model counts as trained once a parameter differs from the run's initial parameters. If each hospital stores a part of
-the model itself, a parameter of that part must differ. An example is the model of a hospital without training rows
-under local-only training; another is a head that a hospital never trained. The predictions of such a model are random,
-or the same for all patients. Its AUROC of .5 is a property of the initial model and not of the method, and is not part
-of any mean.
+its model, a parameter of that part must differ. Untrained models are, for example, the model of a hospital without
+training rows under local-only training, and a head that a hospital never trained. The predictions of an untrained model
+are random, or the same for all patients. Its AUROC of .5 is a property of the initial model and not of the method, and
+is excluded from all means.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Parameters = NDArray[Any]
 
 
 class Rows(NamedTuple):
-    """Outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows. ``offsets [h + 1]`` are where each
-    hospital's rows begin."""
+    """Outputs ``[n]`` or ``[n, C]`` and labels ``[n]`` of hospitals' rows. Hospital ``i`` has rows
+    ``offsets[i]:offsets[i + 1]``."""
 
     outputs: NDArray[Any]
     y: NDArray[Any]
     offsets: NDArray[np.int64]
 
     def of(self, hospitals: Mask) -> Rows:
-        """Return these rows without the rows of hospitals outside ``hospitals [h]``."""
+        """Return these rows, in which only ``hospitals [h]`` have rows left."""
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)
@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 
 def same(models: Parameters, starts: Parameters) -> Mask:
-    """Return which rows of ``models [M, P]`` equal one of ``starts [K, P]``, ``[M]``."""
+    """Return which rows of ``models [M, P]`` equal one of ``starts [K, P]``, as a mask ``[M]``."""
     equal: Mask = np.zeros(len(models), dtype=np.bool_)
     for start in starts.astype(models.dtype):
         equal |= (models == start).all(axis=1)

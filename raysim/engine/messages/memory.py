@@ -10,14 +10,16 @@ HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """The type of hospitals' memory between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
 
 MODEL = "model"
-"""A hospital's own model."""
+"""The name of a hospital's own model."""
 
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
-"""The state of a hospital's optimiser; see :class:`raysim.training.base.Moments`."""
+"""The names of the state of a hospital's optimiser; see :class:`raysim.training.base.Moments`."""
 
 KEPT = "kept "
-"""The prefix of the names of client programs' memory at a hospital. The name :data:`MODEL` has no prefix."""
+"""The prefix of the names under which hospitals store the memory of client programs. The name :data:`MODEL` has no
+prefix.
+"""
 
 HELD, HELD_LOSS = "update", "loss"
-"""A hospital's update of this round, and its loss before training. They are stored while the round has further
-passes."""
+"""The names of a hospital's update of this round and of its loss before training. They are stored only if the round has
+further passes."""

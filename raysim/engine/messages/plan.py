@@ -79,15 +79,15 @@ class ProgramCall:
     program: Program
     """The program that hospitals compute."""
     name: str
-    """The name of the call in errors."""
+    """The name of the call in error messages."""
     turn: int
     """The number of earlier calls of a program of this name in the round."""
     received: dict[str, NDArray[Any]]
     """The arrays that each hospital receives."""
     each_of: dict[str, NDArray[Any]]
-    """Arrays ``[H, ...]``. Each hospital receives its own row of each."""
+    """Arrays ``[H, ...]`` of which hospital ``h`` receives only row ``h``, by name."""
     terms: dict[str, int]
-    """The number of terms in the sum over all hospitals, by name."""
+    """The number of terms that are added in each sum over all hospitals, by name."""
 
     @property
     def remembers(self) -> bool:
@@ -97,17 +97,17 @@ class ProgramCall:
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """The message of one round to all hospitals. Every actor uses the parts for its own hospitals."""
+    """The message of one round to all actors. Every actor reads the parts that concern its own hospitals."""
 
     work: Work
     """The settings shared by all rounds."""
     round: int
     """The number of the round, which is part of the key of the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision. The shape is ``[0, P]`` if the round neither measures nor
+    """The server's models ``[M, P]``, in the run's precision. They are ``[0, P]`` if the round neither measures nor
     trains, and ``[0, 0]`` for a call outside a round."""
     ids: Ids
-    """The hospital of each entry of the problem, ``[H]``."""
+    """The hospital id of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
     """The problem that hospitals minimise; None means no training."""
     call: ProgramCall | None = None
@@ -119,7 +119,7 @@ class RoundPlan:
     division: Division | None = None
     """The division of rows into groups; None means no groups."""
     losses: bool = False
-    """Whether each hospital that trains sends its mean loss before training."""
+    """Whether each hospital that trains sends its mean training loss before the update."""
     steps: tuple[HospitalStep, ...] = ()
     """The steps that change a hospital's rows and messages, in order."""
     measured: Measurement = NOTHING
@@ -129,12 +129,14 @@ class RoundPlan:
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, which is added to a separate last sum."""
+        """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a
+        separate last sum.
+        """
         return any(step.bit for step in self.steps)
 
     @property
     def at_once(self) -> bool:
-        """Whether this is a call outside a round, such as a call for a statistic before training."""
+        """Whether this is a call outside a round, such as a request for a statistic before training."""
         return bool(self.models.shape[1] == 0)
 
     @property
@@ -171,7 +173,7 @@ class PartialResult:
     bits: NDArray[np.int64] | None = None
     """The number of bits of each entry's update, ``[h]``; None without compression."""
     measured: Measured = field(default_factory=Measured)
-    """The measurements of the actor's hospitals, in its order."""
+    """The measurements of the actor's hospitals, in the actor's order of hospitals."""
     seconds: float = 0.0
     """The actor's computing time in seconds."""
 

@@ -1,7 +1,7 @@
 """The sums of a client program, concatenated in one vector of integers.
 
-This vector is added over hospitals and processes, and is hidden by one secure sum. Its last entries count the hospitals
-of each group.
+The vectors of hospitals and processes are added, and one secure sum hides them. The last entries count the hospitals of
+each group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUM_BYTES = 8
 """The number of bytes of an entry of a sum, and of a number that each hospital sends separately."""
 
 ROWS_BYTES = 2**24
-"""The number of bytes of the rows of an array that are rounded at once."""
+"""The number of bytes of an array that are rounded at a time."""
 
 
 class SumLayout:
@@ -47,7 +47,9 @@ class SumLayout:
         return vector
 
     def single(self, reply: Reply, name: str) -> NDArray[np.float64]:
-        """Return the array ``name`` that one hospital sends separately. Its rows are added on the grid."""
+        """Return the array ``name`` of a ``reply`` that one hospital sends separately. If the array has one entry per
+        row, the entries are rounded to the grid and added up.
+        """
         send, array = self.each[name], np.asarray(reply.sent[name], np.float64)
         if array.ndim == len(send.shape):  # a step may have added the rows
             return array
@@ -62,7 +64,7 @@ class SumLayout:
         return sums, vector[self.size - self.groups :]
 
     def kinds(self) -> dict[str, int]:
-        """Return how many bytes each hospital sends without masks, by kind of message."""
+        """Return the number of bytes that each hospital sends, by kind of message; masks are not counted."""
         sent: dict[str, int] = {}
         for send in [*self.summed.values(), *self.each.values()]:
             sent[send.kind] = sent.get(send.kind, 0) + SUM_BYTES * send.groups * math.prod(send.shape)

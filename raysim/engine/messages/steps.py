@@ -1,6 +1,6 @@
-"""The hospital's half of the steps between training and the sums.
+"""The hospital's side of the steps between training and the sums.
 
-The halves are part of the plan of a round, in order. The order, and the server's half of each step, are in
+These objects are part of the plan of a round, in order. The order, and the server's side of each step, are in
 :mod:`raysim.engine.server.update_pipeline`.
 """
 
@@ -20,8 +20,8 @@ from raysim.engine.messages.program_sums import SumLayout
 from raysim.strategies.base import Floats, Ids, Mask, Program, Reply, Upload
 
 UPDATE, BESIDE = "update", "beside"
-"""The names of vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G P``
-entries if the hospital contributes to every sum."""
+"""The names of the vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G
+P`` entries if the hospital contributes to every sum."""
 
 
 @dataclass(eq=False)
@@ -47,11 +47,13 @@ class Leaving:
     kept: HospitalStates
     """The hospitals' memory, which steps write to."""
     hidden: bool
-    """Whether a guarantee hides the hospital. Then an update that is not finite is sent as zeros, without an error."""
+    """Whether a privacy guarantee hides the hospital. If so, an update that is not finite is sent as zeros, without an
+    error.
+    """
     group: int = 0
     """The group of patients on which the entry was trained."""
     bit: float | None = None
-    """The bit for the last sum, whether the vectors were within the clip; None means no bit."""
+    """The hospital's bit for the last sum: whether its vectors were within the clip. None means that no bit is sent."""
     grid: tuple[float, float] | None = None
     """The step of the update's common grid, and the weight of one step in the sum; None without a grid."""
     bits: int | None = None
@@ -65,7 +67,7 @@ class Leaving:
 
     @property
     def update(self) -> Floats:
-        """Return the vector that training has produced."""
+        """Return the vector named :data:`UPDATE`, which training has produced and steps may have changed."""
         return self.vectors[UPDATE]
 
     @update.setter
@@ -115,20 +117,22 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Return the hospital's sums in steps of their grids, ``[layout.size]``. If they are computed, they replace
+        """Return the hospital's sums in steps of their grids, ``[layout.size]``. Once computed, they replace
         ``reply``."""
         return self.layout.units(self.reply)
 
 
 class HospitalStep:
-    """The hospital's half of a step. Subclasses override what they change."""
+    """The hospital's side of a step; by default it changes nothing. Subclasses override some methods."""
 
     remembers: bool = False
-    """Whether hospitals store anything of the step after the round."""
+    """Whether hospitals store anything for the step after the round."""
     bit: bool = False
-    """Whether each hospital also sends a bit, which is added to a separate last sum."""
+    """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a separate
+    last sum.
+    """
     trains: bool = True
-    """Whether hospitals train. Otherwise they send their stored update again, beginning with this step."""
+    """Whether hospitals train. If not, they send their stored update again, beginning with this step."""
 
     @property
     def changes(self) -> bool:
@@ -152,7 +156,7 @@ class HospitalStep:
 
 
 class Adding(HospitalStep):
-    """The last step, which adds the vectors to the sums. :class:`Masking` also hides them."""
+    """The last step, which adds the vectors to the sums. Its subclass :class:`Masking` also hides the vectors."""
 
     @property
     def changes(self) -> bool:

@@ -45,7 +45,7 @@ def heaviest(problem: LocalProblem) -> float:
 
 
 def beside_weight(sent: Upload) -> Floats:
-    """Return the weight of the further numbers that each hospital sends, ``[H]``."""
+    """Return the weights with which hospitals' further numbers are added, ``[H]``."""
     if sent.weight_beside is not None:
         return sent.weight_beside
     if sent.weight is None:

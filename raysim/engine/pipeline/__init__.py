@@ -1,1 +1,1 @@
-"""The steps between hospitals' updates and the strategy. Each step has a hospital's half and a server's half."""
+"""The steps between hospitals' updates and the strategy. Each step has a hospital's side and a server's side."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compressing(HospitalStep):
-    """The hospital's half: compress the updates of a round."""
+    """The hospital's side of compression: compress the updates of a round."""
 
     compression: Compression
     """The compressor."""
@@ -29,7 +29,9 @@ class Compressing(HospitalStep):
     round: int
     """The number of the round."""
     in_shares: bool = False
-    """Whether updates contain shares of noise. If so, only sums on a common grid hide a unit."""
+    """Whether updates contain shares of noise. If so, messages must be on a common grid, so that only their sum is
+    revealed.
+    """
 
     @staticmethod
     def of(section: CompressionSection, seed: int, in_shares: bool = False) -> Compressing:
@@ -61,10 +63,11 @@ class Compressing(HospitalStep):
         return replace(self, compression=compression), counts
 
     def sent(self, hospital: int, group: int, update: Floats, before: Floats | None) -> tuple[Floats, Floats, int]:
-        """Return a hospital's ``update [p]`` as the server adds it, its new memory, and the bits of its message.
+        """Return a hospital's ``update [p]`` as the server adds it, the hospital's new memory, and the bits of its
+        message.
 
-        ``before`` is the hospital's memory so far. With EF21 the server adds its estimate of the hospital's update,
-        after the message has corrected it.
+        ``before`` is the hospital's memory so far; None in its first round. With EF21 the server stores an estimate of
+        each hospital's update. The message corrects the estimate, and the server adds the corrected estimate.
         """
         made = self.compression
         if made.name == "random_k":
@@ -83,7 +86,9 @@ class Compressing(HospitalStep):
 
 
 class CompressedUpdates(Step):
-    """The server's half: it rejects uploads that cannot be compressed. Errors call the strategy ``name``."""
+    """The server's side of compression: reject uploads that cannot be compressed. ``name`` is the strategy's name in
+    errors.
+    """
 
     def __init__(self, section: CompressionSection, seed: int, name: str, in_shares: bool) -> None:
         self._compressing, self._name = Compressing.of(section, seed, in_shares), name

@@ -1,4 +1,4 @@
-"""The hospital's half of secure sums, which masks messages, and the server's half, which opens a round's sums."""
+"""The hospital's side of secure sums, which masks messages, and the server's side, which opens a round's sums."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from raysim.strategies.base import Floats, Ids, Update
 
 @dataclass(frozen=True, eq=False)
 class Masking(Adding):
-    """The hospital's half: it adds its masked messages to the secure sums of a round."""
+    """The hospital's side of secure sums: add masked messages to the sums of a round."""
 
     sums: tuple[SecureSum | None, ...]
     """The secure sums; None for a sum with too few hospitals."""
     execute: bool
-    """Whether masks are really computed, and not only counted."""
+    """Whether masks are really computed; if not, only their bytes are counted."""
     number_sum: SecureSum | None = None
     """The sum of one number from each hospital, stored in the first entry of the last sum. None if too few hospitals
     remain."""
@@ -49,8 +49,8 @@ class Masking(Adding):
         return self.execute
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Return whether a message of ``hospital`` is added to sum ``group``. It is if the message is not lost and the
-        sum will be opened."""
+        """Return whether a message of ``hospital`` is added to sum ``group``: the message must not be lost, and the sum
+        must be opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
@@ -69,7 +69,9 @@ class Masking(Adding):
         return admitted
 
     def add_number(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add the ``number`` of ``hospital`` to the sum of numbers, under the same conditions."""
+        """Add the ``number`` of ``hospital`` to the sum of numbers, unless the hospital is lost or the sum will not be
+        opened.
+        """
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
         unit = ExactSum(1, 1)
@@ -84,7 +86,7 @@ class Opening:
     """The server's opening of the sums of a round."""
 
     masking: Masking
-    """The hospital's half that masked the sums."""
+    """The hospital's side with which the sums were masked."""
     scale: Floats
     """The factor that scales each sum to the weights of all its hospitals, ``[G]``; 0 for a discarded sum."""
 

@@ -37,8 +37,10 @@ own masks."""
 
 
 class SecureSums(Step):
-    """The server's half: the secure sums of one job. Errors name its strategy. A model has ``size`` scalars that are
-    sent."""
+    """The server's side of secure aggregation: the secure sums of one job.
+
+    ``name`` is the strategy's name in errors, and ``size`` the number of a model's scalars that are sent.
+    """
 
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, privacy: PrivacySection | None = None
@@ -60,7 +62,9 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def called(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Send all sums of the call, concatenated, in one secure sum. Sums over pooled rows are not hidden."""
+        """Return the masking of a client program's ``call``: one secure sum of all its sums, concatenated. Sums over
+        pooled rows are not hidden; None then.
+        """
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None
@@ -79,7 +83,7 @@ class SecureSums(Step):
         return self._masking
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums without masks; 0 if too few hospitals are left to open them."""
+        """Return the sums of the last call without masks; 0 if too few hospitals are left to open them."""
         secure = None if self._masking is None else self._masking.sums[0]
         if self._masking is None or secure is None:
             return units
@@ -92,8 +96,8 @@ class SecureSums(Step):
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
         """Return the bytes that secure aggregation needs for the last call's sums, which have ``entries`` entries.
 
-        Return the bytes that each of hospitals ``ids [h]`` has sent, and all bytes sent down in addition to the call
-        itself. Return None if the sums were not hidden.
+        These are the bytes that each of hospitals ``ids [h]`` has sent, and the total of bytes sent down in addition to
+        the call. None if the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -116,8 +120,8 @@ class SecureSums(Step):
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
-        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; return None without
-        updates.
+        """Return the masking of a ``round`` in which hospitals ``ids`` minimise ``problem``; None if no updates are
+        sent.
 
         ``number`` is the number of the pass, if a round has several.
         """
@@ -188,11 +192,11 @@ class SecureSums(Step):
         return opening.scaled(update) if privacy is None or privacy.own_steps else update
 
     def sent(self, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int] | None:
-        """Return :meth:`bytes` of the sums sent last; None if no sum was hidden."""
+        """Return the :meth:`bytes` of the round's last sums; None if no sum was hidden."""
         return None if self._masking is None else self.bytes(self._masking, problem, ids)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """Return the bytes of each entry's update, ``[H]``, and all bytes sent down in addition to models.
+        """Return the bytes of each entry's update, ``[H]``, and the total of bytes sent down in addition to models.
 
         The number of rows is not counted, because the masked update contains the weight instead.
         """
@@ -225,8 +229,8 @@ class SecureSums(Step):
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Return the bytes that each of ``hospitals`` sends for a set-up sum of ``scalars``, and all bytes sent
-        down."""
+        """Return the bytes that each of ``hospitals`` sends for a secure sum of ``scalars`` before the first round, and
+        the total of bytes sent down."""
         around = graph.degree(self._section.neighbours, hospitals)
         return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
@@ -247,7 +251,7 @@ class SecureSums(Step):
         self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
-        """Return the weights of each entry in each sum, ``[H, G]``. The last columns are the sums of further
+        """Return the weight of each entry in each sum, ``[H, G]``. The last columns are for the sums of further
         numbers."""
         if self._weighed is None or self._weighed[0] is not problem:
             self._weighed = problem, self._weights_of(problem, entries)
@@ -279,14 +283,18 @@ class SecureSums(Step):
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
-        """Return which hospitals are lost at a stage. They are the same in all sums of a round."""
+        """Return which hospitals are lost at a ``stage``; ``chance`` is the probability. They are the same in all sums
+        of a round.
+        """
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
-    """Return the bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all bytes sent down."""
+    """Return the bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and the total of bytes sent
+    down.
+    """
     if not secure.lost.anybody:
         return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
     shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
-    """Return the smallest possible number of ``hospitals`` in an opened secure sum, to which each adds a share of
-    noise.
+    """Return the smallest number of noise shares in an opened secure sum of ``hospitals``; each hospital adds one
+    share.
 
-    If no hospital can drop out, it is all hospitals. Otherwise it is the number of hospitals needed to reconstruct a
+    If no hospital can drop out, all hospitals' shares are in the sum. Otherwise at least as many are as reconstruct a
     secret.
     """
     if not section.loses:

@@ -1,4 +1,4 @@
-"""The server's half of a step between hospitals' updates and the strategy."""
+"""The server's side of a step between hospitals' updates and the strategy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """The server's half of a step. Subclasses override some methods; by default each leaves its input unchanged."""
+    """The server's side of a step. By default each method leaves its input unchanged; subclasses override
+    some methods.
+    """
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """Return the cohort with the problem to which the strategy's update refers."""
@@ -26,11 +28,14 @@ class Step:
         return cohort
 
     def half(self, round: int, problem: LocalProblem, ids: Ids) -> HospitalStep | None:
-        """Return the half for hospitals ``ids`` that minimise the fitted ``problem``; None means no action."""
+        """Return the hospital's side of the step, for hospitals ``ids`` that minimise the fitted ``problem``; None
+        means that hospitals do nothing.
+        """
         return None
 
     def called(self, round: int, call: Call, number: int, name: str) -> HospitalStep | None:
-        """Return the hospitals' half for a ``call`` of a client program; None means no action.
+        """Return the hospital's side of the step for a ``call`` of a client program; None means that hospitals do
+        nothing.
 
         ``number`` is the number of earlier calls in the round. ``name`` is the call's name in errors. Raises
         ``ConfigError`` for a call that cannot be made.
@@ -38,13 +43,13 @@ class Step:
         return None
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call ``[n]`` in steps of their grids; ``units`` are the result of the next
-        step."""
+        """Return the sums of the last call ``[n]``, in steps of their grids. ``units [n]`` are the sums after the next
+        step of the pipeline has processed them."""
         return units
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums ``[G, P]`` in steps of their grid; ``units`` are the result of the next step of the
-        pipeline."""
+        """Return the sums ``[G, P]`` of a round, in steps of their grid. ``units [G, P]`` are the sums after the next
+        step of the pipeline has processed them."""
         return units
 
     def further(self, update: Update) -> LocalProblem | None:
@@ -53,14 +58,14 @@ class Step:
         return None
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update | None:
-        """Return the update for the previous step of the pipeline; None if nothing can be learned from it.
+        """Return the update for the previous step of the pipeline; None if nothing can be learned from the round.
 
-        ``problem`` is the strategy's own.
+        ``problem`` is the strategy's problem before any change.
         """
         return update
 
     def facts(self) -> dict[str, float]:
-        """Return figures of a finished run, by name."""
+        """Return the step's figures for a finished run, by name."""
         return {}
 
     @property

@@ -17,7 +17,7 @@ from raysim.strategies.base import Call, Program, Reply
 
 @dataclass(frozen=True)
 class Bounding(HospitalStep):
-    """The hospital's half: clip the arrays of a program to their bounds."""
+    """The hospital's side of clipping for client programs: clip the arrays of a program to their declared norms."""
 
     unit: str | None
     """The unit that is clipped instead of rows; None means the unit that the program declares."""
@@ -28,7 +28,7 @@ class Bounding(HospitalStep):
 
 @dataclass(frozen=True)
 class Bounds(Step):
-    """The server's half: it makes hospitals clip all arrays with a declared bound. ``unit`` is as in
+    """The server's side of clipping: it makes hospitals clip all arrays with a declared norm. ``unit`` is as in
     :class:`Bounding`."""
 
     unit: str | None

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 AGREE = 1e-3
-"""The largest relative difference between a configured epsilon and the epsilon of a configured noise multiplier."""
+"""The largest allowed relative difference between a configured epsilon and the epsilon of a configured noise
+multiplier.
+"""
 
 
 _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
-"""A cache of the sections that this process has calibrated."""
+"""A cache of the sections that this process has calibrated, by section and terms."""
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
@@ -75,7 +77,7 @@ def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> 
 
 
 def calibrated(job: Job, section: PrivacySection, terms: Terms) -> Guarantee:
-    """Return the calibrated guarantee ``section`` of ``job``. Raises ``ConfigError`` as :func:`resolved` does.
+    """Return the calibrated guarantee ``section`` of ``job``. Raises the errors of :func:`resolved`.
 
     Jobs of one process with equal sections and terms, such as the trials of a sweep, share the calibration.
     """
@@ -225,7 +227,9 @@ def by_hospital(
 def epsilon_at_two_hospitals(
     section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
 ) -> float:
-    """Return the largest epsilon in mode ``local`` of a patient who is at two hospitals; arguments are as above."""
+    """Return the largest epsilon of a patient who is at two hospitals, in mode ``local``. Arguments are as in
+    :func:`by_hospital`.
+    """
     others = OtherReleases.of(events)
     steps = [
         (float(s), rate, int(rounds) * count)
@@ -238,7 +242,8 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in; missing values are computed.
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in. Of the last two, the missing one
+    is computed.
 
     If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
     disagree, or if epsilon is outside the range for which noise can be computed.
@@ -296,6 +301,6 @@ def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """Return the largest clip with which noisy sums fit into the integers of sums, if the noise is ``multiplier``
-    clips."""
+    """Return the largest clip with which noisy sums fit into the integers that store sums. ``multiplier`` is the
+    noise's standard deviation divided by the clip."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

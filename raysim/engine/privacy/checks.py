@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""The largest standard deviation of noise on bits: a thirtieth of the largest number that secure sums can store."""
+"""The largest standard deviation of noise on the count of clip bits: a thirtieth of the largest number that secure sums
+can store.
+"""
 
 
 def check_privacy(job: Job, federation: Federation) -> Guarantee | None:
@@ -252,7 +254,7 @@ def _check_cohorts(job: Job) -> None:
 
 
 def _of_coins() -> list[str]:
-    """Return the registered selections that sample each hospital independently."""
+    """Return the names of the registered selections that sample each hospital independently (Poisson sampling)."""
     return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
 
 

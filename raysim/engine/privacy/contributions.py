@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the sampled rows of a process's hospitals."""
+    """A cache of the rows that are used of each unit, for the hospitals of a process."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}

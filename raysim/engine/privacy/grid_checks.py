@@ -1,11 +1,11 @@
 """Conditions under which noisy messages on a common grid are as private as their noisy sum.
 
 Each hospital rounds its update, with its share of the noise, to multiples of one step, up or down at random. The sum of
-rounded messages is not a function of the noisy sum, so rounding is not post-processing and may cost privacy. It costs
-none if the standard deviation of a share is a few steps. A message is then distributed over the grid like a smooth
-density that the update only shifts. The sum of messages is distributed like one noisy sum that is rounded at random.
-With shares of ``s`` steps from ``m`` hospitals, the probabilities of both differ by about ``exp(-2 pi^2 s^2 (m - 1) /
-m)`` (Poisson's summation formula): at three steps and two hospitals by ``exp(-88)``.
+rounded messages is not a function of the noisy sum, so rounding is not post-processing and may cost privacy. Rounding
+costs no privacy if the standard deviation of a share is a few steps. A message is then distributed over the grid like a
+smooth density that the update only shifts, and the sum of messages like one noisy sum that is rounded at random. With
+shares of ``s`` steps from ``m`` hospitals, the probabilities of both sums differ by about ``exp(-2 pi^2 s^2 (m - 1) /
+m)`` (Poisson's summation formula). At three steps and two hospitals this is ``exp(-88)``.
 
 The grid must not clip: its range includes the largest sum of clipped vectors plus twelve standard deviations of the
 noise.
@@ -22,10 +22,10 @@ from raysim.core.errors import ConfigError
 from raysim.engine.guarantee import Terms
 
 STEPS = 3.0
-"""The smallest standard deviation of a share of the noise, in steps of the grid."""
+"""The smallest allowed standard deviation of a hospital's share of the noise, in steps of the grid."""
 
 DEVIATIONS = 12.0
-"""How many standard deviations of noise fit into the grid. One value in 10^32 is larger."""
+"""The number of standard deviations of noise that the grid must contain. One value in 10^32 is further from 0."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:

@@ -1,4 +1,4 @@
-"""The server's half that guarantees for hospitals and guarantees for patients have in common."""
+"""The server's side of privacy guarantees, as far as guarantees for hospitals and for patients share it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Guard(Step):
-    """The server's half of the step that implements a privacy guarantee; the hospital's half is a :class:`Release`."""
+    """The server's side of the step that implements a privacy guarantee; the hospital's side is a :class:`Release`."""
 
     def __init__(self, section: PrivacySection, seed: int, secure: SecureSums | None) -> None:
         """``secure`` is secure aggregation; None means that sums are not hidden."""
@@ -26,7 +26,9 @@ class Guard(Step):
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends a bit, which is added to a separate last sum."""
+        """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a
+        separate last sum.
+        """
         return self._section.sends_bits
 
     def release(self) -> Release:

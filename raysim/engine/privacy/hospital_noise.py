@@ -88,8 +88,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the number by which the noise of a sum is divided for each hospital's share, ``[N]``, so that opened
-        sums have at least the full noise."""
+        """Return the divisors ``[N]`` of a sum's noise: each hospital adds the noise of the whole sum, divided by its
+        divisor. They are chosen so that opened sums have at least the full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
@@ -98,8 +98,8 @@ class HospitalNoise(Guard):
 
     @property
     def _bit_noise(self) -> float:
-        """Return the standard deviation of the noise on the sum of the bits that adapt the clip; 0 without such
-        bits."""
+        """Return the standard deviation of the noise on the sum of clip bits, from which the clip adapts; 0 without
+        such bits."""
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.sends_bits or not self._section.noise_multiplier:
             return 0.0
@@ -107,8 +107,7 @@ class HospitalNoise(Guard):
 
     @property
     def _multiplier(self) -> float:
-        """Return the noise multiplier of updates. It is larger if part of the budget is used for the bits that adapt
-        the clip."""
+        """Return the noise multiplier of updates. It is larger if the clip bits use part of the privacy budget."""
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier
 
@@ -143,7 +142,7 @@ class HospitalNoise(Guard):
 
     @property
     def _shares(self) -> Floats:
-        """Return the largest weight in each sum of the round, ``[G]``."""
+        """Return the largest weight of a hospital in each sum of the round, ``[G]``."""
         if self._weights is None:
             raise RuntimeError("the round's problem has not been fitted")
         return self._weights.shares

@@ -1,4 +1,4 @@
-"""A hospital's answers and figures, with noise that hides each patient."""
+"""Noise that hides each patient in a hospital's statistics and figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatisticRelease(HospitalStep):
-    """The hospital's part of a noisy statistic: noise on the hospital's own sums over rows, which it sends
+    """The hospital's side of a noisy statistic: add noise to the hospital's own sums over rows, which it sends
     separately."""
 
     noise: StatisticNoise
@@ -41,7 +41,7 @@ class StatisticRelease(HospitalStep):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that are used of a unit."""
+        """The largest number of rows that are used per unit."""
         return self.noise.rows
 
     def forward_sums(self, leaving: LeavingSums) -> None:

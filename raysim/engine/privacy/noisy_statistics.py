@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 Asked = Callable[[Statistic, bool], Floats]
-"""A function that returns all hospitals' statistics ``[N, ...]`` before the first round. If its last argument is true,
-only their sum is opened, and each hospital adds a share of the noise."""
+"""The type of a function that requests a statistic before the first round and returns it, ``[N, ...]`` by hospital. If
+the last argument is true, only the sum over hospitals is opened, and each hospital adds a share of the noise."""
 
 
 def statistic_noise(section: PrivacySection | None, program: Program) -> StatisticNoise | None:
-    """Return the noise on what a program's hospitals send ``each``; None means exact.
+    """Return the noise on the arrays that hospitals send separately (``each``) in answer to a program; None means
+    exact.
 
-    Raises ``ConfigError`` unless all of it are sums over rows with a bound.
+    Raises ``ConfigError`` unless all these arrays are sums over rows with a bound.
     """
     noises = {send.kind: noise_on(section, send.kind) for send in program.sends.values()}
     kind, noise = next(((kind, noise) for kind, noise in noises.items() if noise is not None), ("", None))
@@ -93,8 +94,8 @@ class FirstAnswers:
     Each is at least 1: a hospital without units takes part like all others, because its lack of units is secret.
     """
     labels: Floats | None = None
-    """The number of rows of each class at all hospitals together, ``[C]``, with noise; None if not requested, or
-    exact."""
+    """The number of rows of each class over all hospitals, ``[C]``, with noise. None if the numbers were not requested,
+    or are exact."""
 
     @staticmethod
     def of(job: Job, classes: int, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
@@ -127,7 +128,9 @@ class FirstAnswers:
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Single]:
-    """Return the noisy releases in a ledger, by kind. Of each kind, count the most releases of any hospital."""
+    """Return the noisy releases in a ledger, by kind. If hospitals differ, the count of a kind is the largest of any
+    hospital.
+    """
     by_kind: dict[str, Single] = {}
     for kind in dict.fromkeys(entry.kind for entry in ledger.entries):
         noise = noise_on(section, kind)

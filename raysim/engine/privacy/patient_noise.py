@@ -58,7 +58,7 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort; in mode ``pooled`` its problem weights each gradient by minus its sum's step
+        """Return the cohort. In mode ``pooled``, its problem weights each gradient by minus the step of its sum
         (:meth:`_steps`)."""
         problem, pooled = cohort.problem, self._section.way == "pooled"
         if problem is None:
@@ -75,7 +75,7 @@ class PatientNoise(Guard):
         return replace(cohort, problem=weighed(problem, -step[into]))
 
     def release(self) -> Release:
-        """Return the clipping and noise that hospitals apply to their updates before sending them."""
+        """Return the clipping and noise that hospitals apply before sending their updates."""
         section, terms = self._section, self._terms
         pooled, count = section.way == "pooled", len(terms.patients)
         patients = PatientRelease(
@@ -92,13 +92,13 @@ class PatientNoise(Guard):
         return Release(patients=patients)
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums plus the step of the proximal terms for each model. The sums already have hospitals'
+        """Return the sums plus the step of the proximal terms for each model. The sums already contain hospitals'
         noise."""
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """Return the standard deviation of each hospital's noise, in clips, ``[N]``: its share of the noise of its
-        sum."""
+        """Return the standard deviation of each hospital's share of the noise of its sum, divided by the
+        clip, ``[N]``."""
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
@@ -124,7 +124,7 @@ class PatientNoise(Guard):
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
         """Return the step of the proximal terms, ``[G, P]``, weighted by patients.
 
-        It needs no data. None if all proximal terms are towards the model from which training starts.
+        The step needs no data. It is None if all proximal terms are towards the model from which training starts.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

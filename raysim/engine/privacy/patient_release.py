@@ -24,18 +24,18 @@ class PatientRelease:
     """How hospitals protect their patients. It is part of the plan of a round."""
 
     pooled: bool
-    """Whether each hospital sends one clipped sum of gradients with its share of the noise. Otherwise it makes noisy
-    steps."""
+    """Whether each hospital sends one clipped sum of gradients with its share of the noise (mode ``pooled``). If not,
+    each hospital makes noisy steps (DP-SGD)."""
     unit: RowUnit
     """The protected unit."""
     clip: float
     """The norm to which the gradient of a unit is clipped."""
     rows: int
-    """The largest number of rows of a unit."""
+    """The largest number of rows that are used per unit."""
     rate: Floats
     """The sampling probability of each unit, by hospital ``[N]``."""
     multiplier: Floats
-    """The standard deviation of each hospital's noise, in clips, ``[N]``."""
+    """The standard deviation of each hospital's noise, divided by the clip, ``[N]``."""
     expected: Floats
     """The expected number of units in a step of each hospital, ``[N]``, from its public number of units."""
     steps: tuple[int, ...]
@@ -90,8 +90,8 @@ def with_private_steps(
 
 
 def clippable(model: Model) -> Clippable:
-    """Return the model, typed as a model that clips gradients; :mod:`raysim.engine.privacy.checks` has checked that it
-    does."""
+    """Return the model, typed as one that clips gradients by unit. :mod:`raysim.engine.privacy.checks` has checked that
+    the model can do this."""
     # A call of isinstance would take longer than a small hospital's gradients.
     if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")

@@ -1,8 +1,8 @@
 """The privacy cost of a finished run: the kinds of messages that left hospitals, and their joint epsilon.
 
-A kind has noise, is declared public in the configuration, or is exact. One exact kind makes epsilon infinite, and the
-report names this kind. Exact kinds count against every adversary, because results are published together with the
-messages of hospitals.
+Each kind of message has noise, is declared public in the configuration, or is exact. One exact kind makes epsilon
+infinite, and the report names this kind. Exact kinds count against every adversary, because results are published
+together with hospitals' messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guarantee | None) -> Statement | None:
-    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without one."""
+    """Return the privacy statement of a finished ``job`` with ``guarantee`` and ``ledger``; None without a
+    guarantee.
+    """
     if guarantee is None:
         return None
     section, terms = guarantee.section, guarantee.terms

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from raysim.virtual_time.scheduling import ScheduledCohort
 
 WAYS = ("pooled", "distributed")
-"""The modes in which each hospital adds a share of the noise to sums."""
+"""The modes in which each hospital adds a share of the noise to a program's sums."""
 
 
 @dataclass(frozen=True)
 class ProgramRelease(HospitalStep):
-    """The hospital's half: noise on the sums of a program. It is part of the call."""
+    """The hospital's side of noise on a program's sums, which is part of the call."""
 
     unit: Literal["hospital", "patient", "example"]
     """The protected unit."""
     most_rows: int
     """The largest number of rows of a patient."""
     multiplier: float
-    """The standard deviation of each hospital's noise, divided by the bound."""
+    """The standard deviation of each hospital's noise, divided by the bound on a unit's contribution."""
     noise: Origin
     """The source of the noise."""
     seed: int
@@ -80,7 +80,9 @@ def bound_of(program: Program) -> float:
 
 
 class ProgramNoise(Step):
-    """The server's half: it makes each hospital of a call add its share of the noise of a ``guarantee``."""
+    """The server's side of noise on a program's sums: it makes each hospital add its share of the noise of a
+    ``guarantee``.
+    """
 
     def __init__(self, guarantee: Guarantee, job: Job) -> None:
         self._section, self._job, self._everyone = guarantee.section, job, guarantee.terms.hospitals
@@ -104,8 +106,8 @@ class ProgramNoise(Step):
 def check_hides(section: PrivacySection, call: Call, turns: int, name: str, everyone: int) -> None:
     """Raise ``ConfigError`` for a ``call`` of a program whose sums do not hide a unit.
 
-    Errors call the program ``name``. ``turns`` is the number of earlier calls in the round, ``everyone`` the number of
-    hospitals.
+    ``name`` is the program's name in errors, ``turns`` the number of earlier calls in the round, and ``everyone`` the
+    number of hospitals.
     """
     program = call.program
     sends = program.sends.items()

@@ -28,20 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Release(HospitalStep):
-    """The steps of a hospital before it sends its update."""
+    """The clipping and noise that a hospital applies to its update before sending it."""
 
     clip: float = math.inf
     """The norm to which all vectors of a hospital together are clipped."""
     own_noise: float = 0.0
-    """The standard deviation of the noise on a hospital's message. With ``among`` it is the standard deviation on the
-    whole sum."""
+    """The standard deviation of the noise that a hospital adds to its message; with ``among``, the standard deviation
+    of the noise on the whole sum."""
     among: Floats | None = None
-    """The number by which this noise is divided for each hospital's share, ``[N]``; None means that each hospital adds
-    the full noise."""
+    """The divisor of ``own_noise`` for each hospital's share, ``[N]``; None means that each hospital adds the full
+    noise."""
     noise: Origin = "seeded"
     """The source of the noise."""
     bit: bool = False
-    """Whether hospitals also send, to a separate last sum, a bit that says whether their update was within the clip."""
+    """Whether hospitals also send one bit, whether their update was within the clip. Bits are added in a separate last
+    sum.
+    """
     own_bit: float = 0.0
     """The standard deviation of the noise on a hospital's bit."""
     patients: PatientRelease | None = None
@@ -53,7 +55,7 @@ class Release(HospitalStep):
 
     @property
     def hides(self) -> bool:
-        """Whether this hides the whole hospital, and not only its patients."""
+        """Whether the release hides the whole hospital, and not only its patients."""
         return self.patients is None
 
     def forward(self, leaving: Leaving) -> None:
@@ -67,7 +69,9 @@ class Release(HospitalStep):
         leaving.keep_private()
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
-        """Return a ``hospital``'s noisy bit: 1/2 if the joint norm of ``vectors`` is at most the clip, else -1/2."""
+        """Return a ``hospital``'s noisy bit. Before noise it is 1/2 if the joint norm of ``vectors`` is at most the
+        clip, else -1/2.
+        """
         bit = 0.5 if norm(vectors) <= self.clip else -0.5
         if not self.own_bit:
             return bit
@@ -127,7 +131,9 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
 
 
 def check_sent(problem: LocalProblem, name: str) -> None:
-    """Raise ``ConfigError`` if the strategy called ``name`` uploads more than clipped sums."""
+    """Raise ``ConfigError`` if the strategy uploads more than clipped sums. ``name`` is the strategy's name in the
+    error.
+    """
     sent = problem.sent
     if sent is None:
         return
@@ -146,10 +152,11 @@ def check_sent(problem: LocalProblem, name: str) -> None:
 
 
 def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
-    """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
+    """Raise ``ConfigError`` for a problem whose steps cannot be made noisy. ``name`` is the strategy's name in the
+    error.
 
-    ``contrasts`` says whether the model also clips the gradient of a contrastive term. Local training after the upload
-    is not checked, because its result stays at the hospital.
+    ``pooled`` says whether gradients are pooled, and ``contrasts`` whether the model also clips the gradient of a
+    contrastive term. Local training after the upload is not checked, because its result stays at the hospital.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:

@@ -10,12 +10,12 @@ Every = int | Literal["auto"]
 decides."""
 
 AUTO_SECONDS, AUTO_SHARE = 10.0, 20.0
-"""The minimum distance between automatic checkpoints: in seconds, and as a multiple of the time that one checkpoint
-takes."""
+"""The minimum distance between automatic checkpoints: in seconds, and as a multiple of the time that writing
+one takes."""
 
 
 class Cadence:
-    """Decide after each round whether a checkpoint is due; see ``Every``."""
+    """The decision after each round whether a checkpoint is due; see :data:`Every`."""
 
     def __init__(self, every: Every) -> None:
         self._every = every

@@ -42,8 +42,8 @@ MOST_CALLS = 1000
 
 
 class CheckedStrategy(Strategy):
-    """The ``strategy`` with checked results; errors call it ``name``. Raises :class:`StrategyError` for invalid
-    results."""
+    """The ``strategy`` with checked results. Raises :class:`StrategyError` for invalid results; ``name`` is the
+    strategy's name in errors."""
 
     def __init__(self, strategy: Strategy, name: str) -> None:
         self._strategy = strategy
@@ -200,8 +200,8 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Add the strategy's name to its errors, with the round. Outside of rounds, add the name of the method
-        instead."""
+        """Add the strategy's name and the round to its errors. Outside of rounds, add the name of the ``method``
+        instead of the round."""
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield

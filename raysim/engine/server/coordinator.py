@@ -1,7 +1,7 @@
 """A run of a job, from its beginning or a checkpoint to its outcome.
 
-Each round is one message down and one up. In round ``t`` all hospitals first evaluate the models of round ``t - 1``.
-The sampled hospitals then train from these models, so that evaluation needs no separate message.
+Each round has one message down and one up. In round ``t`` all hospitals first evaluate the models of round ``t - 1``,
+and the sampled hospitals then train from these models. Evaluation therefore needs no separate message.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ class JobRun:
         return call
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Count the cohort's messages, including messages of hospitals whose updates were not used.
+        """Count the cohort's messages as traffic, including messages of hospitals whose updates were not used.
 
-        ``sent`` is as in :meth:`_update`.
+        ``sent`` is the cohort with the problem that hospitals received.
         """
         traffic = self._server.traffic
         traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
@@ -174,7 +174,7 @@ class JobRun:
             traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _give_rows(self, cohort: ScheduledCohort) -> None:
-        """If the strategy trains on pooled rows, count in round 1 that every hospital has sent its rows."""
+        """If the strategy trains on pooled rows, count in round 1 that every hospital sends its rows."""
         server = self._server
         if server.view.round == 1 and POOLED in cohort.ids:
             scalars = server.view.sizes * (server.federation.X.shape[1] + 1)
@@ -257,7 +257,9 @@ class JobRun:
         return self._stops() or server.view.round >= self._job.rounds or server.strategy.done(server.view, server.state)
 
     def _stops(self) -> bool:
-        """Return whether to stop early. The validation loss is measured once after each round."""
+        """Return whether to stop early. After each round the validation loss is measured once, however often this is
+        called.
+        """
         stopping, server = self._stopping, self._server
         round = server.view.round
         if stopping is None or not round:

@@ -80,7 +80,7 @@ class Ending:
     def _personalize(self) -> None:
         """Let hospitals train personal models, if the strategy or fine-tuning defines a local problem for this.
 
-        The ledger books these messages after the last round, even if training starts from an earlier round's models.
+        The ledger records these messages after the last round, even if training starts from an earlier round's models.
         """
         server, tuning = self._server, self._job.last.fine_tuning
         problem = server.strategy.personalize(server.view, server.state)
@@ -157,8 +157,8 @@ class Ending:
         )
 
     def _called(self) -> Ids | None:
-        """Return the number of rounds in which each hospital ran client programs, ``[N]``; None without client
-        programs."""
+        """Return the number of rounds in which each hospital has run client programs, ``[N]``; None if the strategy
+        calls none."""
         if not self._server.strategy.uses_programs():
             return None
         ids = [ids[ids >= 0] for ids in self._server.cohorts if ids is not None]

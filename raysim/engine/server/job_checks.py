@@ -91,9 +91,10 @@ def _takes_trees(name: str) -> bool:
 
 
 def check_declared(job: Job, where: str, label: str) -> None:
-    """Raise ``ConfigError`` if a strategy's field has the name of a setting of local training but another value.
+    """Raise ``ConfigError`` if a strategy's field has the same name as a setting of local training, but a different
+    value.
 
-    A field whose default is None may differ: it applies to the strategy's own steps.
+    A field whose default is None may differ, because it applies to the strategy's own steps.
     """
     used = {**dataclasses.asdict(job.work.optimizer), "optimizer": job.work.optimizer.name}
     used["local_epochs"] = job.work.epochs
@@ -107,8 +108,8 @@ def check_declared(job: Job, where: str, label: str) -> None:
 
 
 def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
-    """Raise ``ConfigError`` for settings of figures that are not defined for the label. With 0 classes the label is
-    real."""
+    """Raise ``ConfigError`` for settings of figures that are not defined for the label; ``classes`` is 0 for a real
+    label."""
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
         raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; take it out")

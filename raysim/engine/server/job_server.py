@@ -156,7 +156,7 @@ class JobServer:
             self.traffic.summed(kind, self.everyone, *secure.of_setup(len(self.everyone), scalars))
 
     def begin(self, round: int) -> None:
-        """Begin a ``round``; everything that follows is recorded under it."""
+        """Begin a ``round``; all later messages are recorded under it."""
         self.view = replace(self.view, round=round)
         self.traffic.begin(round)
         self.calls.begin(round)
@@ -166,7 +166,7 @@ class JobServer:
         return with_fine_tuned(self.strategy_serves(), self.job)
 
     def strategy_serves(self) -> dict[str, Ids]:
-        """Return the strategy's models by name. Its calls to hospitals for this are not counted as traffic."""
+        """Return the strategy's models by name. Calls that the strategy makes for this are not counted as traffic."""
         return self.strategy.serve(replace(self.view, call=self.measure), self.state)
 
     def newcomers(self) -> Newcomers | None:
@@ -176,7 +176,7 @@ class JobServer:
         return self.strategy.newcomers(replace(self.view, call=self.measure), self.state)
 
     def place_newcomers(self) -> None:
-        """Give hospitals without training rows their clusters by the strategy's rule, which receives no labels."""
+        """Assign hospitals without training rows to clusters by the strategy's rule, which receives no labels."""
         rule, cluster = self.newcomers(), self.state.cluster
         if rule is None or cluster is None:
             return
@@ -188,13 +188,15 @@ class JobServer:
         self.state = replace(self.state, cluster=cluster)
 
     def call(self, call: Call) -> Answers:
-        """Return the answers to a call that the strategy or the selection sends at once. Count its bytes and time."""
+        """Return the answers to a call that the strategy or the selection sends outside a round's updates. Count its
+        bytes and time.
+        """
         answers = self.pipeline.answers(self.measure(call))
         self.scheduler.questions_answered(call.ids, *self.traffic.answered(call))
         return answers
 
     def measure(self, call: Call) -> Answers:
-        """Return the answers to a call like :meth:`call`, without counting bytes or time."""
+        """Return the answers to a call as :meth:`call` does, but without counting bytes or time."""
         check_immediate(call, self.view.sizes, self.job.name)
         return self.hospitals.answers(call, self.view.round, self.job.name)
 

@@ -81,6 +81,6 @@ def check_recalibration(job: Job, federation: Federation, model: Model, where: s
 
 
 def existing(serve: dict[str, Ids], remembered: object | None) -> dict[str, Ids]:
-    """Return the models of ``serve`` that exist between rounds. Hospitals' own models exist only once they are
-    stored."""
+    """Return the models of ``serve`` that exist between rounds. Hospitals' own models exist only once hospitals have
+    stored any."""
     return {name: rows for name, rows in serve.items() if remembered is not None or not (rows == OWN).all()}

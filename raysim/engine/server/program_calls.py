@@ -87,7 +87,9 @@ def _check_private(job: Job, section: PrivacySection) -> None:
 
 
 def check_immediate(call: Call, sizes: Ids, job: str) -> None:
-    """Raise :class:`StrategyError` for a call that ``job``'s strategy or selection cannot send at once."""
+    """Raise :class:`StrategyError` for a call that the strategy or selection of ``job`` cannot send outside a round's
+    updates.
+    """
     try:
         check_call(call, sizes)
         for name, send in call.program.sends.items():
@@ -139,8 +141,7 @@ class ProgramCalls:
         return planned, self._pipeline.called(self._round, call, number, name)
 
     def training(self, problem: LocalProblem) -> ProgramCall | None:
-        """Return the program that hospitals run as local training of a ``problem``; None means the configured
-        training."""
+        """Return the program that replaces local training for a ``problem``; None means the configured training."""
         program = problem.program
         if program is None:
             return None

@@ -91,7 +91,7 @@ class RemoteHospitals:
         return Answers({}, each, ids, np.array([len(ids)]))
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """Fetch the hospitals' memory, at present or in an earlier state."""
+        """Fetch the hospitals' memory of the present or of an earlier state; None if hospitals have stored none."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:

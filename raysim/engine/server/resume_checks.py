@@ -30,7 +30,7 @@ RESIDUAL = re.compile(r"residual of \d{1,9}")
 
 
 def check_resumed(server: JobServer, since: RunState) -> None:
-    """Raise ``ValueError`` for a state that does not belong to this job, or from which something was removed."""
+    """Raise ``ValueError`` for a state that does not belong to this job, or from which an entry was removed."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
     for kept in (since.kept, None if since.best is None else since.best.kept):
@@ -52,10 +52,11 @@ def check_resumed(server: JobServer, since: RunState) -> None:
 
 
 def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
-    """Return the known lists of hospitals that had to send an update in a round: the checkpoint's list, and the
-    selection's list if the selection is certain.
+    """Return the lists of hospitals that had to send an update in ``round``: the list in the checkpoint, and the list
+    of the selection if it can be computed again.
 
-    The selection is not certain if the strategy selects by its own state, or if it depends on hospitals' answers.
+    The selection cannot be computed again if the strategy selects by its own state, or if the selection depends on
+    hospitals' answers.
     """
     stored = None if since.history is None else since.history.cohorts[round - 1]
     due = [NOBODY if stored is None else stored]
@@ -67,7 +68,7 @@ def _due(server: JobServer, since: RunState, round: int) -> list[Ids]:
 
 
 def _setup_again(server: JobServer) -> Ledger:
-    """Return the ledger of the set-up, made again. Hospitals answer the same calls, without counting as traffic."""
+    """Compute the ledger of the set-up again. Hospitals answer the same calls, which are not counted as traffic."""
 
     def call(call: Call) -> Answers:
         server.traffic.answered(call)
@@ -83,7 +84,7 @@ def _setup_again(server: JobServer) -> Ledger:
 
 
 class _Asked(Exception):
-    """Raised if a selection calls hospitals where no call is possible."""
+    """A selection has called hospitals where no call is possible."""
 
 
 def _unasked(call: Call) -> Answers:
@@ -91,7 +92,9 @@ def _unasked(call: Call) -> Answers:
 
 
 def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in ``kept``. Of ``size`` scalars, ``travels`` are sent."""
+    """Raise ``ValueError`` for impossible vectors in the hospitals' memory ``kept``. A model has ``size`` scalars, of
+    which ``travels`` are sent.
+    """
     for hospital, vectors in kept.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it has stored state of hospital {hospital}, but there are {hospitals} hospitals")
@@ -139,9 +142,9 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
 def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequence[Ids]], *, always: bool) -> None:
     """Raise ``ValueError`` for a ledger of a private run from which entries have been removed.
 
-    - ``setup``: the ledger of messages before the first round, made again.
-    - ``due``: for a round, the known lists of hospitals that had to send an update.
-    - ``always``: whether every round in which hospitals were asked for updates has an entry.
+    - ``setup``: the ledger of messages before the first round, computed again.
+    - ``due``: a function that returns, for a round, the known lists of hospitals that had to send an update.
+    - ``always``: whether every round in which updates were requested must have an entry.
     """
     kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
     for _, kind, ids, sent, _ in setup.entries:

@@ -1,8 +1,8 @@
 """The steps between hospitals' updates and the strategy, in their fixed order.
 
-Each step has two halves, which are in the same file. The hospital's half changes what leaves the hospital; hospitals'
-halves run from first to last. The server's half adapts the problem sent to hospitals and then processes what they
-return; server's halves run from last to first. Modules of sections that a job does not have are not imported.
+Each step has two sides, which are in the same file. The hospital's side changes what leaves the hospital; these sides
+run from first to last. The server's side adapts the problem sent to hospitals and then processes what they return;
+these sides run from last to first. Modules of sections that a job does not have are not imported.
 """
 
 from __future__ import annotations
@@ -147,13 +147,14 @@ class UpdatePipeline:
 
     @property
     def bad(self) -> Ids:
-        """Return the hospitals that attack, ascending."""
+        """Return the ids of the Byzantine hospitals, ascending."""
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
     def setup(self, strategy: Strategy, view: FederationView, measure: Caller) -> State:
         """Return the strategy's state before the first round.
 
-        If bad hospitals lie to enter a cluster, they first learn the honest clusters by ``measure``.
+        If Byzantine hospitals lie to enter a cluster, they first learn the honest clusters by calls to ``measure``,
+        which are not counted.
         """
         if self._byzantine is not None and self._byzantine.lies:
             self._entered = self._target(strategy.setup(replace(view, call=measure)), view.trainable)
@@ -164,7 +165,7 @@ class UpdatePipeline:
         return state
 
     def answers(self, answers: Answers) -> Answers:
-        """Return the answers to a call that was sent at once. Lies replace the answers of Byzantine hospitals."""
+        """Return the answers to a call outside a round's updates. Lies replace the answers of Byzantine hospitals."""
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, self._entered)
@@ -182,18 +183,20 @@ class UpdatePipeline:
         return cohort
 
     def halves(self, round: int, problem: LocalProblem, ids: Ids) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' halves of the steps for ``ids`` that minimise the fitted ``problem`` in a round."""
+        """Return the hospitals' side of all steps, for hospitals ``ids`` that minimise the fitted ``problem`` in a
+        round.
+        """
         halves = (step.half(round, problem, ids) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def called(self, round: int, call: Call, number: int, name: str) -> tuple[HospitalStep, ...]:
-        """Return the hospitals' halves of the steps for a program's ``call``; arguments are as in
+        """Return the hospitals' side of all steps for a client program's ``call``; arguments are as in
         :meth:`Step.called`."""
         halves = (step.called(round, call, number, name) for step in self._steps)
         return tuple(half for half in halves if half is not None)
 
     def heard(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sums of the last call for the strategy, from the sums of hospitals' messages."""
+        """Return the sums of the last call as the strategy receives them, from the sums of hospitals' messages."""
         for step in self._back:
             units = step.heard(units)
         return units
@@ -222,7 +225,9 @@ class UpdatePipeline:
         return replace(sent, problem=problems[0]) if problems else None
 
     def learned(self, round: int, update: Update | None, problem: LocalProblem) -> Update | None:
-        """Return the update from which the strategy learns, or None. ``problem`` is the strategy's own problem."""
+        """Return the update from which the strategy learns; None if it learns nothing. ``problem`` is the strategy's
+        problem before any change.
+        """
         for step in self._back:
             update = None if update is None else step.learned(round, update, problem)
         return update
@@ -261,7 +266,9 @@ class UpdatePipeline:
         }
 
     def resume(self, memory: dict[str, Any] | None, guaranteed: Any) -> None:
-        """Resume from a checkpoint's ``memory`` and ``guaranteed``. Raises ``ValueError`` for impossible parts."""
+        """Resume from a checkpoint's values of :attr:`memory` and :attr:`guaranteed`. Raises ``ValueError`` for
+        impossible parts.
+        """
         if self._guard is not None:
             self._guard.resume(None if guaranteed is None else guaranteed["guard"])
         if self._byzantine is None and self.secure is None:
@@ -274,8 +281,8 @@ class UpdatePipeline:
             self.secure.resume(memory["secure"])
 
     def _target(self, honest: State, trainable: Ids) -> Ids:
-        """Return the honest hospitals of the cluster that lying hospitals want to enter: the cluster with the most
-        honest hospitals."""
+        """Return the honest hospitals in the cluster that lying hospitals want to enter, which is the cluster with the
+        most honest hospitals."""
         if honest.cluster is None:
             raise ConfigError(
                 f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so "

@@ -138,7 +138,10 @@ def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: in
     up, down = gains.gaining(), gains.losing()
     judged = int(np.isfinite(gains.low).sum())
     chance = max(1, round(0.025 * judged))
-    both = f"{kind.title} {_gained(gains, h, digits)} with {gains.better} against {gains.against}"
+    gained = _gained(gains, h, digits)
+    both = f"{kind.title} {gained} with {gains.better} against {gains.against}"
+    if gained == possible.SAYS_NOTHING:
+        both = f"the interval of {gains.better} against {gains.against} {gained}"
     if not (up[h] or down[h]):
         again = "" if np.isfinite(gains.low[h]) else " It has no interval."
         return [f"No difference is shown at this hospital: {both}.{again}"]

@@ -38,7 +38,7 @@ class EicuBrief(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kept_by_size: ClassVar[bool] = True
-    """Whether the number of a hospital's rows decides if it is left out."""
+    """Whether hospitals are included or left out by their number of rows."""
 
     path: Path
     """The folder of the database's CSV files."""

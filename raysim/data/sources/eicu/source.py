@@ -60,9 +60,9 @@ class Eicu(BaseModel):
     silo: Literal["hospital", "ward", "region_beds"] = "hospital"
     """What counts as a hospital."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """When the prediction is made, in hours after admission; null is the task's own."""
+    """When the prediction is made, in hours after admission; null: the default of the task."""
     minimum_hours: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Stays that ended before so many hours are left out; null is the task's own."""
+    """Stays that ended before this number of hours are left out; null: the default of the task."""
     _scores: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
@@ -109,7 +109,7 @@ class Eicu(BaseModel):
         return tables
 
     def with_scores(self, names: tuple[str, ...]) -> Eicu:
-        """Return these stays with APACHE's own predictions of these names."""
+        """Return this source with the named scores: APACHE's own predictions for the stays."""
         eicu_scores.check_names(names)
         told = self.model_copy()
         told._scores = names
