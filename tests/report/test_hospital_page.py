@@ -12,7 +12,7 @@ import pytest
 
 import raysim
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.report.hospital import gains
+from raysim.report.hospital import beside, gains
 from raysim.report.hospital.your_hospital import own_headline
 from raysim.report.pages.again import rewritten
 from tests.report.pages import Page, assert_sound
@@ -80,6 +80,7 @@ def test_what_a_page_says_of_a_hospital_is_what_its_files_say(folder: Path) -> N
         low, high = of["participated"].min(), of["participated"].max()
         times = f"{low}" if low == high else f"{low} to {high}"
         assert rows["FedAvg"][0] == f"in {times} of 4 rounds" + (", by seed" if low < high else "")
+        assert dict(card["facts"])["Took part in FedAvg"] == rows["FedAvg"][0]
         updates = [
             int(table.loc[(table["hospital"] == name) & (table["kind"] == "update"), "bytes"].sum())
             for table in egress.values()
@@ -103,6 +104,12 @@ def test_what_a_page_says_of_a_hospital_is_what_its_files_say(folder: Path) -> N
         at = {row[0]: row[2] for row in acted}
         assert at["10%, FedAvg"] == f"{100 * share:.0f}"
     assert differ, "some hospital was sampled more often with one seed: a mean would be what left it in neither"
+
+
+def test_rounds_that_differ_between_seeds_are_both_given() -> None:
+    runs = pd.DataFrame({"strategy": "fedavg", "hospital": "north", "participated": [4, 4], "rounds": [22, 30]})
+    assert beside.participation(runs) == {("fedavg", "north"): "in 4 of 22 to 30 rounds, by seed"}
+    assert beside.participation(runs[:1]) == {("fedavg", "north"): "in 4 of 22 rounds"}
 
 
 def test_the_page_of_one_hospital_and_the_link_to_it(folder: Path) -> None:

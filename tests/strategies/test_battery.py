@@ -106,11 +106,11 @@ def test_placement_changes_nothing(strategy, federate: MakeFederation):
     same(*(play(federation, strategy, actors=each, **settings) for each in (1, 3)))
 
 
-def test_the_seed_decides_everything_and_matters(strategy, federate: MakeFederation):
+def test_the_seed_matters(strategy, federate: MakeFederation):
+    """That it decides everything is seen where hospitals are placed in two ways."""
     federation = federate(UNEVEN, features=4)
     settings = {"selection": InverseSqrt(0.5, 2), "epochs": 2}
     first = play(federation, strategy, seed=3, **settings)
-    same(first, play(federation, strategy, seed=3, **settings))
     if not any(row.cohort_size for row in first.rounds):
         return  # it trains in no round, so there are no hospitals or batches to draw
     if all(row.cohort_size == np.count_nonzero(UNEVEN) for row in first.rounds):

@@ -92,7 +92,7 @@ def left(
     has the lowest and the highest value.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
-    took = _participation(hospitals)
+    took = participation(hospitals)
     names = results[0].federation.hospitals
 
     def rows(h: int) -> list[list[str]]:
@@ -129,14 +129,15 @@ def _bytes(low: int, high: int) -> str:
     return f"{low:,} bytes" if low == high else f"{low:,} to {high:,} bytes, by seed"
 
 
-def _participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
+def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
     """Return the number of rounds in which each hospital sent an update, by strategy; empty if unknown."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])
     ends = rows.groupby(["strategy", "hospital"])[["participated", "rounds"]].agg(["min", "max"])
     texts = {}
-    for (strategy, hospital), (low, high, _, rounds) in zip(ends.index, ends.to_numpy(int).tolist(), strict=True):
-        times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        texts[str(strategy), str(hospital)] = f"in {times} of {rounds:,} rounds" + (", by seed" if low != high else "")
+    for (strategy, hospital), (low, high, least, most) in zip(ends.index, ends.to_numpy(int).tolist(), strict=True):
+        times, rounds = (f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in ((low, high), (least, most)))
+        by_seed = ", by seed" if low != high or least != most else ""
+        texts[str(strategy), str(hospital)] = f"in {times} of {rounds} rounds{by_seed}"
     return texts

@@ -84,7 +84,7 @@ def cards(
     events = _events(hospitals)
     left = beside.left(results, titles, hospitals)
     judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
-    built = []
+    took_part, built = beside.participation(hospitals), []
     for h, hospital in enumerate(federation.hospitals):
         counted_here = {heading: each[h] for heading, each in counts.items()}
         if hospital in events:
@@ -92,6 +92,8 @@ def cards(
         facts = [[heading, _range(*ends)] for heading, ends in counted_here.items()]
         if trained > 1:
             facts.append([f"{kind.title} defined", f"in {judged[h]} of {trained} training seeds"])
+        if (main[0], hospital) in took_part:
+            facts.append([f"Took part in {titles[main[0]]}", took_part[main[0], hospital]])
         facts += [[capitalised(a), values[h] or "unknown"] for a, values in federation.attributes.items()]
         alike: dict[str, list[str]] = {}
         for name, texts in filter(None, shared):
