@@ -39,13 +39,14 @@ class Bound:
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """The unit that is bounded. Rows and patients can be bounded only for arrays that are sent ``by`` row; a patient's
-    rows are added up first. Under a guarantee for patients, a bound for rows becomes a bound for patients."""
+    """The unit whose contribution is bounded. Rows and patients can be bounded only for arrays that are sent ``by``
+    row; a patient's rows are added up first. Under a guarantee for patients, a bound for rows becomes a bound for
+    patients."""
     l2: float
     """The largest 2-norm of one unit's contribution."""
     l1: float | None = None
-    """The largest 1-norm of one unit's contribution, for Laplace noise on arrays sent ``each``; None: such noise is
-    refused."""
+    """The largest 1-norm of one unit's contribution, for Laplace noise on arrays sent ``each``. None: Laplace noise is
+    refused for them."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,20 @@ class Send:
     kind: str = "update"
     """The array's name in the egress ledger."""
     how: Literal["summed", "each"] = "summed"
-    """Whether the server receives the sum over hospitals, or each hospital's array."""
+    """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
-    """Who adds the rows. With ``row`` the program returns ``[n, *shape]`` and the hospital adds its rows on the grid,
-    so that pooled rows and hospitals have the same sum to the last bit. An array sent ``each`` by row is a statistic of
-    the hospital: with ``privacy.statistics`` the hospital adds noise to it."""
+    """Who adds up the rows. With ``hospital`` the program does it. With ``row`` the program returns ``[n, *shape]``,
+    and the hospital adds these rows on the grid, so that pooled rows and hospitals have the same sum to the last bit.
+    An array sent ``each`` by row is a statistic of the hospital: with ``privacy.statistics`` the hospital adds noise to
+    it."""
     groups: int = 1
     """The number of sums among which hospitals are divided. A hospital's array is added to the sum
     :attr:`Reply.group`."""
     bits: int = 44
     """The step of the sums' grid is ``2^-bits``; 0 for counts."""
     largest: float | None = None
-    """A strict upper limit of every entry's magnitude, or of a row's entries if ``by`` is ``row``; None: the limit of
-    the sum."""
+    """A strict upper limit of every entry's magnitude, or of a row's entries if ``by`` is ``row``. None: the largest
+    magnitude with which the sum fits its integers."""
     bound: Bound | None = None
     """The largest change of the sum by one unit; None: it is not bounded."""
     joint: str = ""
@@ -119,7 +121,7 @@ class LocalModel(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, slice]:
-        """The slice of each tensor in ``theta``."""
+        """The slice of each tensor in ``theta``, by the tensor's name."""
 
     @property
     def trained(self) -> int:
@@ -157,9 +159,12 @@ class LocalModel(Protocol):
         """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
-        """Yield the rows of each batch of ``epochs`` epochs; None means the configured number. In a round's first call
-        these are the batches of federated averaging in that round, so that two methods differ in their computations and
-        not in their random batches."""
+        """Yield the rows of each batch of ``epochs`` epochs, with batches of ``size``; None means the configured
+        number.
+
+        In a round's first call these are the batches of federated averaging in that round. Two methods then differ in
+        their computations and not in their random batches.
+        """
 
     def train(
         self,
@@ -171,7 +176,7 @@ class LocalModel(Protocol):
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
-        """Run the configured local training from ``theta``, on these batches.
+        """Run the configured local training from ``theta``, on the batches of :meth:`batches`.
 
         The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal``
         ``(weight_j, towards_j [P])``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
@@ -208,7 +213,7 @@ class Context(Protocol):
 
     @property
     def round(self) -> int:
-        """The number of the round, from 1 on."""
+        """The number of the current round, from 1 on."""
 
     @property
     def turn(self) -> int:
@@ -238,19 +243,19 @@ class Reply:
     memory: Mapping[str, Any] = field(default_factory=dict)
     """The arrays that the hospital stores, by name. Stored arrays with other names do not change."""
     group: int = 0
-    """The sum to which the hospital's arrays are added, if there are several."""
+    """The index of the sum to which the hospital's arrays are added, if there are several."""
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """The sums over several hospitals."""
+    """The sums of what several hospitals send."""
 
     sums: Mapping[str, Any]
     """The sums of all arrays that the program declares, by name."""
     hospitals: int
     """The number of hospitals in the sums."""
     group: int = 0
-    """The sum to which these sums are added, if there are several."""
+    """The index of the sum to which these sums are added, if there are several."""
 
 
 class Program:
@@ -272,7 +277,8 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``.
+        """The number of scalars that the server computed and each hospital receives in the program's fields: one
+        number, or ``[N]``.
 
         Arrays in :attr:`Call.received` are counted separately, and configured values are not counted.
         """
@@ -326,8 +332,8 @@ class Answers:
     """The answers to a call. Sums and counts are 0 if no hospital answered."""
 
     sums: Mapping[str, Array]
-    """The sum over hospitals, ``[*shape]``, or the sums over each group, ``[G, *shape]``, by name. The secure sum of
-    too few hospitals is 0, and so is its count."""
+    """The sum over hospitals by name, ``[*shape]``, or the sums over each group, ``[G, *shape]``. If a secure sum has
+    too few hospitals, it is 0, and its count is 0, too."""
     each: Mapping[str, Array]
     """Each hospital's array by name, ``[H, *shape]`` in the order of ``ids``."""
     ids: Ids
@@ -343,8 +349,11 @@ send arrays ``each`` and store nothing."""
 
 
 class TrainLocally:
-    """The built-in call: the configured local training of the hospitals of :meth:`Strategy.select`, with the objective
-    of :meth:`Strategy.problem`. Its answer is an :class:`Update`, or None if no hospital could take part."""
+    """The built-in call: the configured local training.
+
+    The hospitals are those of :meth:`Strategy.select`, and the objective is that of :meth:`Strategy.problem`. The
+    answer is an :class:`Update`, or None if no hospital could take part.
+    """
 
 
 Calls: TypeAlias = "Generator[Call | TrainLocally, Any, Any]"

@@ -158,7 +158,8 @@ class SweepTracker(Sender):
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send an item, and return whether that succeeded. After a failure while closing, no further item is sent."""
+        """Send ``item``, and return whether that succeeded. If sending fails while the tracker closes, nothing more is
+        sent."""
         if self.unsent and self._closing.is_set():
             return False
         try:
@@ -271,7 +272,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def drawn(space: Space) -> tuple[list[str], list[str]]:
-    """Return the parameters of trials with numeric axes in charts, and the other parameters."""
+    """Return two lists of trials' parameters: those with numeric axes in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:

@@ -69,11 +69,11 @@ Write = Callable[[Path], None]
 
 
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
-    """Write the model of ``hospital`` (None: the model for all hospitals) into ``folder``; return its owner.
+    """Write the model of ``hospital`` into ``folder``; return the owner of its parameters.
 
-    ``form``: None is the model's first available format. ``model`` is the model used; None: the headline. Raises
-    ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a folder that
-    exists or cannot be made.
+    ``hospital`` None: the model for all hospitals. ``form`` None: the first format that the model has. ``model`` is the
+    name of a model used; None: the headline. Raises ``ConfigError`` if there is no such model or format, if the
+    architecture cannot be exported, and for a folder that exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")

@@ -38,9 +38,10 @@ class Exported:
     outputs: Outputs
     """The function from features ``[n, F]`` to outputs: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
     preprocessing: Preprocessing | None
-    """The preprocessing. None: the features are the source's columns, which are numbers, unchanged."""
+    """The preprocessing of the source's columns. None: the features are these columns, unchanged, which must be
+    numbers."""
     trained_on: Mapping[str, Any] | None = None
-    """The digests of :func:`raysim.serving.trained_on.trained_on`; None: not an export of raysim."""
+    """The digests of :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export the model."""
 
     @staticmethod
     def open(path: Path) -> Exported:
@@ -62,7 +63,8 @@ class Exported:
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
     def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
-        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences.
+        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on how rows differ from
+        training data.
 
         ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
         outputs that are not probabilities.

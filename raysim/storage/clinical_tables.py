@@ -1,4 +1,5 @@
-"""The files of a run's clinical figures: by hospital and for all together, their curves, and equity over hospitals.
+"""The files of a run's clinical figures: by hospital and for all hospitals together, with curves and equity over
+hospitals.
 
 All follow from hospitals' counts of scores; no prediction is read. Columns: ``docs/metrics.md``.
 """
@@ -30,17 +31,17 @@ EQUITY = "clinical_equity.csv"
 
 
 def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
-    """Write :func:`tables` to ``folder``, which is below the folder of ``out``."""
+    """Write the :func:`tables` to ``folder``, which is below the folder of ``out``."""
     at = folder.relative_to(out.folder).as_posix()
     for name, table in tables(federation, outcome, asked).items():
         out.csv(f"{at}/{name}", table)
 
 
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
-    """Return ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
+    """Return the tables ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by name.
 
-    The result is empty if no counts of scores were configured (``asked``), and for several classes or a real label,
-    which have none.
+    The result is empty if clinical figures were not configured (``asked`` is None), and unless the label has two
+    classes.
     """
     if asked is None or not outcome.scores:
         return {}

@@ -83,7 +83,7 @@ ATTACK = "attack.csv"
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
-    """Return the figures as plain values; undefined is None."""
+    """Return the figures as plain values; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
     return {
@@ -93,7 +93,7 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
-    """Return a row for each hospital: whether it is Byzantine, its cluster, and the cost of the attack to it."""
+    """Return a row for each hospital: whether it is Byzantine, its cluster, and how much the attack harmed it."""
     bad = set(figures.bad)
     return pd.DataFrame(
         {
@@ -149,10 +149,11 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
 
 def mean_overlap(sizes: Floats, k: int) -> float:
-    """Return ``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of
-    coefficients.
+    """Return the share of the ``k`` largest coefficients that two models have in common, as the mean over pairs of
+    models.
 
-    Among equal sizes, the earlier feature comes first.
+    ``sizes [G, F]`` are the absolute coefficients of ``G`` models. Among equal coefficients, the earlier feature comes
+    first.
     """
     tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

@@ -29,7 +29,8 @@ FORMAT = 12
 """The format of checkpoints that this version writes and reads."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
-"""Exceptions of reading a file that raysim did not write; ``UnicodeDecodeError`` is a ``ValueError``."""
+"""Exceptions that may arise when raysim reads a file that it did not write; ``UnicodeDecodeError`` is a
+``ValueError``."""
 
 
 class Damaged(ValueError):
@@ -37,7 +38,7 @@ class Damaged(ValueError):
 
 
 def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """Return the content of a checkpoint: the state of a run of ``strategy``, with or without its history."""
+    """Return the content of a checkpoint: the state of a run of ``strategy``. The state may lack the run's history."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -162,7 +163,7 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 
 BEST = "best/"
-"""Prefix of the arrays of the best state so far."""
+"""Prefix of the names of arrays that belong to the best state so far."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The data of a finished run that a comparison stores until all its runs are finished."""
+"""Stores the data of a finished run until all runs of its comparison are finished."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNTED = {"errors": ErrorCounts, "scores": ScoreCounts, "validation_scores": Sc
 
 
 def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:
-    """Write the data of a finished run that its comparison needs; its ``models`` only where these are asked for."""
+    """Write the data of a finished run that its comparison needs. Models are written only with ``models``."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -72,7 +72,7 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """Read the result of :func:`save_finished`, without models that were not asked for; None if it is damaged."""
+    """Read the result of :func:`save_finished`; None if it is damaged. Models are missing if they were not written."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")

@@ -29,8 +29,8 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
-    Runs with early stopping also have ``validation_loss``, unreliable hospitals the columns ``VIRTUAL``; see
-    :class:`Round`.
+    Runs with early stopping also have ``validation_loss``, and runs with unreliable hospitals the columns ``VIRTUAL``;
+    see :class:`Round`.
     """
     return pd.DataFrame(
         {
@@ -89,7 +89,8 @@ def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
 
 
 def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
-    """Return one row per hospital: labelled rows used and their events, its shift, and the reason for a missing one."""
+    """Return one row per hospital: labelled rows used and their events, its recalibration, and the reason if it has
+    none."""
     return pd.DataFrame(
         {
             "hospital": federation.hospitals,
@@ -157,7 +158,8 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean, more if chance explains more; NaN: undefined.
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean, the more so the more of the difference chance explains.
+    It is NaN if undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

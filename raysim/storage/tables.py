@@ -15,7 +15,8 @@ CSV, PARQUET = ".csv", (".parquet", ".pq")
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result; checked early."""
+    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result. Called before long
+    work."""
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
     if not path.name.lower().endswith((CSV, *PARQUET)):

@@ -32,7 +32,8 @@ WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to reach the store during the runs."""
 
 LOCKED = 2
-"""Further attempts at the end for a store in a file, which another command may have locked for a moment."""
+"""Number of additional attempts at the end for a store in a file, which another command may have locked for a
+moment."""
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -40,11 +41,15 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Environment variables for MLflow. Its default retries (minutes) would delay the end of a command; the thread here has
-its own limits. Telemetry is disabled, unless the variable is set otherwise."""
+"""Environment variables for MLflow.
+
+MLflow's default retries take minutes and would delay the end of a command, while the thread here has its own limits.
+Telemetry is disabled, unless the variable is set otherwise.
+"""
 
 CLOSING_SECONDS = 60.0
-"""Seconds that one call of MLflow may take after all other work, before the rest is considered unsent."""
+"""Seconds that one call of MLflow may take after all other work. After this time, the remaining data is considered
+unsent."""
 
 KILLED_SECONDS = 15.0
 """The same limit as ``CLOSING_SECONDS``, after the user has stopped the command and waits for its end."""
@@ -55,7 +60,8 @@ class Unsent:
     """A run that the store has not accepted completely, in plain values.
 
     ``tags`` contain its ``RUN_TAG``; ``parent`` is the ``RUN_TAG`` of the run that it is nested in. ``rounds`` are all
-    of its rounds; rounds already in the store are not written twice. ``files`` are the files to store with it, by name.
+    of its rounds; rounds already in the store are not written twice. ``files`` are the files to store with the run, by
+    name.
     """
 
     name: str
@@ -69,9 +75,10 @@ class Unsent:
 
 
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
-    """Wait for threads as long as MLflow's calls, which ``calls`` counts, return within ``seconds``.
+    """Wait for ``threads``. The wait continues as long as every call of MLflow returns within ``seconds``.
 
-    A thread that hangs in a call ends with the process. Returns whether all threads have ended.
+    ``calls`` returns the number of calls that have returned. A thread that hangs in a call ends with the process.
+    Returns whether all threads have ended.
     """
     seen, until = calls(), time.monotonic() + seconds
     while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
@@ -143,9 +150,9 @@ class Sender:
 
 
 class Recorder(Sender):
-    """Creates records of runs; a separate thread executes MLflow's calls, runs in order.
+    """Creates records of runs. A separate thread makes the calls of MLflow, in the order of runs.
 
-    After its context, ``unsent`` contains the successful runs not yet stored, and ``error`` the reason.
+    When its context ends, ``unsent`` contains the successful runs that are not yet stored, and ``error`` the reason.
     """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
@@ -195,7 +202,7 @@ class Recorder(Sender):
         return record
 
     def tell(self, record: Record) -> None:
-        """Note that a run has new data to send."""
+        """Note that ``record`` has new data to send."""
         with self._news:
             record.news = True
             self._news.notify()
@@ -220,7 +227,7 @@ class Recorder(Sender):
                 self._calls += 1
 
     def _next(self) -> Record | None:
-        """Wait for a run with new data, and return the first; None at the end."""
+        """Wait for a run with new data, and return the first such run; None at the end."""
         with self._news:
             while True:
                 for record in self._records:
@@ -234,7 +241,7 @@ class Recorder(Sender):
     def _send(self, record: Record) -> None:
         """Send a run's new data.
 
-        It may be repeated: a run that may be in the store already is looked up, and its data remain until they are
+        The call may be repeated. A run that may already be in the store is looked up, and data are kept until they are
         sent.
         """
         tracker = self._opened()
@@ -281,7 +288,8 @@ class Recorder(Sender):
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final status of a run. A successful run counts as stopped until all its records have been sent."""
+        """Set the final status of a run. A successful run has the status "stopped" until all its data have been
+        sent."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -291,8 +299,8 @@ class Recorder(Sender):
 class Record:
     """One MLflow run. An exception in its context marks the run as failed, with the error; a stop marks it as killed.
 
-    ``run_id``, ``sent``, ``doubtful`` and ``over`` are set by the recorder: the run's id in MLflow, the number
-    of rounds sent, whether a call may have failed half-way, and whether all data have been sent.
+    The recorder sets four fields. ``run_id`` is the run's id in MLflow, and ``sent`` the number of rounds sent.
+    ``doubtful`` says whether a call may have failed half-way, and ``over`` whether all data have been sent.
     """
 
     recorder: Recorder

@@ -101,9 +101,9 @@ class Skews:
 
 
 def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
-    """Return ``blocks``, each ``[m, D_b]``, concatenated to ``[m, D']`` and standardised by the blocks ``among``.
+    """Return ``blocks``, each ``[m, D_b]``, concatenated to ``[m, D']`` and standardised by the blocks of ``among``.
 
-    Several blocks have the same weight, however many columns each has.
+    All blocks have the same weight, however many columns each has.
     """
     scaled = standardise(np.concatenate(blocks, axis=1), np.concatenate(among, axis=1))
     if len(among) > 1:
@@ -113,9 +113,11 @@ def comparable(blocks: Sequence[Floats], among: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSkew(Newcomers):
-    """The rule for a hospital that did not take part: it gets the cluster with the nearest mean of these values.
+    """The rule for a hospital that did not take part: it joins the cluster with the nearest mean of the compared
+    values.
 
-    Its labels are compared on its labelled rows, and left out if it has none; features and size on all its rows.
+    The hospital's labels are compared on its labelled rows, and left out if it has none. Features and size are compared
+    on all its rows.
     """
 
     participants: Skews
@@ -232,8 +234,8 @@ class ClustPsi(Strategy):
         return NearestSkew(self._skews(view, ids), members(state)[ids], self.by, self.epsilon, view.classes, edges)
 
     def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
-        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and the values of a hospital
-        without skew."""
+        """Return the values by which hospitals ``ids [h]`` are clustered, ``[h, D']``, and those of a hospital without
+        skew."""
         skews = self._skews(view, ids)
         blocks = skews.blocks(self.by, self.epsilon, skews)
         plain = comparable([np.zeros((1, block.shape[1])) for block in blocks], blocks)[0]

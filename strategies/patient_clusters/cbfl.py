@@ -48,7 +48,7 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of the training rows over the received ``columns [d]``, encoded."""
+    """The mean of the training rows over the received ``columns [d]``; rows are encoded first."""
 
     shape: tuple[int]
     encoder: str | None = None

@@ -63,7 +63,8 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate, from the sums at ``at`` over the rows of all hospitals and over the lead's rows."""
+        """Return the surrogate, from the sums at the point ``at``: over the rows of all hospitals, and over the lead's
+        rows."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, Ids
 
 Smoothing = float | Literal["counts"]
-"""How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
-every bin instead (Jeffreys' prior, renormalised), which has less weight at hospitals with more rows."""
+"""How empty bins are smoothed: by a number, or by ``counts``.
+
+A number is added to every share, without renormalising. ``counts`` adds half a row to every bin instead (Jeffreys'
+prior, renormalised), which matters less at hospitals with more rows.
+"""
 
 EPSILON: Smoothing = 0.05
 """The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
@@ -52,7 +55,7 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0, with bins left out that are empty in ``pool [..., C]``."""
+    """Return the shares of ``counts [..., C]``, all above 0. Bins that are empty in ``pool [..., C]`` are left out."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)

@@ -1,8 +1,9 @@
 """Importances of searched keys: the share of the variance between trials that each key explains (functional ANOVA).
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a forest of
-regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes. Its mean
-over all other coordinates, and the variance of that mean, are therefore sums over leaves.
+regression trees is fitted to the trials, which are points of a box. A tree is constant on each of its leaves, which are
+boxes too. The mean of a tree over all coordinates but one, and the variance of this mean, are therefore sums over
+leaves.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, summing to 1; the most important first.
+    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, which sum to 1; the most important
+    first.
 
-    Only keys that all trials have and that vary are used. An objective that is equal in all trials gives NaN. The
-    result is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
+    Only keys that all trials have and that vary are used. An objective that is equal in all trials has NaN. The result
+    is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
@@ -54,7 +56,7 @@ def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple
     """Encode trials' values as points ``[n, D]``; also return their sampling box ``[D, 2]`` and each dimension's
     columns.
 
-    A key with listed values has one column for each value, 1 where a trial has that value.
+    A key with listed values has one column for each value. The column is 1 where a trial has that value, otherwise 0.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []

@@ -29,8 +29,7 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates: all of the Pareto set, and a regular selection of the
-others."""
+"""The largest number of trials in parallel coordinates: all trials of the Pareto set, and every n-th of the others."""
 
 STEPS = 300
 """The number of points of the hypervolume curve."""

@@ -52,19 +52,19 @@ class Gains:
 
     @property
     def sign(self) -> int:
-        """1 if larger figures are better, else -1."""
+        """The sign of an improvement: 1 if larger figures are better, else -1."""
         return 1 if self.kind.larger else -1
 
     def gaining(self) -> NDArray[np.bool_]:
-        """The hospitals that demonstrably gain: their intervals exclude 0, ``[H]``."""
+        """Whether each hospital demonstrably gains, ``[H]``: its interval excludes 0."""
         return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
-        """The hospitals that demonstrably lose, ``[H]``."""
+        """Whether each hospital demonstrably loses, ``[H]``: its interval excludes 0."""
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """The hospitals whose intervals count, ``[H]``.
+        """Whether each hospital's interval counts, ``[H]``.
 
         With several training seeds, at least two must define the gain.
         """

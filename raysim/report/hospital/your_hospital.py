@@ -60,8 +60,8 @@ def cards(
       ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
     - ``tables``: captions and columns of the tables.
 
-    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table; ``by_itself`` is the model
-    of training alone that they are compared with, if there are several.
+    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
+    model of training alone with which the recommended model is compared, if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -126,10 +126,10 @@ def cards(
 
 
 def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kind: TaskKind) -> list[str]:
-    """Sentences for hospital ``h``, based only on its own interval.
+    """Return the headline sentences for hospital ``h``, based only on its own interval.
 
-    ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` its gains; None without another model
-    to compare with.
+    ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` the gains of this model; None if
+    there is no other model to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])

@@ -25,10 +25,10 @@ from raysim.statistics.meta_analysis.gain_slope import GainSlope, gain_slope, sm
 
 
 def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> str:
-    """Say whether small hospitals gain more from ``key`` over training alone (the model ``by_itself``).
+    """Return a sentence on whether small hospitals gain more from the model ``key`` over training alone.
 
-    The sentence is empty if no model was trained alone, if the label does not have two classes, and if sizes are not
-    public.
+    ``by_itself`` is the model of training alone. The sentence is empty if no model was trained alone, if the label does
+    not have two classes, and if sizes are not public.
     """
     alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}

@@ -99,7 +99,7 @@ class Figure:
     charts: tuple[Chart, ...] = ()
     legend: Legend | None = None
     more: bool = False
-    """Whether the figure is among the folded-away figures of a tab; else it is always visible."""
+    """Whether the figure is among a tab's collapsed figures; otherwise it is always visible."""
 
     @property
     def file(self) -> str:

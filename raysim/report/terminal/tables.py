@@ -28,7 +28,7 @@ RANKING = {
 """The columns if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""The columns if AUROC is undefined: hospitals with one class each have none."""
+"""The columns if AUROC is undefined, as for hospitals whose rows all have one class."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -99,7 +99,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 
 
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
-    """Return the figures in tables of models with these ``headlines``, with their headings.
+    """Return the figures in tables of models, with their headings; ``headlines`` are these models' headline figures.
 
     With ``few`` hospitals there is neither a worst decile nor a slope on size.
     """

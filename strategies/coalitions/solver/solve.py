@@ -24,7 +24,7 @@ from raysim.strategies.coalitions.solver.search import coalition_cost, search_co
 ENUMERATED = 20
 """The largest number of hospitals for which all partitions are enumerated."""
 TOLERANCE = 1e-6
-"""The largest relative gap that counts as a proof of optimality."""
+"""The largest relative gap that is treated as a proof of optimality."""
 
 
 @dataclass(frozen=True, eq=False)
