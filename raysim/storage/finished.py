@@ -120,7 +120,7 @@ def load_finished(folder: Path) -> Outcome | None:
             newcomers=unpack_newcomers(header["newcomers"], arrays),
             private=unpack(header["private"], arrays),
             cluster=unpack(header["cluster"], arrays),
-            kept={},
+            own_models={},
             layout=Layout((), ()),
             ledger=unpack_ledger(header["ledger"], arrays, hospitals),
             seconds=validated(float, header["seconds"], "seconds"),
