@@ -48,7 +48,7 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "round": run_state.round,
         "state": pack_state(run_state.state, arrays, strategy),
         "memory": pack_memory(run_state.memory, arrays),
-        "kept": pack(run_state.kept, "kept", arrays),
+        "kept": pack(run_state.states, "kept", arrays),
         "clock": pack(run_state.clock, "clock", arrays, typed=True),
         "stopping": None if run_state.stopping is None else run_state.stopping.packed(),
         "best": _pack_best(run_state.best, arrays, strategy),
@@ -79,7 +79,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
         run_state = RunState(
             round=_count(header["round"], "round"),
             state=unpack_state(header["state"], arrays, strategy),
-            kept=unpack(header["kept"], arrays),
+            states=unpack(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
             history=_history(header, arrays) if "rounds" in header else None,
             clock=checked(unpack(header["clock"], arrays, Clock)),
@@ -170,17 +170,17 @@ def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dic
     if best is None:
         return None
     packed: Arrays = {}
-    state, kept = pack_state(best.state, packed, strategy), pack(best.kept, "kept", packed)
+    state, memory = pack_state(best.state, packed, strategy), pack(best.states, "kept", packed)
     arrays |= {f"{BEST}{name}": array for name, array in packed.items()}
-    return {"round": best.round, "state": state, "kept": kept}
+    return {"round": best.round, "state": state, "kept": memory}
 
 
 def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], strategy: Strategy) -> RunState | None:
     if tree is None:
         return None
     packed = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
-    state, kept = unpack_state(tree["state"], packed, strategy), unpack(tree["kept"], packed)
-    return RunState(_count(tree["round"], "best round"), state, kept)
+    state, memory = unpack_state(tree["state"], packed, strategy), unpack(tree["kept"], packed)
+    return RunState(_count(tree["round"], "best round"), state, memory)
 
 
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:

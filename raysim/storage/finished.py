@@ -90,7 +90,7 @@ def load_finished(folder: Path) -> Outcome | None:
             models=unpack(header["models"], arrays),
             newcomers=unpack_newcomers(header["newcomers"], arrays),
             private=unpack(header["private"], arrays),
-            kept={},
+            own_models={},
             layout=Layout((), ()),
             ledger=unpack_ledger(header["ledger"], arrays, hospitals),
             seconds=validated(float, header["seconds"], "seconds"),

@@ -99,7 +99,7 @@ class Served:
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
     """Return the models of the last evaluation; scoring with them reproduces its figures."""
     used = dataclasses.replace(outcome, models=outcome.models.astype(precision))
-    kept = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.kept.items()}
+    states = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.own_models.items()}
     names = _names(outcome)
     vectors = {names[row]: used.models[row] for row in _stored_rows(outcome)}
     owners: dict[str, dict[str, Owners]] = {}
@@ -116,7 +116,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
             for row in np.atleast_1d(rows[hospital]).tolist():
                 owner = names[row] if row >= 0 and outcome.private is None else f"{PERSONAL}{name}"
                 if owner.startswith(PERSONAL):
-                    theta = parameters(used, row, hospital, kept)
+                    theta = parameters(used, row, hospital, states)
                     # The name exists already only if a strategy uses two personal models for a hospital.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
