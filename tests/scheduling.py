@@ -18,7 +18,6 @@ LONGEST = (
     "faults",
     "tests/docs/test_python.py",
     "tests/core/test_wheel.py",
-    "tests/experiment/test_run_actors_ends.py",
     "tests/cluster/test_driver_faults.py",
     "tests/api",
     "tests/fuzz",

@@ -178,25 +178,19 @@ def test_what_a_call_takes_is_what_the_command_line_takes(tmp_path: Path):
     assert all(same(ways[0], way) for way in ways[1:])
 
 
-def test_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
-    result = raysim.run(
-        SMALL, seed=7, overrides={"training.rounds": 1, "strategy.weights": "uniform"}, out=tmp_path, in_process=True
-    )
-    assert (result.seed, list(result.rounds["round"])) == (7, [1])
-    assert result.config.strategy.options()["weights"] == "uniform"
+def test_strategy_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
+    overrides = {"training.rounds": 1, "strategy.weights": "uniform"}
+    result = raysim.run(SMALL, strategy="fedprox", seed=7, overrides=overrides, out=tmp_path, in_process=True)
+    assert (result.strategy, result.seed, list(result.rounds["round"])) == ("fedprox", 7, [1])
+    options = result.config.strategy.options()
+    assert (options["weights"], options["mu"]) == ("uniform", 0.01)
     assert SMALL["training"] == {"rounds": 3}
-
-
-@pytest.mark.parametrize("strategy", ["fedprox", {"name": "fedprox", "mu": 0.5}])
-def test_a_strategy_by_name_or_section(tmp_path: Path, strategy: Any):
-    result = raysim.run(SMALL, strategy=strategy, out=tmp_path, in_process=True)
-    mu = 0.5 if isinstance(strategy, dict) else 0.01
-    assert (result.strategy, result.config.strategy.options()["mu"]) == ("fedprox", mu)
 
 
 def test_a_registered_strategy_is_written_by_its_name(tmp_path: Path):
     given = raysim.run(SMALL, strategy=FedAvg(weights="uniform"), out=tmp_path / "given", in_process=True)
-    named = raysim.run(SMALL, overrides={"strategy.weights": "uniform"}, out=tmp_path / "named", in_process=True)
+    section = {"name": "fedavg", "weights": "uniform"}
+    named = raysim.run(SMALL, strategy=section, out=tmp_path / "named", in_process=True)
     assert (given.folder / "config.yaml").read_text() == (named.folder / "config.yaml").read_text()
     assert same(given, named)
 
@@ -431,7 +425,7 @@ class Stopping(FedAvg):
 
 
 def test_nothing_is_printed_unless_it_is_asked_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    raysim.compare(SMALL, out=tmp_path / "a", in_process=True)
+    raysim.compare(SMALL, strategies=["fedavg"], seed=0, out=tmp_path / "a", in_process=True)
     assert capfd.readouterr() == ("", "")
     raysim.run(SMALL, out=tmp_path / "b", in_process=True, verbose=True)
     assert "5 hospitals, 1,000 rows" in capfd.readouterr().out
@@ -503,7 +497,8 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("COLUMNS", raising=False)  # which would say how wide a block may be
     shown = Console(file=io.StringIO(), width=160)
     aside = Console(file=io.StringIO(), width=160)
-    asked, manner = reading.resolve(SMALL, reads=()), {"in_process": True, "verbose": False}
+    asked = reading.resolve(SMALL | {"seeds": [0]}, reads=())
+    manner = {"in_process": True, "verbose": False}
     compare_all(asked, shown, None, **manner, details=True, progress=aside)
     (folder,) = Path("runs/small").iterdir()
     text = shown.file.getvalue()  # type: ignore[attr-defined]

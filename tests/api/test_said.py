@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import raysim
 from raysim.data.raw_columns import RawColumns
+from tests.conftest import empty_store
 
 ROWS = 120
 
@@ -122,6 +125,7 @@ def test_a_data_frame_in_place_of_a_configuration_is_named():
 
 def test_the_home_folder_stands_for_a_tilde_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(tmp_path))
+    (empty_store(tmp_path) / "mlflow.db").rename(tmp_path / "runs.db")
     table().to_csv(tmp_path / "stays.csv", index=False)
     keys = {"data.path": "~/stays.csv", "checkpoint.path": "~/kept", "tracking.uri": "sqlite:///~/runs.db"}
     (tmp_path / "c.yaml").write_text("data: {source: table, silo: site, label: died}\ntraining: {rounds: 1}\n")
@@ -129,6 +133,7 @@ def test_the_home_folder_stands_for_a_tilde_everywhere(tmp_path: Path, monkeypat
     assert made.folder == tmp_path / "out"
     assert made.config.tracking.uri == f"sqlite:///{tmp_path}/runs.db"
     assert (tmp_path / "kept").is_dir()
-    assert (tmp_path / "runs.db").is_file()
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as store:
+        assert store.execute("select count(*) from runs").fetchone() == (1,)
     assert raysim.load("~/out").folder == raysim.resume("~/out").folder == made.folder
     assert len(made.predict("~/stays.csv")) == ROWS

@@ -33,7 +33,6 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "audit": (["audit", "run.yaml", "--in-process", "--shadows", "4", "--canaries", "20", "--out", "out"], "out"),
     "study": (["study", "study.yaml", "--out", "out"], "out"),
     "report": (["report", "run", "--out", "out.html"], "out.html"),
-    "hospital": (["report", "run", "--hospital", "h2", "--out", "out.html"], "out.html"),
     "predict": (["predict", "run", "rows.csv", "--out", "out.csv"], "out.csv"),
     "export": (["export", "run", "--out", "out"], "out"),
 }

@@ -54,6 +54,8 @@ def test_a_curve_is_drawn_for_a_class_whose_field_takes_the_values(tmp_path: Pat
         raysim.curve(SMALL, in_process=True)
 
 
+@pytest.mark.xdist_group("sweeps")
+@pytest.mark.usefixtures("ray_here")
 def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: Path):
     space = {"strategy.mu": {"grid": [0.0, 0.5]}}
     sweep = {"searcher": "grid", "objectives": {"auroc": "max", "gini": "min"}, "space": space, "concurrent": 1}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import socket
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from raysim.cluster.placement import Placement, place
 from raysim.cluster.software import check_same, software
 from raysim.config.nodes import Node
 from raysim.config.sections.resources import ResourcesSection
+from raysim.core import host
 from raysim.core.errors import HangingError, ResourceError
 from raysim.experiment.session import place_live
 from tests import rays
@@ -297,42 +300,38 @@ def test_a_ray_that_hangs_while_it_starts_is_an_error_and_ends_later(monkeypatch
     assert ended.wait(600), "what nobody waits for any more is shut down as soon as it is up"
 
 
+def _hanging(*arguments: str) -> None:
+    """``raysim`` where Ray hangs while it starts; an orderly way out, where it may hang again, has another code."""
+    from raysim.cli.main import main
+
+    cluster.START_SECONDS = 0.3
+    ray.init = lambda **options: time.sleep(1000)  # type: ignore[assignment]
+    atexit.register(os._exit, 9)
+    sys.argv = list(arguments)
+    main()
+
+
 def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
-    code = (
-        "import atexit, sys, time, ray\n"
-        "from raysim.cli.main import main\n"
-        "from raysim.cluster import connection as cluster\n"
-        "cluster.START_SECONDS = 0.3\n"
-        "ray.init = lambda **options: time.sleep(1000)\n"
-        "atexit.register(lambda: time.sleep(1000))\n"  # as Ray's own way out may
-        "settings = ['tracking.uri=none', 'data.hospitals=8', 'resources.hospitals_per_actor=4']\n"
-        "sys.argv = ['raysim', 'run', '--out', 'out', *(f'--set={each}' for each in settings)]\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, cwd=tmp_path)
-    assert done.returncode == 2
-    assert refusal(done.stderr).startswith("resources: Ray did not start within 0.3 s; see the logs in ")
+    settings = ["tracking.uri=none", "data.hospitals=8", "resources.hospitals_per_actor=4"]
+    command = ["raysim", "run", "--out", "out", *(f"--set={each}" for each in settings)]
+    done = in_a_process(_hanging, command, tmp_path, {"RAYSIM_CACHE": str(tmp_path), "HOME": str(tmp_path)})
+    assert done.code == 2
+    assert refusal(done.err).startswith("resources: Ray did not start within 0.3 s; see the logs in ")
 
 
-DIES = """
-import time
-import ray
-from raysim.cluster import connection, ray_private
-from raysim.core import host
-
-host.take()
-ray.init = lambda **options: None
-ray_private.ended_parts = lambda: ["raylet"] if time.monotonic() > late else []
-late = time.monotonic() + 0.5
-connection.Keeper({}).start(60)
-time.sleep(600)
-"""
+def _dying() -> None:
+    host.take()
+    late = time.monotonic() + 0.5
+    ray.init = lambda **options: None  # type: ignore[assignment]
+    ray_private.ended_parts = lambda: ["raylet"] if time.monotonic() > late else []
+    cluster.Keeper({}).start(60)
+    time.sleep(600)
 
 
-def test_a_ray_that_dies_ends_the_command_with_one_line():
-    done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 2
-    assert done.stderr == (
+def test_a_ray_that_dies_ends_the_command_with_one_line(tmp_path):
+    done = in_a_process(_dying, [], tmp_path, {"HOME": str(tmp_path)})
+    assert done.code == 2
+    assert done.err == (
         "raysim: resources: Ray itself has failed (raylet has ended); finished results are on disk; "
         "continue with 'raysim resume FOLDER'\n"
     )

@@ -31,7 +31,7 @@ DECISIONS = (
 def test_a_private_run_of_two_rounds_decides_each_thing_once(tmp_path: Path) -> None:
     """Only the paths of data are made absolute twice: those of a source's own defaults when it has been made."""
     tree = {
-        "data": {"source": "synthetic", "hospitals": 6},
+        "data": {"source": "synthetic", "hospitals": 6, "rows": 400},
         "strategy": "fedavg",
         "selection": "all",
         "training": {"rounds": 2},

@@ -101,8 +101,6 @@ def test_files_are_those_of_runs_that_are_split_over_all_actors():
         assert f"[{done}/4] " in said
     assert "actors, " in played(tree, "split", 1)
     check_same(Path("together"), Path("split"))
-    played(tree, "in_process", 1, in_process=True)
-    check_same(Path("together"), Path("in_process"))
 
 
 @pytest.mark.faults

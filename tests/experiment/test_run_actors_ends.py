@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections import Counter
@@ -12,13 +13,14 @@ import psutil
 import pytest
 import yaml
 from mlflow.tracking import MlflowClient
+from rich.console import Console
 
-from tests.cluster.test_driver_faults import resume_here
-from tests.commands import in_a_process, raysim, started
-from tests.conftest import empty_store
+import raysim
+from tests.commands import started
+from tests.conftest import empty_store, shared_ray
 from tests.waiting import until
 
-pytestmark = pytest.mark.faults
+pytestmark = [*shared_ray("actors"), pytest.mark.faults]
 
 MINE = """
 import time
@@ -47,7 +49,7 @@ class Failing(Strategy):
     def aggregate(self, view, state, update):
         if view.round == 3:
             while self.awaits and not Path(self.awaits).exists():
-                time.sleep(0.5)
+                time.sleep(0.02)
             if self.leaves:
                 Path(self.leaves).touch()
             raise ValueError(self.says)
@@ -66,7 +68,7 @@ SMALL: dict[str, Any] = {
 
 def configured(folder: Path, strategies: list[Any], reference: str) -> dict[str, str]:
     """A comparison in a folder, with an MLflow of its own; returns the environment of its commands."""
-    (folder / "mine.py").write_text(MINE)
+    (folder / "ending_runs.py").write_text(MINE)
     tree = SMALL | {"strategies": strategies, "reference": reference}
     tree["tracking"] = {"uri": f"sqlite:///{empty_store(folder) / 'mlflow.db'}"}
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
@@ -86,19 +88,27 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The comparison of the next test that nobody has disturbed."""
     folder = tmp_path_factory.mktemp("whole")
     environment = configured(folder, [*held(folder), "fedavg"], "one")
-    done = raysim(["compare", "c.yaml", "--out", "out", "--in-process"], folder, environment)
-    assert done.code == 0, done
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("RAYSIM_CACHE", environment["RAYSIM_CACHE"])
+        raysim.compare("c.yaml", out="out", in_process=True)
     return folder / "out"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder, from which code is taken, with a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
 
 
 def held(folder: Path) -> list[dict[str, str]]:
     """Two strategies that wait while there is a file ``hold`` in the folder."""
-    return [{"class": "mine.Held", "label": label, "hold": str(folder / "hold")} for label in ("one", "two")]
+    return [{"class": "ending_runs.Held", "label": label, "hold": str(folder / "hold")} for label in ("one", "two")]
 
 
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code: int, whole: Path, tmp_path: Path):
-    """SIGTERM, which commands take as Ctrl-C but for the exit code, meets a run on Ray and a sweep in other tests."""
+def test_ctrl_c_ends_all_runs_at_work_and_they_go_on(whole: Path, here: None, tmp_path: Path):
+    """SIGKILL and SIGTERM meet a run on Ray in ``tests/cluster/test_driver_faults.py``."""
     hold = tmp_path / "hold"
     environment = configured(tmp_path, [*held(tmp_path), "fedavg"], "one")
     hold.touch()
@@ -107,46 +117,40 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
     until(lambda: len(list(runs.glob("*/seed-1/checkpoints/round-000004.*"))) == 2 or driver.ended())
     assert not driver.ended(), driver.wait()
     family = psutil.Process(driver.pid).children(recursive=True)
-    end = os.killpg if how is signal.SIGINT else os.kill  # a terminal's signal goes to the whole group
-    end(driver.pid, how)
+    os.killpg(driver.pid, signal.SIGINT)  # a terminal's signal goes to the whole group
     done = driver.wait()
-    assert done.code == code, done
+    assert done.code == 130, done
     _, alive = psutil.wait_procs(family, timeout=600)
     assert not alive
     assert "Traceback" not in done.out + done.err
     assert not (runs / "fedavg").exists()
-    if how is not signal.SIGKILL:
-        assert "continue with 'raysim resume out'" in done.out + done.err
-        assert statuses(tmp_path) == {"KILLED": 3}
+    assert "continue with 'raysim resume out'" in done.out + done.err
+    assert statuses(tmp_path) == {"KILLED": 3}
     hold.unlink()
-    # What a signal has left is gone on with on actors once; otherwise in one process, which takes half the time.
-    if how is signal.SIGKILL:
-        resumed = raysim(["resume", "out"], tmp_path, environment)
-    else:
-        resumed = in_a_process(resume_here, ["out"], tmp_path, environment)
-    assert resumed.code == 0, resumed
+    console = Console(width=200, file=io.StringIO())
+    raysim.resume("out", console=console)
     for label in ("one", "two"):
-        assert f"{label}, seed 1 resumes from round 4 of 9" in resumed.out + resumed.err, resumed
+        assert f"{label}, seed 1 resumes from round 4 of 9" in console.file.getvalue()  # type: ignore[attr-defined]
     models = sorted(path.relative_to(whole) for path in whole.rglob("models.safetensors"))
     assert len(models) == 3
     for name in (*models, Path("hospitals.csv")):
         assert (tmp_path / "out" / name).read_bytes() == (whole / name).read_bytes(), name
-    assert set(statuses(tmp_path)) <= {"FINISHED", "RUNNING" if how is signal.SIGKILL else "FINISHED"}
+    assert set(statuses(tmp_path)) == {"FINISHED"}
 
 
-def test_of_runs_that_fail_the_first_is_told_as_if_they_had_been_played_in_their_order(tmp_path: Path):
+def test_of_runs_that_fail_the_first_is_told_as_if_they_had_been_played_in_their_order(here: None, tmp_path: Path):
     """The second fails first; the first comes to its own end, and the third never begins."""
     mark = tmp_path / "mark"
-    first = {"class": "mine.Failing", "label": "one", "says": "the first", "awaits": str(mark)}
-    second = {"class": "mine.Failing", "label": "two", "says": "the second", "leaves": str(mark)}
-    environment = configured(tmp_path, [first, second, "fedavg"], "one")
-    together = raysim(["compare", "c.yaml", "--out", "together"], tmp_path, environment)
-    assert mark.exists(), together
+    first = {"class": "ending_runs.Failing", "label": "one", "says": "the first", "awaits": str(mark)}
+    second = {"class": "ending_runs.Failing", "label": "two", "says": "the second", "leaves": str(mark)}
+    configured(tmp_path, [first, second, "fedavg"], "one")
+    with pytest.raises(ValueError, match="the first") as together:
+        raysim.compare("c.yaml", out="together")
+    assert mark.exists()
     ended = statuses(tmp_path)
     # The second is stopped where the first is heard before it.
     assert ended in ({"FAILED": 3}, {"FAILED": 2, "KILLED": 1})
-    in_order = raysim(["compare", "c.yaml", "--out", "in_order", "--in-process"], tmp_path, environment)
-    assert "the first" in in_order.err
-    errors = [done.err.splitlines()[-1] for done in (together, in_order)]
-    assert (together.code, errors[0]) == (in_order.code, errors[1])
+    with pytest.raises(ValueError, match="the first") as in_order:
+        raysim.compare("c.yaml", out="in_order", in_process=True)
+    assert together.value.__notes__ == in_order.value.__notes__ == ["strategy 'one', round 3: raised by aggregate"]
     assert not (tmp_path / "together" / "runs" / "fedavg").exists()

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
-from raysim.core.errors import ResourceError
+from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
-from raysim.experiment.curves import curve
 from raysim.report.terminal.progress import RunProgress
 from raysim.tracking import recording
 from raysim.tracking.client import Tracker
@@ -37,6 +35,11 @@ pytestmark = pytest.mark.faults
 __all__ = ["here"]
 
 ROUNDS = SMALL["training"]["rounds"]
+
+
+def alone(uri: str) -> dict[str, Any]:
+    """A run of hospitals that train alone, recorded there."""
+    return SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}
 
 
 def at_round(monkeypatch: pytest.MonkeyPatch, round: int, event: Callable[[], None]) -> None:
@@ -189,8 +192,7 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
 
     with monkeypatch.context() as patch:
         at_round(patch, 3, killed)
-        tree = SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": server.uri}}
-        said = said_by_run(tree, "run", patch)
+        said = said_by_run(alone(server.uri), "run", patch)
     assert len(seen) == 1
     assert (here / "run" / "models.safetensors").exists()
     assert json.loads((here / "run" / "resume.json").read_text())["finished"]
@@ -214,9 +216,7 @@ def test_a_server_that_takes_connections_and_never_answers(here: Path, monkeypat
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said = said_by_run(
-            SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}, "run", monkeypatch
-        )
+        said = said_by_run(alone(uri), "run", monkeypatch)
     assert f"warning: MLflow ({uri}) did not take 1 run: " in said
     assert (here / "run" / "report.html").exists()
 
@@ -227,10 +227,16 @@ def test_a_call_that_never_comes_back_is_left_behind(here: Path, monkeypatch: py
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said = said_by_run(
-            SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}, "run", monkeypatch
-        )
+        said = said_by_run(alone(uri), "run", monkeypatch)
     assert f"warning: MLflow ({uri}) did not take 1 run: it did not answer within 0.5 s; all is kept" in said
+    # What is kept names no folder but its own: else someone else's could have files of ours sent to a store of theirs.
+    (here / "other").mkdir()
+    kept = here / "run" / "unsent.json"
+    tree = json.loads(kept.read_text())
+    tree["runs"][0]["files"] = "../other"
+    kept.write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match=r"unsent.json: cannot be read \(ValueError\('\.\./other is not inside the"):
+        go_on("run")
 
 
 def unwritable(here: Path) -> None:
@@ -258,7 +264,7 @@ def test_what_comes_back_after_its_command_sends_nothing(here: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(recording, "CLOSING_SECONDS", 0.5)
         patch.setattr(recording, "Tracker", Late)
-        said = said_by_run(SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": uri}}, "run", patch)
+        said = said_by_run(alone(uri), "run", patch)
     assert "did not take 1 run: it did not answer within 0.5 s; all is kept" in said
     (late,) = [thread for thread in threading.enumerate() if thread.name == "mlflow"]
     assert "finished, sent 1 run to MLflow" in go_on("run")
@@ -268,23 +274,13 @@ def test_what_comes_back_after_its_command_sends_nothing(here: Path, monkeypatch
     whole(uri)
 
 
-@pytest.mark.parametrize("kind", ["compare", "curve"])
-def test_a_file_that_cannot_be_written_any_more(kind: str, here: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_cannot_be_written_any_more(here: Path, monkeypatch: pytest.MonkeyPatch):
     empty_store(here)
     uri = f"sqlite:///{here / 'mlflow.db'}"
-    tree: dict[str, Any] = SMALL | {"seeds": [1], "tracking": {"uri": uri}}
+    tree: dict[str, Any] = SMALL | {"seeds": [1], "tracking": {"uri": uri}, "strategies": ["fedavg", "local"]}
     with monkeypatch.context() as patch:
         at_round(patch, 3, lambda: unwritable(here))
-        if kind == "compare":
-            said = said_by_run(tree | {"strategies": ["fedavg", "local"]}, "out", patch, compare=True)
-        else:
-            text = io.StringIO()
-            tree |= {"strategies": ["fedavg", "fedprox"], "curve": {"field": "mu", "values": [0.1]}}
-            Path("c.yaml").write_text(yaml.safe_dump(tree))
-            console = Console(file=text, width=300)
-            curve.begin(Path("c.yaml"), [], Path("out"), console, in_process=True, verbose=False)
-            said = text.getvalue()
-            assert (here / "out" / "curve.csv").exists()
+        said = said_by_run(tree, "out", patch, compare=True)
     assert f"warning: MLflow ({uri}) did not take 3 runs: " in said
     assert (here / "out" / "comparison.csv").exists()
     writable(here)
@@ -335,21 +331,3 @@ def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
             start(tree, "out", compare=True)
     assert sorted(run.info.status for run in recorded(server.uri, tracking["experiment"])) == due
     gate.close()
-
-
-def test_what_is_kept_names_no_folder_but_its_own(here: Path, monkeypatch: pytest.MonkeyPatch):
-    """Else someone else's folder could have files of ours sent to a store of theirs."""
-    empty_store(here)
-    with monkeypatch.context() as patch:
-        at_round(patch, 3, lambda: unwritable(here))
-        said_by_run(SMALL | {"strategy": "local", "selection": "all"}, "run", patch)
-    writable(here)
-    start(SMALL | {"strategy": "local", "selection": "all", "tracking": {"uri": "none"}}, "other")
-    kept = here / "run" / "unsent.json"
-    tree = json.loads(kept.read_text())
-    tree["runs"][0]["files"] = "../other"
-    kept.write_text(json.dumps(tree))
-    with pytest.raises(
-        Exception, match=r"unsent.json: cannot be read \(ValueError\('\.\./other is not inside the folder of the run'"
-    ):
-        go_on("run")

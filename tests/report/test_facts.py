@@ -14,6 +14,7 @@ from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.score_counts import ScoreCounts, score_counts
 from raysim.report.judgement.card import Line
 from raysim.report.judgement.choice import choose
+from raysim.report.judgement.compose import alone_is_taken
 from raysim.report.judgement.facts import limits as limiting
 from raysim.report.judgement.facts.calibration import NOT_MEASURED, Calibration, calibration
 from raysim.report.judgement.facts.fairness import fairness
@@ -356,6 +357,16 @@ def test_calibration(own: Calibration, state: str, words: str) -> None:
     assert set(numbers) == {"estimate", "low", "high", "state", "at_least", "of", "named"}
 
 
+def test_of_two_that_rank_alike_the_one_whose_risks_are_right_is_taken() -> None:
+    off, right = made(0.5, (0.4, 0.6), 0.5, CALM), made(1.0, (0.9, 1.1), 0.5, CALM)
+    assert (off.state, right.state) == ("warn", "open")
+    assert alone_is_taken("equal", off, right)
+    assert not any(alone_is_taken("equal", own, alone) for own, alone in ((off, off), (right, off), (right, right)))
+    assert not any(alone_is_taken("equal", own, alone) for own, alone in ((None, right), (off, None)))
+    assert not any(alone_is_taken(federates, off, right) for federates in ("yes", "not shown", "not tested"))
+    assert all(alone_is_taken("no", own, right) for own in (None, off, right))
+
+
 def test_hospitals_where_nothing_is_expected_are_named_without_a_ratio() -> None:
     """Of a model that has diverged: it expects no event, and there were some."""
     own = made(NAN, (NAN, NAN), NAN, [1e-6, *CALM[1:]])
@@ -419,6 +430,9 @@ def test_fairness() -> None:
     shown = fairness([gap("sex", 0.08, 0.01), gap("age", -0.01, 0.7)])
     assert (shown.state, shown.forbids) == ("warn", False)
     assert shown.text.startswith("Within hospitals the model ranks men better than women by sex (+0.080, ")
+    assert f"; {gap('sex', 0.08, 0.01).hospitals} hospitals). No gap" in shown.text, (
+        "a claim names its hospitals' number"
+    )
     assert "No gap within hospitals demonstrated: age -0.010 (-0.040 to +0.020)" in shown.text
     wide = PairGap(("men", "women"), 0.1, 0.3, -0.4, 0.6, NAN, NAN, 3, 0.5)
     vague = fairness([WithinGap("sex", True, wide, (wide,), 0.7, 0.7)])

@@ -12,9 +12,10 @@ import pytest
 
 import raysim
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.report.hospital import gains
+from raysim.report.hospital import beside, gains
 from raysim.report.hospital.your_hospital import own_headline
 from raysim.report.pages.again import rewritten
+from raysim.statistics.over_seeds import OverSeeds
 from tests.report.pages import Page, assert_sound
 
 SETTINGS = {
@@ -35,15 +36,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def made(low: list[float], high: list[float]) -> tuple[gains.Gains, gains.HospitalFigures]:
+def made(low: list[float], high: list[float]) -> tuple[gains.Gains, OverSeeds]:
     ends = np.array(low), np.array(high)
     value = (ends[0] + ends[1]) / 2
     seeds = np.where(np.isfinite(value), 3, 0)
     of = gains.Gains(value, *ends, seeds, 3, "FedAvg", "training alone", CLASSIFICATION)
-    return of, gains.HospitalFigures(0.8 + value, 0.7 + value, 0.85 + value, seeds)
+    return of, OverSeeds(0.8 + value, 0.7 + value, 0.85 + value, seeds)
 
 
 def test_the_headline_is_the_hospital_s_own() -> None:
+    wide = own_headline(*made([-0.6], [0.5]), "FedAvg", 0, CLASSIFICATION)
+    assert wide == [
+        "No difference is shown at this hospital: the interval of FedAvg against training alone says nothing."
+    ]
     of, figures = made([0.01, -0.09, -0.1, np.nan], [0.05, -0.01, 0.1, np.nan])
     up, down, neither, nothing = (own_headline(of, figures, "FedAvg", h, CLASSIFICATION) for h in range(4))
     assert up[0] == "It does better with FedAvg: AUROC +0.030 (+0.010 to +0.050) with FedAvg against training alone."
@@ -76,6 +81,7 @@ def test_what_a_page_says_of_a_hospital_is_what_its_files_say(folder: Path) -> N
         low, high = of["participated"].min(), of["participated"].max()
         times = f"{low}" if low == high else f"{low} to {high}"
         assert rows["FedAvg"][0] == f"in {times} of 4 rounds" + (", by seed" if low < high else "")
+        assert dict(card["facts"])["Took part in FedAvg"] == rows["FedAvg"][0]
         updates = [
             int(table.loc[(table["hospital"] == name) & (table["kind"] == "update"), "bytes"].sum())
             for table in egress.values()
@@ -99,6 +105,12 @@ def test_what_a_page_says_of_a_hospital_is_what_its_files_say(folder: Path) -> N
         at = {row[0]: row[2] for row in acted}
         assert at["10%, FedAvg"] == f"{100 * share:.0f}"
     assert differ, "some hospital was sampled more often with one seed: a mean would be what left it in neither"
+
+
+def test_rounds_that_differ_between_seeds_are_both_given() -> None:
+    runs = pd.DataFrame({"strategy": "fedavg", "hospital": "north", "participated": [4, 4], "rounds": [22, 30]})
+    assert beside.participation(runs) == {("fedavg", "north"): "in 4 of 22 to 30 rounds, by seed"}
+    assert beside.participation(runs[:1]) == {("fedavg", "north"): "in 4 of 22 rounds"}
 
 
 def test_the_page_of_one_hospital_and_the_link_to_it(folder: Path) -> None:

@@ -26,11 +26,11 @@ def test_a_page_of_more_hospitals_than_it_can_show_says_so(
 ) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(section, "MOST_HOSPITALS", most)
-    ways = ["fedavg", "local"]
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    raysim.run(SETTINGS, out=alone, in_process=True)
-    raysim.compare(SETTINGS, strategies=ways, seed=1, out=together, in_process=True)
-    for folder in (alone, together):
+    folders = [raysim.run(SETTINGS, out=tmp_path / "alone", in_process=True).folder]
+    if most == 5:
+        ways, out = ["fedavg", "local"], tmp_path / "together"
+        folders.append(raysim.compare(SETTINGS, strategies=ways, seed=1, out=out, in_process=True).folder)
+    for folder in folders:
         html = (folder / "report.html").read_text()
         cards = json.loads((folder / "report.json").read_text())["values"]["cards"]["hospitals"]
         assert len(cards) == (0 if most == 5 else 6)

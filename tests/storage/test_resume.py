@@ -156,16 +156,26 @@ def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monk
 
 
 @pytest.mark.faults
-def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
-    tree = SMALL | {"strategies": ["fedavg", {"name": "chip", "clusters": 3}], "seeds": [1]}
-    start(tree, "whole", compare=True)
-    stopped(monkeypatch, tree, "stopped", 6, job=2, compare=True)
-    first = Path("stopped/runs/fedavg/seed-1/models.safetensors")
-    made = first.stat().st_mtime_ns
+def test_a_stopped_comparison_repeats_no_finished_run_that_is_whole(here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedavg", "fedprox", "local", {"name": "chip", "clusters": 3}], "seeds": [1]}
+    start(tree | {"tracking": {"uri": "none"}}, "whole", compare=True)
+    stopped(monkeypatch, tree, "stopped", 6, job=4, compare=True)
+    runs = Path("stopped/runs")
+    made = (runs / "local/seed-1/models.safetensors").stat().st_mtime_ns
+    (runs / "fedavg/seed-1/summary.json").unlink()
+    changed = runs / "fedprox/seed-1/summary.json"
+    changed.write_text(changed.read_text().replace('"model"', '"mode"'))
+    frozen = Path("stopped/config.yaml").read_bytes()
     said = go_on("stopped")
+    assert Path("stopped/config.yaml").read_bytes() == frozen
+    for label in ("fedavg", "fedprox"):
+        assert f"{label}, seed 1 resumes from" in said
+        for name in (f"runs/{label}/seed-1/summary.json", f"runs/{label}/seed-1/models.safetensors"):
+            whole, again = (Path(folder, name).read_text(errors="replace") for folder in ("whole", "stopped"))
+            assert _without_seconds(whole) == _without_seconds(again), name
     assert "chip, seed 1 resumes from round 6 of 7" in said
-    assert first.stat().st_mtime_ns == made
-    for name in ("hospitals.csv", "config.yaml", "noise.csv", "answer.json"):
+    assert (runs / "local/seed-1/models.safetensors").stat().st_mtime_ns == made
+    for name in ("hospitals.csv", "noise.csv", "answer.json"):
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
     tables = [pd.read_csv(f"{folder}/comparison.csv") for folder in ("whole", "stopped")]
     timeless = [table.drop(columns=["seconds", "seconds_std"]) for table in tables]
@@ -173,8 +183,12 @@ def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
     assert not list(Path("stopped").rglob("finished.safetensors"))
     client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
     recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
-    assert len(recorded) == 6
+    assert len(recorded) == 5
     assert {run.info.status for run in recorded} == {"FINISHED"}
+
+
+def _without_seconds(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "seconds" not in line]
 
 
 @pytest.mark.faults
@@ -203,24 +217,22 @@ def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatc
 
 
 @pytest.mark.faults
-def test_runs_that_end_early_go_on_as_if_they_had_not_been_stopped(here: Path, monkeypatch):
-    tree = SMALL | {"strategies": ["fedavg", "fine_tuning"], "reference": "fedavg", "tracking": {"uri": "none"}}
+def test_a_run_that_ends_early_goes_on_as_if_it_had_not_been_stopped(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fine_tuning", "tracking": {"uri": "none"}}
     tree["data"] = SMALL["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
     tree["training"] = {"rounds": 30, "batch_size": 32, "learning_rate": 5.0, "stop": {"patience": 3}}
-    start(tree, "whole", compare=True)
-    stopped(monkeypatch, tree, "stopped", 3, job=2, compare=True)
-    assert "fine_tuning, seed 42 resumes from round 2" in go_on("stopped")
-    for label in ("fedavg", "fine_tuning"):
-        folders = [Path(f"{folder}/runs/{label}/seed-42") for folder in ("whole", "stopped")]
-        assert len({(folder / "models.safetensors").read_bytes() for folder in folders}) == 1
-        said = [json.loads((folder / "summary.json").read_text()) for folder in folders]
-        assert said[0]["stopped_at"] == said[0]["rounds"] == len(rounds(str(folders[0]))) < 30
-        assert said[0]["stopped_at"] == said[0]["served_round"] + 3
-        for summary in said:
-            del summary["seconds"], summary["seconds_rounds"]
-        assert said[0] == said[1]
-        pd.testing.assert_frame_equal(rounds(str(folders[0])), rounds(str(folders[1])))
-        assert rounds(str(folders[0]))["validation_loss"].notna().all()
+    start(tree, "whole")
+    stopped(monkeypatch, tree, "stopped", 3)
+    assert "fine_tuning resumes from round 2" in go_on("stopped")
+    assert Path("whole/models.safetensors").read_bytes() == Path("stopped/models.safetensors").read_bytes()
+    whole, again = (json.loads(Path(folder, "summary.json").read_text()) for folder in ("whole", "stopped"))
+    assert whole["stopped_at"] == whole["rounds"] == len(rounds("whole")) < 30
+    assert whole["stopped_at"] == whole["served_round"] + 3
+    for summary in (whole, again):
+        del summary["seconds"], summary["seconds_rounds"]
+    assert whole == again
+    pd.testing.assert_frame_equal(rounds("whole"), rounds("stopped"))
+    assert rounds("whole")["validation_loss"].notna().all()
 
 
 def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
@@ -352,23 +364,3 @@ def test_a_stop_between_two_files_leaves_none_that_is_not_listed(here: Path, mon
     assert made == {*manifest.files, "manifest.json", "resume.json"}
     start(tree | {"training": {"rounds": 0}}, "out")
     assert not Manifest.read(Path("out")).changed()
-
-
-@pytest.mark.faults
-def test_a_finished_run_of_a_comparison_that_has_lost_a_file_is_played_again(here: Path, monkeypatch):
-    tree = SMALL | {"strategies": ["fedavg", "fedprox", "local"], "seeds": [1], "tracking": {"uri": "none"}}
-    start(tree, "whole", compare=True)
-    stopped(monkeypatch, tree, "out", 3, job=3, compare=True)
-    removed, changed = (here / "out" / "runs" / label / "seed-1" / "summary.json" for label in ("fedavg", "fedprox"))
-    removed.unlink()
-    changed.write_text(changed.read_text().replace('"model"', '"mode"'))
-    said = go_on("out")
-    for label in ("fedavg", "fedprox"):
-        assert f"{label}, seed 1 resumes from" in said
-        for name in (f"runs/{label}/seed-1/summary.json", "hospitals.csv", f"runs/{label}/seed-1/models.safetensors"):
-            whole, again = ((here / folder / name).read_text(errors="replace") for folder in ("whole", "out"))
-            assert _without_seconds(whole) == _without_seconds(again), name
-
-
-def _without_seconds(text: str) -> list[str]:
-    return [line for line in text.splitlines() if "seconds" not in line]

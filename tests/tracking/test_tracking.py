@@ -75,7 +75,7 @@ def test_threads_are_waited_for_while_calls_come_back() -> None:
 
     def slow() -> None:
         for _ in range(8):
-            time.sleep(0.1)
+            time.sleep(0.02)
             calls[0] += 1
 
     threads = [threading.Thread(target=slow, daemon=True), threading.Thread(target=over.wait, daemon=True)]

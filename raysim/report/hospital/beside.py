@@ -1,4 +1,5 @@
-"""Figures next to a hospital's gains on a page: calibration under every model, acting at thresholds, and data sent."""
+"""Figures of a hospital that a page has next to its gains: calibration under every model, acting at thresholds, and
+data sent."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 SHOWN = ("observed_over_expected", "sensitivity", "ppv")
-"""The figures of ``clinical.csv`` shown here, with two decimals."""
+"""The figures of ``clinical.csv`` that are printed here with two decimals."""
 
 At = tuple[str, str, str, float]
-"""Strategy, model, hospital and threshold; -1 stands for a threshold of NaN."""
+"""A key of strategy, model, hospital and threshold. The threshold -1 stands for NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Measured:
     """The clinical figures of hospitals under models; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
-    """The models with clinical figures."""
+    """The strategies and models with clinical figures."""
     texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
     """For each figure, its text by strategy, model, hospital and threshold."""
     alerts: Mapping[At, float] = field(default_factory=dict)
@@ -91,7 +92,7 @@ def left(
     has the lowest and the highest value.
     """
     sent = {label: _ends([sent_in(result) for result in results if result.label == label]) for label in titles}
-    took = _participation(hospitals)
+    took = participation(hospitals)
     names = results[0].federation.hospitals
 
     def rows(h: int) -> list[list[str]]:
@@ -128,14 +129,15 @@ def _bytes(low: int, high: int) -> str:
     return f"{low:,} bytes" if low == high else f"{low:,} to {high:,} bytes, by seed"
 
 
-def _participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
+def participation(hospitals: pd.DataFrame) -> dict[tuple[str, str], str]:
     """Return the number of rounds in which each hospital sent an update, by strategy; empty if unknown."""
     if not {"participated", "rounds"} <= set(hospitals):
         return {}
     rows = hospitals.dropna(subset=["participated", "rounds"])
     ends = rows.groupby(["strategy", "hospital"])[["participated", "rounds"]].agg(["min", "max"])
     texts = {}
-    for (strategy, hospital), (low, high, _, rounds) in zip(ends.index, ends.to_numpy(int).tolist(), strict=True):
-        times = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        texts[str(strategy), str(hospital)] = f"in {times} of {rounds:,} rounds" + (", by seed" if low != high else "")
+    for (strategy, hospital), (low, high, least, most) in zip(ends.index, ends.to_numpy(int).tolist(), strict=True):
+        times, rounds = (f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in ((low, high), (least, most)))
+        by_seed = ", by seed" if low != high or least != most else ""
+        texts[str(strategy), str(hospital)] = f"in {times} of {rounds} rounds{by_seed}"
     return texts

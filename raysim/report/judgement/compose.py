@@ -74,8 +74,8 @@ def comparison_card(
 ) -> Card:
     """Compose the card of a comparison.
 
-    - ``shown``: its evidence, with labels as names; None if no headline figure is defined.
-    - ``results``: needed for calibration, net benefit and harm; may be empty.
+    - ``shown``: the comparison's evidence, with labels as names; None if no headline figure is defined.
+    - ``results``: the results from which calibration, net benefit and harm are computed; may be empty.
     - ``hospitals``: the table of :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
     - ``noise``: the noise of the first seed.
@@ -99,10 +99,7 @@ def comparison_card(
     taken, to_alone = method, False
     against = method if shown.base is None else shown.entries[shown.base]
     if alone is not None:
-        against = alone
-        # If both rank alike, the model with correct risks is recommended.
-        right_alone = other is not None and own is not None and other.state != "warn" and own.state == "warn"
-        to_alone = federates == "no" or (federates == "equal" and right_alone)
+        against, to_alone = alone, alone_is_taken(federates, own, other)
         if to_alone:
             taken, against, own, other = alone, method, other, own
     data, against_name = data_of(results, hospitals, asked, taken.key), plain(names[against.key])
@@ -141,6 +138,15 @@ def comparison_card(
         remarks=remarks,
         recommended=plain(taken.name) if compared else None,
     )
+
+
+def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
+    """Return whether training alone is recommended: it ranks better, or both rank alike and only its risks are right.
+
+    ``own`` is the calibration of the federated method, ``alone`` of training alone; None if it was not measured.
+    """
+    right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
+    return federates == "no" or (federates == "equal" and right_alone)
 
 
 def run_card(

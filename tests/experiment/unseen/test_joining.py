@@ -22,13 +22,15 @@ from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import fine_tuned, in_cluster, joined
 from raysim.experiment.unseen.rows import _joining
 from raysim.strategies.base import Rows
+from raysim.strategies.hospital_clusters.clust_psi import NearestSkew, Skews
 from raysim.strategies.shared.signatures import BLOCKS, NearestSignature, exact_signature
-from raysim.strategies.shared.skews import NearestSkew, Skews
 from tests.experiment.unseen.test_unseen import config, table
 
-CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies": ["fedavg", "local", "clustered"]}
+CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies": ["fedavg", "local"]}
 
 
+@pytest.mark.xdist_group("actors")
+@pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize("joining", ["fine_tune", "cluster"])
 def test_the_curve_after_rows_have_joined(joining: str, tmp_path: Path) -> None:
     asked = config(folds=["h0", "h1"], onboarding=[0, 20], joining=joining) | CHANGES | {"seeds": [0]}
@@ -131,14 +133,14 @@ def test_a_newcomer_gets_the_cluster_of_its_kind(tmp_path: Path) -> None:
         {"name": "clust_psi", "label": "psi_of_labels", "clusters": 2},
         {"name": "ifca", "clusters": 2, "spread": 1.0},
     ]
-    asked = config(folds=["b5", "a0"], onboarding=[0, 50]) | {
+    asked = config(folds=[["b5", "a0"]], onboarding=[0, 50]) | {
         "strategies": settings,
         "seeds": [0],
         "reference": "clustered",
         "model": {"name": "logistic_regression"},
         "training": {"rounds": 5, "learning_rate": 0.5},
     }
-    raysim.compare(asked, data=two_kinds(), out=tmp_path / "out", in_process=True)
+    raysim.compare(asked, data=two_kinds(hospitals=8), out=tmp_path / "out", in_process=True)
     found = pd.read_csv(tmp_path / "out" / "unseen.csv").set_index(["strategy", "model", "k", "hospital"]).sort_index()
     ranks, by = found["auroc"], found["served_by"]
     for name in ("clustered", "clust_psi"):

@@ -133,7 +133,7 @@ def test_a_comparison_that_was_killed_goes_on_without_its_finished_folds(
 ) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     table().to_csv(tmp_path / "table.csv", index=False)
-    asked = config(folds=["h0", "h1", "h2"], onboarding=[0, 10])
+    asked = config(folds=["h0", "h1"], onboarding=[0, 10])
     asked |= {"strategies": ["clustered", "local"], "seeds": [0], "reference": "clustered"}
     asked["data"] |= {"path": str(tmp_path / "table.csv")}
     raysim.compare(asked, out=tmp_path / "whole", in_process=True)
@@ -157,7 +157,7 @@ def test_a_comparison_that_was_killed_goes_on_without_its_finished_folds(
     with resume.held(cache / "folds-alive.lock"):
         raysim.resume(tmp_path / "out", in_process=True)
         assert sorted(path.name for path in cache.glob("folds-*")) == ["folds-alive", "folds-alive.lock"]
-    assert [held for held in prepared if held] == [("h1",), ("h2",)]
+    assert [held for held in prepared if held] == [("h1",)]
     for name in ("unseen.csv", "unseen_summary.csv", "unseen_difference.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not list((tmp_path / "out").rglob("judged.safetensors"))
