@@ -57,9 +57,9 @@ class LocalPool:
         ]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        kept = memory or [None] * len(self._groups)
+        states = memory or [None] * len(self._groups)
         partials, later = [], []
-        for group, memory_of_group in zip(self._groups, kept, strict=True):
+        for group, memory_of_group in zip(self._groups, states, strict=True):
             partial, remembered = group.round(plan, memory_of_group)
             partials.append(partial)
             later.append(remembered)
@@ -187,11 +187,11 @@ class RayPool:
         to its sums.
         """
         shared = shared_by_all(plan)
-        kept = memory or [None] * len(self.actors)
+        states = memory or [None] * len(self.actors)
         calls = []
         for i, actor in enumerate(self.actors):
             call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
-            calls.append(call.remote(shared, kept[i], *([] if shipments[i] is None else [shipments[i]])))
+            calls.append(call.remote(shared, states[i], *([] if shipments[i] is None else [shipments[i]])))
         return calls
 
     def recall(self, memory: StateReferences) -> HospitalStates:

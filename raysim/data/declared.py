@@ -16,9 +16,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import DataError, nearest
 from raysim.data.contribution import drawn, shuffled
-from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
+from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]

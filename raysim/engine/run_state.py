@@ -52,7 +52,7 @@ class RunState:
     """The last round whose update the state includes; 0 before the first round."""
     state: State
     """The strategy's state."""
-    kept: HospitalStates | None
+    states: HospitalStates | None
     """The hospitals' memory; None if no strategy has stored any."""
     memory: Any = None
     """The memory of the selection."""

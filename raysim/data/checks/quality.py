@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.core.csv_files import is_number
 from raysim.core.words import counted, listed
 from raysim.data.checks.suspects import LEVELS, Suspect, columns_at, in_order
 from raysim.data.raw_columns import RawColumns
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 FACTORS = {
     1000.0: "about a thousand times",

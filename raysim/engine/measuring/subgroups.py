@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.data.raw_columns import slices
@@ -25,7 +26,6 @@ from raysim.metrics.measures import ScoreHistogram, pooled_auroc, score_histogra
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 
 UNKNOWN = "unknown"
 """The group of patients whose attribute is unknown."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import linprog
 
-from raysim.data.sources.coalition_sets import coalition_sets
+from raysim.data.sources.coalitions import coalition_sets
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
 from raysim.strategies.coalitions.robust.training import train_l1, train_logistic

@@ -145,7 +145,7 @@ def test_references_grow_the_same_trees_as_functions(three):
     for h in range(3):
         rows = three.rows(h, "train")
         X, y = three.X[rows], three.y[rows]
-        np.testing.assert_array_equal(alone.kept[h], Shape(task).vector(boosted(task, X, y)))
+        np.testing.assert_array_equal(alone.own_models[h], Shape(task).vector(boosted(task, X, y)))
     assert isinstance(Centralized().with_trees(), PooledTrees)
 
 
@@ -156,7 +156,7 @@ def test_fine_tuning_goes_on_from_the_federated_margins(three):
     rows, before = three.rows(1, "train"), Shape(task).forest(outcome.models[0])
     own = task.personal()
     after = boosted(own, three.X[rows], three.y[rows], bins_of(own, three.X[rows]), before)
-    np.testing.assert_array_equal(outcome.kept[1], Shape(task).vector(after))
+    np.testing.assert_array_equal(outcome.own_models[1], Shape(task).vector(after))
     assert len(after) == len(before) + 6
     assert list(outcome.metrics) == ["global", "personal"]
 
@@ -383,7 +383,7 @@ def test_local_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
         # The last hospital has too few validation rows to decide.
         best = 1 + int(np.argmin(losses[1:])) if hospital < 3 else 30
         counts.append(best)
-        mine = served.forest(outcome.kept[hospital])
+        mine = served.forest(outcome.own_models[hospital])
         assert len(mine) == best * task.outputs
         np.testing.assert_array_equal(mine.value, whole.first(len(mine)).value)
     assert max(counts[:3]) < 30
@@ -412,7 +412,7 @@ def test_own_trees_stop_by_the_hospitals_own_validation_rows(tmp_path, label):
         # The last hospital has too few validation rows to decide.
         best = int(np.argmin(until_stopped(loss_of, 40, patience, tolerance))) if hospital < 3 else 40
         counts.append(best)
-        mine = served.forest(outcome.kept[hospital])
+        mine = served.forest(outcome.own_models[hospital])
         assert len(mine) == len(before) + best * task.outputs
         np.testing.assert_array_equal(mine.value, whole.first(len(mine)).value)
     assert min(counts) == 0 < counts[2] < 40
