@@ -1,15 +1,15 @@
 """The interface of a strategy: what each hospital minimises, and how the server combines the results.
 
-A strategy is a frozen dataclass. Its fields are its hyper-parameters, and its methods are pure. All that it carries
-from round to round is an explicit value, :class:`State`. The engine calls ``setup`` before the first round, ``round``
-once a round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The default of
-``round`` is the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default, and the
-defaults together are federated averaging.
+A strategy is a frozen dataclass. Its fields are its hyper-parameters, and its methods are pure. Everything that changes
+from round to round is in an explicit value, :class:`State`. The engine calls ``setup`` before the first round,
+``round`` once a round, and ``personalize`` after the last; ``serve`` returns which model each hospital uses. The
+default of ``round`` is the built-in local training: ``select``, ``problem``, ``aggregate``. Every method has a default,
+and the defaults together are federated averaging.
 
 Other modules of the interface:
 
 - :mod:`raysim.strategies.problem`: what hospitals minimise, and what they send back.
-- :mod:`raysim.strategies.programs`: what else a strategy may let hospitals compute.
+- :mod:`raysim.strategies.programs`: other computations that a strategy may request from hospitals.
 - :mod:`raysim.strategies.row_statistics`: client programs that compute statistics of hospitals' rows.
 - :mod:`raysim.strategies.view`: the arguments that a strategy receives.
 
@@ -112,13 +112,13 @@ class Asynchrony:
     """
 
     concurrency: int
-    """How many hospitals train at the same time."""
+    """The number of hospitals that train at the same time."""
     buffer: int
-    """How many updates the server waits for before it updates the model."""
+    """The number of updates that the server collects before it updates the model."""
 
 
 class Strategy(Settings):
-    """A federated method. Derive from this class, make it a frozen dataclass, and override what differs."""
+    """A federated method. Derive from this class, make it a frozen dataclass, and override the methods that differ."""
 
     is_reference: ClassVar[bool] = False
     """Whether this is a reference and not a federated method, such as training on pooled rows. Reports show references
@@ -136,12 +136,12 @@ class Strategy(Settings):
     :class:`Needs`."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """For each key that similar strategies take and this strategy does not: what to do instead."""
+    """Advice for each key that similar strategies have and this strategy lacks: what to do instead."""
     takes_trees: ClassVar[bool] = False
-    """Whether the strategy trains boosted trees, whose parameters cannot be averaged."""
+    """Whether the strategy can train boosted trees, whose parameters cannot be averaged."""
 
     def with_trees(self) -> Strategy:
-        """Return the strategy's counterpart for boosted trees, or itself if it has no counterpart.
+        """Return the strategy's counterpart for boosted trees, or the strategy itself if it has no counterpart.
 
         Raises ``ValueError`` for settings without a meaning for trees; the message begins with the setting.
         """
@@ -183,8 +183,10 @@ class Strategy(Settings):
         return frozenset() if self.uses_training() else OF_STEPS
 
     def unused_settings(self) -> Mapping[str, str]:
-        """Return the strategy's own settings that have no effect, each with the setting that would use it, such as
-        ``{"minimum_weight": "weights: floor"}``."""
+        """Return the strategy's own settings that have no effect, each with the setting that would use it.
+
+        Example: ``{"minimum_weight": "weights: floor"}``.
+        """
         return {}
 
     def stops_early(self) -> bool:
@@ -250,12 +252,11 @@ class Strategy(Settings):
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         """Return which model each hospital uses: ``{model used: [N] model rows, or OWN}``, with the headline model
-        last; by default as :attr:`serves` says.
+        last.
 
-        Model rows of shape ``[N, G]`` name the model for each group of a hospital's rows (:meth:`division`).
-
-        The method may call hospitals for values that each hospital could compute alone. These calls count as
-        measurements, not as traffic.
+        The default uses the models in :attr:`serves`. Model rows of shape ``[N, G]`` name the model for each group of a
+        hospital's rows (:meth:`division`). The method may call hospitals for values that each hospital could compute
+        alone. These calls count as measurements, not as traffic.
         """
         everyone = np.zeros(len(view.sizes), dtype=np.int64)
         rows = {"global": everyone, "cluster": state.cluster, "personal": np.full_like(everyone, OWN)}
@@ -270,24 +271,24 @@ class Strategy(Settings):
         return view.initial[None, :]
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        """Return the weights of the model rows in each hospital's ``MIXTURE``, ``[N, M]``, or None."""
+        """Return the weights of the model rows in each hospital's ``MIXTURE``, ``[N, M]``; None without mixtures."""
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, for strategies with a model per group, or None."""
+        """Return the division of hospitals' rows into groups, for strategies with a model for each group; None
+        otherwise."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:
-        """Return the rule that gives hospitals without training rows their cluster; with None, ``state.cluster`` is
-        used.
+        """Return the rule that assigns a cluster to hospitals without training rows.
 
-        The method is called only if there are such hospitals. Its calls to hospitals are measurements and do not count
-        as traffic.
+        With None, ``state.cluster`` is used. The method is called only if there are such hospitals. Its calls to
+        hospitals are measurements and do not count as traffic.
         """
         return None
 
     def private(self, view: FederationView) -> Mask | None:
-        """Return a mask ``[P]`` of the parameters that never leave a hospital, or None.
+        """Return a mask ``[P]`` of the parameters that never leave a hospital; None if there are none.
 
         When a hospital starts from a model of the server or uses such a model, its own values replace these parameters.
         Its own values are those after its last local training. Before its first training the model's values are used.
@@ -295,19 +296,19 @@ class Strategy(Settings):
         return None
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        """Return what every hospital with training rows minimises once, after the last round, or None."""
+        """Return what every hospital with training rows minimises once, after the last round; None for no such step."""
         return None
 
     def news(self, view: FederationView, state: State, row: int) -> Sequence[tuple[NDArray[Any], Ids]] | None:
         """Return what hospitals receive after a round so that they can evaluate the model ``row`` on validation rows.
 
-        They know the models of earlier rounds and all that they received with calls. Each array has one entry for each
-        hospital of its ids. With None, they receive the model.
+        Each entry is an array with the ids of the hospitals that receive it. Hospitals already know the models of
+        earlier rounds and all that they received with calls. With None, they receive the whole model.
         """
         return None
 
     def uncertainty(self, view: FederationView, state: State) -> Uncertainty | None:
-        """Return the uncertainty of the global model's parameters, or None if the strategy does not estimate it."""
+        """Return the uncertainty of the global model's parameters; None if the strategy does not estimate it."""
         return None
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:

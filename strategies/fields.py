@@ -1,4 +1,4 @@
-"""Checks of fields. Each error message begins with the field's name, to tell the author of the value what to
+"""Checks of fields. Each error message begins with the field's name, so that the author of the value knows what to
 correct."""
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Limit:
     """The limits of a setting, declared in its annotation: ``order: Annotated[int, Limit(within, 1, 2)] = 2``."""
 
     def __init__(self, check: Callable[..., None], *bounds: float, **how: bool) -> None:
-        """``check`` is one of the functions above; ``bounds`` and ``how`` are its arguments after the value."""
+        """Store the limits. ``check`` is one of the functions above; ``bounds`` and ``how`` are its arguments after the
+        value."""
         self._check, self._bounds, self._how = check, bounds, how
 
     def __call__(self, field: str, value: Any) -> None:
@@ -98,7 +99,8 @@ class Settings:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's fields, without those that name what exists for type checkers only."""
+    """Return the annotations of a dataclass's fields, except annotations with names that exist for type checkers
+    only."""
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
         names = getattr(sys.modules.get(owner.__module__), "__dict__", {})

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats as Floats
+from raysim.core.arrays import Ids as Ids
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raysim.strategies.programs import Program
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
@@ -64,7 +65,7 @@ class Proximal:
     weight: float | Floats
     """The weight: one number for all hospitals, or ``[H]``; at least 0."""
     towards: Ids
-    """The row of ``State.models`` that each hospital's parameters are pulled towards, ``[H]``."""
+    """The row of ``State.models`` towards which each hospital's parameters are drawn, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,7 @@ class Upload:
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     beside: int = 0
-    """The number of further numbers that each hospital sends with its vectors, as the engine determines it."""
+    """How many numbers each hospital sends in addition to its vectors; the engine sets it."""
     weight_beside: Floats | None = None
     """The weight of everything that a program sends in addition to its delta, ``[H]``; None: the weight of the
     delta."""
@@ -151,7 +152,7 @@ class LocalProblem:
     """
 
     start: Ids
-    """The model row at each hospital's start, ``[H]``, ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
+    """The model row from which each hospital starts, ``[H]``, or ``OWN`` or ``MIXTURE``; in ``then`` also ``LAST``."""
     upload: Upload | None = None
     """What each hospital sends, or None for nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
@@ -172,7 +173,7 @@ class LocalProblem:
 
     @property
     def chain(self) -> tuple[LocalProblem, ...]:
-        """Return this problem and its successors, in order."""
+        """Return this problem and the problems that follow it, in order."""
         return (self,) if self.then is None else (self, *self.then.chain)
 
     @property
@@ -194,7 +195,7 @@ class LocalProblem:
 
     @property
     def beside(self) -> int:
-        """Return how many numbers a hospital sends in addition to its vectors, E."""
+        """Return E, how many numbers a hospital sends in addition to its vectors."""
         sent = self.sent
         return 0 if sent is None else sent.beside + sum(math.prod(shape) for _, shape in self.extras.values())
 

@@ -39,13 +39,14 @@ class Bound:
     """
 
     unit: Literal["row", "patient", "hospital"]
-    """The unit that is bounded. Rows and patients can be bounded only for arrays that are sent ``by`` row; a patient's
-    rows are added up first. Under a guarantee for patients, a bound for rows becomes a bound for patients."""
+    """The unit whose contribution is bounded. Rows and patients can be bounded only for arrays that are sent ``by``
+    row; a patient's rows are added up first. Under a guarantee for patients, a bound for rows becomes a bound for
+    patients."""
     l2: float
     """The largest 2-norm of one unit's contribution."""
     l1: float | None = None
-    """The largest 1-norm of one unit's contribution, for Laplace noise on arrays sent ``each``; None: such noise is
-    refused."""
+    """The largest 1-norm of one unit's contribution, for Laplace noise on arrays sent ``each``. None: Laplace noise is
+    refused for them."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,20 @@ class Send:
     kind: str = "update"
     """The array's name in the egress ledger."""
     how: Literal["summed", "each"] = "summed"
-    """Whether the server receives the sum over hospitals, or each hospital's array."""
+    """What the server receives: the sum over hospitals (``summed``), or each hospital's array (``each``)."""
     by: Literal["hospital", "row"] = "hospital"
-    """Who adds the rows. With ``row`` the program returns ``[n, *shape]`` and the hospital adds its rows on the grid,
-    so that pooled rows and hospitals have the same sum to the last bit. An array sent ``each`` by row is a statistic of
-    the hospital: with ``privacy.statistics`` the hospital adds noise to it."""
+    """Who adds up the rows. With ``hospital`` the program does it. With ``row`` the program returns ``[n, *shape]``,
+    and the hospital adds these rows on the grid, so that pooled rows and hospitals have the same sum to the last bit.
+    An array sent ``each`` by row is a statistic of the hospital: with ``privacy.statistics`` the hospital adds noise to
+    it."""
     groups: int = 1
     """The number of sums among which hospitals are divided. A hospital's array is added to the sum
     :attr:`Reply.group`."""
     bits: int = 44
     """The step of the sums' grid is ``2^-bits``; 0 for counts."""
     largest: float | None = None
-    """A strict upper limit of every entry's magnitude, or of a row's entries if ``by`` is ``row``; None: the limit of
-    the sum."""
+    """A strict upper limit of every entry's magnitude, or of a row's entries if ``by`` is ``row``. None: the largest
+    magnitude with which the sum fits its integers."""
     bound: Bound | None = None
     """The largest change of the sum by one unit; None: it is not bounded."""
     joint: str = ""
@@ -119,58 +121,50 @@ class LocalModel(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, slice]:
-        """The slice of each tensor in ``theta``."""
-        ...
+        """The slice of each tensor in ``theta``, by the tensor's name."""
 
     @property
     def trained(self) -> int:
         """How many of ``theta``'s first entries have a gradient. The remaining entries are statistics that the model
         measures."""
-        ...
 
     @property
     def batch_size(self) -> int:
         """The configured batch size; 0 means all rows."""
-        ...
 
     @property
     def epochs(self) -> int:
         """The configured number of local epochs."""
-        ...
 
     @property
     def learning_rate(self) -> float:
         """The configured learning rate."""
-        ...
 
     def outputs(self, theta: Floats, rows: Ids | None = None) -> Array:
         """Return log-odds of class 1 or predictions ``[n]``; for more than two classes logits ``[n, C]``."""
-        ...
 
     def losses(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the loss of each row, ``[n]``, weighted by class as in training, without weight decay."""
-        ...
 
     def loss(self, theta: Floats, rows: Ids | None = None) -> float:
         """Return the mean loss of the rows, weighted by class as in training, without weight decay."""
-        ...
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient ``[P]`` of the training objective on a batch of these rows, weight decay included.
 
         It is 0 for statistics that a model measures during training, and for an empty batch.
         """
-        ...
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         """Return the gradient of each row's loss, ``[n, P]``, without weight decay."""
-        ...
 
     def batches(self, epochs: int | None = None, size: int | None = None) -> Iterator[Ids]:
-        """Yield the rows of each batch of ``epochs`` epochs; None means the configured number. In a round's first call
-        these are the batches of federated averaging in that round, so that two methods differ in their computations and
-        not in their random batches."""
-        ...
+        """Yield the rows of each batch of ``epochs`` epochs, with batches of ``size``; None means the configured
+        number.
+
+        In a round's first call these are the batches of federated averaging in that round. Two methods then differ in
+        their computations and not in their random batches.
+        """
 
     def train(
         self,
@@ -182,12 +176,11 @@ class LocalModel(Protocol):
         linear: Floats | None = None,
         frozen: Mask | None = None,
     ) -> Trained:
-        """Run the configured local training from ``theta``, on these batches.
+        """Run the configured local training from ``theta``, on the batches of :meth:`batches`.
 
         The loss has two additional terms: ``sum_j weight_j/2 * |theta - towards_j|^2`` for the ``proximal``
         ``(weight_j, towards_j [P])``, and ``linear . theta``. Parameters in the mask ``frozen [P]`` do not change.
         """
-        ...
 
 
 class Context(Protocol):
@@ -196,50 +189,41 @@ class Context(Protocol):
     @property
     def rows(self) -> Rows:
         """The hospital's training rows."""
-        ...
 
     @property
     def validation(self) -> Rows:
         """The hospital's validation rows, for programs that declare :attr:`Program.validates`."""
-        ...
 
     @property
     def model(self) -> LocalModel:
         """The run's model on the training rows."""
-        ...
 
     @property
     def memory(self) -> Mapping[str, Array]:
         """The arrays that the program has stored at this hospital, by name; empty at first."""
-        ...
 
     @property
     def received(self) -> Mapping[str, Array]:
         """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. For
         parameters that never leave the hospital (:meth:`Strategy.private`), they have the hospital's own values."""
-        ...
 
     @property
     def hospital(self) -> int:
         """The hospital's id."""
-        ...
 
     @property
     def round(self) -> int:
-        """The number of the round, from 1 on."""
-        ...
+        """The number of the current round, from 1 on."""
 
     @property
     def turn(self) -> int:
         """How many calls of a program with this name were made earlier in this round."""
-        ...
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
         """Return the hospital's own random stream for a purpose of this program, in this round and turn.
 
         Without a purpose, return the stream of the program's name.
         """
-        ...
 
     def cache(self, name: str, make: Callable[[], Array], of: bytes = b"") -> Array:
         """Return ``make()``, which is computed once per process as long as memory allows. Checkpoints do not contain
@@ -248,7 +232,6 @@ class Context(Protocol):
         Apart from the hospital's rows, the result may depend only on ``name`` and ``of``. Only the last result of a
         name is stored: a request with another ``of`` replaces it.
         """
-        ...
 
 
 @dataclass(eq=False)
@@ -260,19 +243,19 @@ class Reply:
     memory: Mapping[str, Any] = field(default_factory=dict)
     """The arrays that the hospital stores, by name. Stored arrays with other names do not change."""
     group: int = 0
-    """The sum to which the hospital's arrays are added, if there are several."""
+    """The index of the sum to which the hospital's arrays are added, if there are several."""
 
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """The sums over several hospitals."""
+    """The sums of what several hospitals send."""
 
     sums: Mapping[str, Any]
     """The sums of all arrays that the program declares, by name."""
     hospitals: int
     """The number of hospitals in the sums."""
     group: int = 0
-    """The sum to which these sums are added, if there are several."""
+    """The index of the sum to which these sums are added, if there are several."""
 
 
 class Program:
@@ -294,7 +277,8 @@ class Program:
 
     @property
     def carries(self) -> int | Ids:
-        """How many results of the server each hospital receives in the program's fields: one number, or ``[N]``.
+        """The number of scalars that the server computed and each hospital receives in the program's fields: one
+        number, or ``[N]``.
 
         Arrays in :attr:`Call.received` are counted separately, and configured values are not counted.
         """
@@ -348,8 +332,8 @@ class Answers:
     """The answers to a call. Sums and counts are 0 if no hospital answered."""
 
     sums: Mapping[str, Array]
-    """The sum over hospitals, ``[*shape]``, or the sums over each group, ``[G, *shape]``, by name. The secure sum of
-    too few hospitals is 0, and so is its count."""
+    """The sum over hospitals by name, ``[*shape]``, or the sums over each group, ``[G, *shape]``. If a secure sum has
+    too few hospitals, it is 0, and its count is 0, too."""
     each: Mapping[str, Array]
     """Each hospital's array by name, ``[H, *shape]`` in the order of ``ids``."""
     ids: Ids
@@ -365,8 +349,11 @@ send arrays ``each`` and store nothing."""
 
 
 class TrainLocally:
-    """The built-in call: the configured local training of the hospitals of :meth:`Strategy.select`, with the objective
-    of :meth:`Strategy.problem`. Its answer is an :class:`Update`, or None if no hospital could take part."""
+    """The built-in call: the configured local training.
+
+    The hospitals are those of :meth:`Strategy.select`, and the objective is that of :meth:`Strategy.problem`. The
+    answer is an :class:`Update`, or None if no hospital could take part.
+    """
 
 
 Calls: TypeAlias = "Generator[Call | TrainLocally, Any, Any]"

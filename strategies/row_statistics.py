@@ -1,7 +1,8 @@
 """Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-Hospitals send the statistics ``each``. If ``view.noisy`` says that a kind of statistics has noise, a program sends
-bounded sums over rows instead of the exact statistic, and the hospital adds the noise to these sums.
+The server receives each hospital's statistics individually (``each``). If ``view.noisy`` says that a kind of statistics
+has noise, a program sends bounded sums over rows instead of the exact statistic, and the hospital adds noise to these
+sums.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
 groups of rows.
@@ -32,16 +33,14 @@ class Division(Protocol):
     @property
     def count(self) -> int:
         """The number of groups, G."""
-        ...
 
     def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
         """Return the group of each row ``[n]`` of ``hospital``, in ``0..count-1``; arguments as in
         :class:`raysim.strategies.programs.Rows`."""
-        ...
 
 
 class Newcomers:
-    """A rule that assigns a model to a hospital outside training, by the hospital's rows.
+    """A rule that assigns one of the server's models to a hospital that did not train, by the hospital's rows.
 
     Derive from it, and make it a dataclass. It is stored like a strategy's state, so its fields are plain values,
     arrays, and dataclasses of these.
@@ -122,12 +121,13 @@ def statistics_of(
     models: Floats | None = None,
     **received: NDArray[Any],
 ) -> Floats:
-    """Return the statistics of hospitals ``ids`` (None: all), ``[H, ...]``. The hospitals receive ``models [M, P]`` and
-    the arrays ``received``."""
+    """Return the statistics that ``program`` computes at hospitals ``ids`` (None: all hospitals), ``[H, ...]``.
+
+    The hospitals receive ``models [M, P]`` and the arrays ``received``.
+    """
     sent = received if models is None else {"models": models, **received}
     answers = view.call(Call(program, sent, view.everyone if ids is None else ids))
-    statistics: Floats = answers.each[program.name]
-    return statistics
+    return np.asarray(answers.each[program.name])
 
 
 LARGEST_LOSS = 8.0
@@ -143,8 +143,8 @@ def losses_of(at: Context) -> Floats:
 class MeanLoss(Statistic):
     """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
 
-    With noise the program sends the sums of the rows' losses, limited to :data:`LARGEST_LOSS` and in its units, and the
-    number of rows.
+    With noise the program sends the number of rows and the sums of the rows' losses. Losses are limited to
+    :data:`LARGEST_LOSS`, and sums are in units of it.
     """
 
     models: int
@@ -173,10 +173,11 @@ def mean_losses(view: FederationView, models: Floats, ids: Ids) -> Floats:
 
 
 def means_of(sums: Floats) -> Floats:
-    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``. They are at most the largest loss, and the number
-    of rows counts as at least 1."""
-    means: Floats = LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0)
-    return means
+    """Return mean losses ``[H, M]`` from noisy sums ``[H, M + 1]``.
+
+    Means are at most the largest loss. A number of rows below 1 is replaced by 1.
+    """
+    return np.asarray(LARGEST_LOSS * np.clip(sums[:, :-1] / np.maximum(sums[:, -1:], 1.0), 0.0, 1.0))
 
 
 @dataclass(frozen=True)

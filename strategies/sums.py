@@ -19,13 +19,15 @@ class Needs:
 
     kind: Literal["sums", "clusters", "programs", "refused"] = "sums"
     why: str = ""
-    """The reason why no guarantee for patients is possible, or no guarantee at all if ``refused``. It completes "the
-    strategy ..."."""
+    """The reason why no guarantee for patients is possible, or no guarantee at all if ``refused``.
+
+    It completes the sentence "the strategy ...".
+    """
     own_steps: bool = False
     """Whether noise in each hospital's own steps is sufficient although the server needs more than sums."""
 
     by: Literal["row", "hospital"] | None = None
-    """The unit that the bounds of all programs limit, if it is known in advance."""
+    """The unit to which the bounds of all programs apply; None if it is not known in advance."""
 
     @staticmethod
     def more(why: str, *, own_steps: bool = False) -> Needs:

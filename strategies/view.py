@@ -37,7 +37,7 @@ class Training:
     noisy: bool = False
     """Whether a privacy guarantee is configured, so that sums have noise."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    """``patients()`` returns the attributes of all patients, each ``[n]``, by name."""
+    """A function without arguments that returns the attributes of all patients by name, each ``[n]``."""
     trees: TreeTask | None = None
     """The task of the trees if the model is boosted trees; else None."""
     ranges: tuple[tuple[float, float] | None, ...] = ()
@@ -57,8 +57,10 @@ class Draw:
     memory: Any
     """The selection's memory of earlier rounds."""
     losses: Callable[[Ids], Floats]
-    """``losses(ids)`` calls these candidates for their mean training loss under the model from which they would start,
-    ``[len(ids)]``."""
+    """A function of candidates' ids that calls these candidates for their losses, ``[len(ids)]``.
+
+    A loss is the mean training loss under the model from which the candidate would start.
+    """
 
 
 class Selection(Settings):
@@ -122,14 +124,16 @@ class FederationView:
     memory: Any
     """The selection's memory of earlier rounds."""
     rng: Callable[..., np.random.Generator]
-    """``rng(purpose, *key)`` returns a random stream of the run's seed."""
+    """A function of a purpose and keys, ``rng(purpose, *key)``, that returns a random stream of the run's seed."""
     call: Caller
-    """``call(Call(...))`` sends a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
+    """A function that sends a call of a program to hospitals and returns their :class:`Answers`; see :data:`Caller`."""
     columns: int = 0
     """The number of value columns, D. Features begin with the values; the flags follow."""
     noisy: Callable[[str], bool] = lambda kind: False
-    """``noisy(kind)`` returns whether hospitals add noise to statistics of a kind (``privacy.statistics``), which
-    programs then have to send ``each`` and ``by`` row, with a bound."""
+    """A function of a kind of statistics that returns whether hospitals add noise to it (``privacy.statistics``).
+
+    Programs must then send the statistics ``each`` and ``by`` row, with a bound.
+    """
     parameters: Mapping[str, slice] = field(default_factory=dict)
     """The slice of each tensor in the model's parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
@@ -140,7 +144,7 @@ class FederationView:
     """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None for
     synchronous rounds."""
     round_seconds: Floats | None = None
-    """How long a round takes each hospital, ``[N]``; None without a virtual clock."""
+    """The virtual seconds that a round takes each hospital, ``[N]``; None without a virtual clock."""
     round: int = 0
     """The current round (1, 2, ...); 0 before the first round."""
     rounds: int = 0
@@ -185,10 +189,9 @@ class FederationView:
 
     @property
     def local_steps(self) -> Ids:
-        """Return how many batches each hospital's local training takes per round, ``[N]``; 0 without rows."""
+        """Return the number of batches in each hospital's local training in a round, ``[N]``; 0 without rows."""
         batches = -(-self.sizes // self.batch_size) if self.batch_size else (self.sizes > 0).astype(np.int64)
-        steps: Ids = self.local_epochs * batches
-        return steps
+        return np.asarray(self.local_epochs * batches)
 
     @property
     def present(self) -> Ids:

@@ -106,7 +106,7 @@ def table(choice: Choice, tested: Tested) -> Table:
 
 
 def _rows(choice: Choice, tested: Tested | None) -> list[list[str]]:
-    """Return, for each objective, the recommended trial on validation and test rows, and the best trial of the Pareto
+    """Return one row per objective: the recommended trial on validation and test rows, and the best trial of the Pareto
     set."""
     if choice.recommended is None or choice.knee is None:
         return []

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.reading import read_tree
+from raysim.core.arrays import Floats
 from raysim.core.words import counted
 from raysim.experiment.tuning import edges
 from raysim.metrics.labels import TaskKind, reporting
@@ -19,8 +20,6 @@ from raysim.tune import pareto
 from raysim.tune.journal import Finished, read_trials
 from raysim.tune.search import objectives
 from raysim.tune.settings import MANY, Sweep, better, read_sweep
-
-Floats = NDArray[np.float64]
 
 LABELS = {
     "auroc": "mean AUROC",

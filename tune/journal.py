@@ -1,9 +1,8 @@
-"""The journal of a sweep: one line for every finished trial. A line is on disk before the searcher proposes another
-trial.
+"""The journal of a sweep: one line for every finished trial.
 
-The first line of ``journal.jsonl`` identifies the sweep: digests of ``sweep.yaml`` and of its data, and the working
-folder of relative paths. Each further line is a trial. Lines are appended and synced, and never changed: a killed
-driver loses at most the trials that were running.
+A trial's line is on disk before the searcher proposes another trial. The first line of ``journal.jsonl`` identifies the
+sweep: digests of ``sweep.yaml`` and of its data, and the working folder of relative paths. Each further line is a
+trial. Lines are appended and synced, and never changed: a killed driver loses at most the trials that were running.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Status = Literal["completed", "stopped", "failed"]
 class Finished:
     """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
 
-    ``rounds`` and ``finals`` are by seed. A stopped trial has the figures of its last evaluated round as ``finals``.
+    ``rounds`` and ``finals`` are by seed. ``finals`` of a stopped trial are the figures of its last evaluated round.
     """
 
     number: int
@@ -59,7 +58,8 @@ class Finished:
 
 @dataclass(frozen=True)
 class Header:
-    """The first line: digests of ``sweep.yaml`` and of the data, and the working folder of relative paths."""
+    """The first line of a journal: digests of ``sweep.yaml`` and of the data, and the working folder of relative
+    paths."""
 
     sweep: str | None = None
     data: list[str] | None = None

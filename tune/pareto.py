@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.metrics.equity import pareto_front
-
-Floats = NDArray[np.float64]
 
 
 def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import yaml
 
 from raysim.config.schema import Config
@@ -17,9 +18,6 @@ from raysim.tune.answer import tested_figures
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
@@ -34,8 +32,6 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
 
     ``pareto`` and ``crowding`` are empty for trials that did not run to their end; failed trials have no metrics.
     """
-    import pandas as pd
-
     place = {trial.number: i for i, trial in enumerate(choice.trials)}
     keys = list(dict.fromkeys(key for trial in finished.values() for key in trial.params))
     rows = []

@@ -26,11 +26,9 @@ class ProposalSource(Protocol):
 
     def propose(self, number: int) -> Params:
         """Propose the values of trial ``number``."""
-        ...
 
     def learn(self, number: int, values: Sequence[float] | None) -> None:
         """Receive the trial's objectives, some of which may be NaN. None means that the trial failed."""
-        ...
 
 
 def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
@@ -42,7 +40,7 @@ def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finish
 
 
 class Listed:
-    """A searcher for random values, or for the combinations of a grid in order."""
+    """A searcher for random values, or for the combinations of a grid in their order."""
 
     def __init__(self, space: Space, seed: int, grid: Sequence[Params] | None) -> None:
         self._space = space
@@ -57,8 +55,7 @@ class Listed:
 
 
 class FromOptuna:
-    """Optuna's tree-structured Parzen estimator in define-by-run mode: a conditional key is requested only if it
-    exists.
+    """Optuna's tree-structured Parzen estimator in define-by-run mode: a key is requested only if its condition holds.
 
     Listed values are passed by index, so that they may be lists. Grids cycle through their combinations, and Optuna
     proposes the other values.
@@ -141,8 +138,8 @@ def _distribution(dimension: Dimension) -> Any:
 def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
     """Return a trial's objectives in the sweep's order, NaN where undefined; None for a failed trial.
 
-    Objectives that need many hospitals are undefined if the trial's model has figures at too few hospitals. A reason
-    may be that it was not trained at all hospitals.
+    An objective that needs many hospitals is undefined if too few hospitals have figures, for example because the
+    trial's model was not trained at all hospitals.
     """
     if trial.status == "failed":
         return None

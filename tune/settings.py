@@ -54,9 +54,10 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial if its best value is below the median of the other trials' means.
+    """The scheduler that stops a trial if its best value is below the median of the other trials' means (Golovin,
+    2017).
 
-    It does so from round ``grace`` on (Golovin, 2017).
+    It stops trials from round ``grace`` on.
     """
 
     name: Literal["median"] = "median"
@@ -196,11 +197,11 @@ MANY = ("worst_decile", "p10", "p90", "size_bias", "size_bias_abs")
 
 
 def fitted(sweep: Sweep, kind: TaskKind, judged: int) -> Sweep:
-    """Return the sweep with default objectives for this kind of label, if it has none; ``judged`` hospitals have
-    figures.
+    """Return the sweep with its objectives, or else the default objectives for this kind of label.
 
-    With fewer than ten judged hospitals the defaults exclude :data:`MANY`, as in a comparison. Raises ``ConfigError``
-    for an objective that no run on such a label reports, that has the wrong direction, or that needs more hospitals.
+    ``judged`` is the number of hospitals with figures. With fewer than ten, the defaults exclude :data:`MANY`, as in a
+    comparison. Raises ``ConfigError`` for an objective that no run on such a label reports, that has the wrong
+    direction, or that needs more hospitals.
     """
     if "objectives" not in sweep.model_fields_set:
         objectives = {k: v for k, v in kind.objectives.items() if judged >= FEW_HOSPITALS or k not in MANY}

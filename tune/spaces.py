@@ -55,10 +55,11 @@ FIXED = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """The distribution of one key: ``values`` of a choice or grid, or else numbers in ``[low, high]``, which may be
-    multiples of a ``step``.
+    """The distribution of one key: listed ``values``, or numbers in ``[low, high]``, which may be multiples of a
+    ``step``.
 
-    ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to values under which it exists.
+    ``randint`` excludes ``high``, as in Ray Tune and numpy. ``when`` maps other keys to the values with which the key
+    exists.
     """
 
     key: str
@@ -118,8 +119,8 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the values of a range of whole numbers. With a step, return the integers whose products with the step
-        are the values."""
+        """Return the values of a range of whole numbers. If there is a step, return whole numbers that are then
+        multiplied by it."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
@@ -204,7 +205,7 @@ class Space:
     def corners(self) -> Iterator[tuple[str, Params]]:
         """For each end of every dimension, yield its key and a configuration with that end.
 
-        The other keys have their first values.
+        The other keys have the first of their values.
         """
         by_key = {dimension.key: dimension for dimension in self.dimensions}
         for dimension in self.dimensions:
@@ -313,7 +314,7 @@ def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension
 
 
 def _needed(dimension: Dimension, by_key: Mapping[str, Dimension]) -> Params:
-    """Return the values of other keys under which this key exists."""
+    """Return values of other keys with which this key exists."""
     needed: Params = {}
     for key, values in dimension.when.items():
         needed |= _needed(by_key[key], by_key) | {key: values[0]}

@@ -12,7 +12,6 @@ import math
 import queue
 import shlex
 import subprocess
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,8 @@ from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.tracking.charts import PREDICTS_TAG, VERDICT_TAG, runs_page, view_of
 from raysim.tracking.client import LOGGERS, NOTE_TAG, Status, Tracker, parameter_name
-from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
-from raysim.tracking.stores import NOWHERE, check_reachable
+from raysim.tracking.recording import SETTINGS, WAITS, Sender
+from raysim.tracking.stores import NOWHERE
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params, Space
@@ -70,12 +69,12 @@ class Conclusion:
     """A note in Markdown."""
 
 
-class SweepTracker:
+class SweepTracker(Sender):
     """A tracker that sends trials to the store in ``tracking``. The file :data:`SENT` lists what has been sent."""
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
+        super().__init__(config.tracking)
         self.unsent = 0
-        self.error = ""
         self._folder = folder
         self._plan = plan
         self._config = config
@@ -85,33 +84,21 @@ class SweepTracker:
         self._run, self._sent = recorded(folder)
         self._halves: list[str] | None = None if self._run else []
         self._queue: queue.SimpleQueue[Finished | Conclusion | None] = queue.SimpleQueue()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._calls = 0
         self._concluded = False
         self._stopped: Status | None = None
-        self._ending = threading.Lock()
-        self._tracker: Tracker | None = None
 
     def __enter__(self) -> SweepTracker:
-        if self._config.tracking.uri != NOWHERE:
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closing.set()
         self._queue.put(None)
-        if self._thread is not None:
-            threads, failed = [self._thread], isinstance(error, Exception)
-            if error is not None or not self._concluded:
-                self._stopped = "FAILED" if failed else "KILLED"
-                threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
-                threads[-1].start()
-            seconds = CLOSING_SECONDS if error is None or failed else KILLED_SECONDS
-            if not joined(threads, lambda: self._calls, seconds):
-                self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
-                self.error = self.error or f"it did not answer within {seconds:g} s"
+        stopped = error is not None or not self._concluded
+        if stopped and self._thread is not None:
+            self._stopped = "FAILED" if isinstance(error, Exception) else "KILLED"
+        if not self._joined(error, stopped=stopped):
+            self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
 
     @property
     def address(self) -> str:
@@ -163,10 +150,6 @@ class SweepTracker:
                 tries = 0
                 self._calls += 1
 
-    def _answered(self) -> None:
-        """Record that a call to MLflow has returned."""
-        self._calls += 1
-
     def _end_all(self) -> None:
         """Set the final state of the sweep and of partially sent trials, while the other thread sends the rest."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
@@ -175,7 +158,8 @@ class SweepTracker:
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send an item, and return whether that succeeded. After a failure while closing, no further item is sent."""
+        """Send ``item``, and return whether that succeeded. If sending fails while the tracker closes, nothing more is
+        sent."""
         if self.unsent and self._closing.is_set():
             return False
         try:
@@ -184,31 +168,29 @@ class SweepTracker:
             else:
                 self._conclude(item)
         except Exception as error:
-            self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            self._failed(error)
             return False
         return True
 
     def _store(self) -> Tracker:
         """Open the MLflow store and the sweep's parent run, and remove partially sent trials."""
-        if self._tracker is None:
-            check_reachable(self._config.tracking.uri)  # MLflow would retry for minutes
-            self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment, self._answered)
-            if self._run is not None:
-                self._tracker.reopen(self._run)
-                self._end_all()  # if the sweep was stopped in the meantime
+        first, tracker = self._tracker is None, self._opened()
+        if first and self._run is not None:
+            tracker.reopen(self._run)
+            self._end_all()  # if the sweep was stopped in the meantime
         if self._run is None:
             params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
             tags = self._tags | {"level": "sweep", "strategy": label(self._config.strategy)}
             tags["seed"] = ", ".join(map(str, self._plan.seeds))
-            self._run = self._tracker.start(self._config.name, params, tags)
+            self._run = tracker.start(self._config.name, params, tags)
             self._end_all()
             self._write()
         if self._halves is None:
-            self._halves = [run for run in self._tracker.nested(self._run) if run not in self._sent.values()]
+            self._halves = [run for run in tracker.nested(self._run) if run not in self._sent.values()]
         while self._halves:
-            self._tracker.discard(self._halves[-1])
+            tracker.discard(self._halves[-1])
             self._halves.pop()
-        return self._tracker
+        return tracker
 
     def _send(self, trial: Finished) -> None:
         tracker = self._store()
@@ -290,7 +272,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def drawn(space: Space) -> tuple[list[str], list[str]]:
-    """Return the parameters of trials with numeric axes in charts, and the other parameters."""
+    """Return two lists of trials' parameters: those with numeric axes in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:

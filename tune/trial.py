@@ -48,7 +48,7 @@ class Report:
 
 
 def _no_heartbeat() -> None:
-    """Do nothing; this heartbeat is for trials without supervision."""
+    """Do nothing. Trials without supervision use this function as their heartbeat."""
 
 
 class Trial:
@@ -73,7 +73,7 @@ class Trial:
         self._start()
 
     def states(self) -> list[RunState | None]:
-        """Return the state of each seed's run after the last report."""
+        """Return the state of each seed's run after the last report; None if the run has not begun."""
         return [run.state_after_round() for run in self._runs]
 
     def go_on(self, states: Sequence[RunState | None]) -> None:

@@ -6,23 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.adversaries.who import Deviation
-
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 
 def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
-    """Return the mean minus ``factor`` standard deviations (A Little Is Enough). The default factor is
-    :func:`alie_factor`."""
+    """Return the mean of ``updates [h, P]`` minus ``factor`` standard deviations, ``[P]`` (A Little Is Enough).
+
+    ``factor`` is by default :func:`alie_factor` for ``m`` updates of which ``f`` are Byzantine.
+    """
     a = alie_factor(m, f) if factor is None else factor
-    sent: Floats = updates.mean(axis=0) - a * updates.std(axis=0)
-    return sent
+    return np.asarray(updates.mean(axis=0) - a * updates.std(axis=0))
 
 
 def alie_factor(m: int, f: int) -> float:
-    """Return the largest factor with enough honest updates beyond it, for ``m`` updates of which ``f`` are Byzantine.
+    """Return the largest factor of ALIE at which enough honest updates are even further from the mean, for ``m``
+    updates of which ``f`` are Byzantine.
 
     Return 0 if Byzantine updates are the majority.
     """
@@ -37,8 +37,7 @@ def alie_factor(m: int, f: int) -> float:
 
 def ipm(updates: Floats, factor: float) -> Floats:
     """Return ``-factor`` times the mean (inner product manipulation)."""
-    sent: Floats = -factor * updates.mean(axis=0)
-    return sent
+    return np.asarray(-factor * updates.mean(axis=0))
 
 
 def deviation(updates: Floats, kind: Deviation) -> Floats:
@@ -84,15 +83,13 @@ def min_sum_factor(updates: Floats, direction: Floats) -> float:
 def min_max(updates: Floats, kind: Deviation) -> Floats:
     """Return the mean, moved by the largest step of :func:`min_max_factor`."""
     direction = deviation(updates, kind)
-    sent: Floats = updates.mean(axis=0) + min_max_factor(updates, direction) * direction
-    return sent
+    return np.asarray(updates.mean(axis=0) + min_max_factor(updates, direction) * direction)
 
 
 def min_sum(updates: Floats, kind: Deviation) -> Floats:
     """Return the mean, moved by the largest step of :func:`min_sum_factor`."""
     direction = deviation(updates, kind)
-    sent: Floats = updates.mean(axis=0) + min_sum_factor(updates, direction) * direction
-    return sent
+    return np.asarray(updates.mean(axis=0) + min_sum_factor(updates, direction) * direction)
 
 
 STEPS = np.geomspace(0.1, 20.0, 10)
@@ -123,8 +120,7 @@ def principal_direction(updates: Floats, before: Floats | None, round: int) -> F
         weight = 1.0 / round
         spread = max(float((centred**2).sum()), np.finfo(np.float64).tiny)
         direction = (1 - weight) * before + weight * (centred.T @ (centred @ before)) / spread
-    unit: Floats = direction / (np.linalg.norm(direction) or 1.0)
-    return unit
+    return np.asarray(direction / (np.linalg.norm(direction) or 1.0))
 
 
 def mimicked(updates: Floats, direction: Floats) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 
 def sign_flip(update: Floats, factor: float) -> Floats:

@@ -14,8 +14,8 @@ Knowledge = Literal["own", "colluders", "all"]
 Byzantine hospitals would have sent honestly. ``all``: the updates of all honest hospitals."""
 
 Deviation = Literal["sd", "unit", "sign"]
-"""The direction away from the mean: minus the standard deviations, minus the mean's direction, or minus the mean's
-signs."""
+"""The direction in which an attack moves the mean: minus the standard deviations, minus the mean's direction, or minus
+the mean's signs."""
 
 LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "label_flip": ("own",),

@@ -18,10 +18,12 @@ the intercept, 1, which gives the scale. The gradient then gives the labels. In 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from raysim.core.arrays import Floats
 
 
-def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> NDArray[np.float64]:
+def invert_layer(weights: ArrayLike, intercepts: ArrayLike) -> Floats:
     """Compute each unit's row ``[H, F]`` from the changes of ``weights [H, F]`` and ``intercepts [H]`` of a first dense
     layer.
 
@@ -40,8 +42,6 @@ def invert_label(intercepts: ArrayLike) -> int:
     shift = np.asarray(intercepts, dtype=np.float64)
     return int(shift.argmax()) if len(shift) > 1 else int(shift[0] > 0)
 
-
-Floats = NDArray[np.float64]
 
 RANK = 1e-9
 """Smallest eigenvalue, as a share of the greatest, whose direction is considered to contain rows."""

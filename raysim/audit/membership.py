@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 FALSE_POSITIVES = (0.01, 0.001)
 """False positive rates at which the true positive rate, the share of members detected, is reported."""

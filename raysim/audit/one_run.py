@@ -63,8 +63,8 @@ def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
 
 
 def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
-    """Compute the largest bound that an audit with this number of canaries can give. It is reached if all guesses are
-    right.
+    """Compute the largest lower bound on epsilon that an audit with this number of canaries can reach, which needs all
+    guesses to be right.
     """
     return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
 

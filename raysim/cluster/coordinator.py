@@ -65,8 +65,8 @@ class BackgroundIterator(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Return whether all items have been taken. If the iterator raised an error, it is never True; :meth:`take`
-        raises the error."""
+        """Return whether all items have been taken. After an error of the iterator, the result is never True;
+        :meth:`take` raises the error."""
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:
@@ -100,7 +100,7 @@ class BackgroundIterator(Generic[T]):
 
 
 class _End:
-    """A mark that the iterator has ended or failed."""
+    """The marker after the last item: the iterator has ended or failed."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error

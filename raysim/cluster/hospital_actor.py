@@ -63,26 +63,26 @@ class HospitalActor:
         )
 
     def round(
-        self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
+        self, plan: bytes | RoundPlan, states: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined]:
-        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``kept`` names memory that this actor does not
-        have."""
+        """See :meth:`HospitalGroup.round`. Raises :class:`Forgotten` if ``states`` names memory that this actor does
+        not have."""
         import ray
 
         plan = received(plan)
         self._receiver.accept(plan.work.federation, shipment)
-        partial, later = self._group.round(plan, self._memory.of(Made(kept)) if isinstance(kept, str) else kept)
+        partial, later = self._group.round(plan, self._memory.of(Made(states)) if isinstance(states, str) else states)
         if keeps_memory(plan):
             self._memory.add(Made(ray.get_runtime_context().get_task_id()), later)
         return partial, Joined(later)
 
     def round_apart(
-        self, plan: bytes | RoundPlan, kept: HospitalStates | Made | None, shipment: Shipment | None = None
+        self, plan: bytes | RoundPlan, states: HospitalStates | Made | None, shipment: Shipment | None = None
     ) -> tuple[PartialResult, Joined, NDArray[np.int64] | None]:
         """Run :meth:`round`, but return the sums as a third, separate result, which stays on the node until it is
         fetched.
         """
-        partial, remembered = self.round(plan, kept, shipment)
+        partial, remembered = self.round(plan, states, shipment)
         return replace(partial, units=None), remembered, partial.units
 
     def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -24,15 +24,15 @@ QUIET = {
 """The environment variables of every Ray to which this process connects, unless they are set."""
 
 NO_PORT = "65536"
-"""A port at which no process can listen. Two of Ray's processes provide metrics at a port that cannot be switched
-off."""
+"""A port number at which no process can listen. Two of Ray's processes would otherwise provide metrics at a port, which
+cannot be switched off."""
 
 OPEN = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """The variable that decides whether other machines can reach a Ray. Ray reads it when it is imported."""
 
 MESSAGE = 2**20
 """The largest size in bytes of an argument or result that is sent within a call of an actor, on a Ray that is started
-here. Larger ones use Ray's object store, which takes more processor time: 2 ms a round of two actors."""
+here. Larger ones use Ray's object store, which takes more processor time: 2 ms per round of two actors."""
 
 LOCAL = {
     "RAY_AUTH_MODE": "token",
@@ -80,8 +80,8 @@ KEPT_SECONDS = 3600.0
 def own_folder() -> Iterator[str]:
     """Create a folder for the sockets and logs of a Ray, which only this user can enter.
 
-    It is removed at the end, unless Ray hangs: then it is kept for its logs. Folders of killed commands are removed
-    first. Raises ``ResourceError`` if no folder with a short enough path can be made.
+    The folder is removed at the end. If Ray hangs, the folder is kept for its logs. Folders of killed commands are
+    removed first. Raises ``ResourceError`` if no folder with a short enough path can be made.
     """
     prefix = f"raysim-{os.getuid()}-"
     root = _root(prefix)

@@ -60,8 +60,8 @@ def place(
 ) -> Placement:
     """Distribute hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
 
-    Each hospital that ``resources.per_hospital`` names (by ``names``) has its own actor. Raises ``ResourceError`` if
-    the actors cannot run at once.
+    Each hospital in ``resources.per_hospital`` has its own actor; ``names [N]`` are the hospitals' names. Raises
+    ``ResourceError`` if the actors cannot run at the same time.
     """
     _check_shares(resources)
     _check_device(resources, len(rows))

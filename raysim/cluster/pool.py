@@ -36,8 +36,8 @@ from raysim.strategies.base import POOLED
 T = TypeVar("T")
 
 PIECE = 8192
-"""The number of ids in one argument of an actor. Ray stores larger arguments in its object store, and if one is lost
-there, the actor cannot be restarted."""
+"""The number of ids in one argument of an actor. Ray stores larger arguments in its object store. If such an argument
+is lost there, the actor cannot be restarted."""
 
 
 class LocalPool:
@@ -57,9 +57,9 @@ class LocalPool:
         ]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        kept = memory or [None] * len(self._groups)
+        states = memory or [None] * len(self._groups)
         partials, later = [], []
-        for group, memory_of_group in zip(self._groups, kept, strict=True):
+        for group, memory_of_group in zip(self._groups, states, strict=True):
             partial, remembered = group.round(plan, memory_of_group)
             partials.append(partial)
             later.append(remembered)
@@ -187,11 +187,11 @@ class RayPool:
         to its sums.
         """
         shared = shared_by_all(plan)
-        kept = memory or [None] * len(self.actors)
+        states = memory or [None] * len(self.actors)
         calls = []
         for i, actor in enumerate(self.actors):
             call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
-            calls.append(call.remote(shared, kept[i], *([] if shipments[i] is None else [shipments[i]])))
+            calls.append(call.remote(shared, states[i], *([] if shipments[i] is None else [shipments[i]])))
         return calls
 
     def recall(self, memory: StateReferences) -> HospitalStates:
@@ -217,9 +217,9 @@ class RayPool:
         return dict(zip(refs, answers, strict=True))
 
     def _settle(self, refs: Mapping[int, Any], work: Work | None, when: str, *, fetched: bool = True) -> None:
-        """Return when each actor of ``refs`` has replied or died.
+        """Return once each actor of ``refs`` has replied or died.
 
-        With ``fetched``, its reply must be in this process. A late actor is restarted once, and repeats its call.
+        With ``fetched``, its reply must also be in this process. A late actor is restarted once, and repeats its call.
         Raises ``ResourceError`` naming the hospitals of an actor that is late again.
         """
         import ray

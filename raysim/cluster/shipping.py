@@ -23,7 +23,9 @@ Delivery = Literal["auto", "shared", "shipped"]
 ``shipped`` ships rows to all actors."""
 
 KEPT = 8
-"""The number of federations cached at once, by the pool and by an actor: mostly one for each seed of a comparison."""
+"""The number of federations that the pool, and each actor, caches at a time: mostly one for each seed of a
+comparison.
+"""
 
 SECONDS = 30.0
 """The number of seconds that an actor may take to check a folder, before its file system counts as unavailable."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from raysim.compression import compressors
-from raysim.compression.compressors import Floats
+from raysim.core.arrays import Floats
 from raysim.core.exact import exact_multiple
 
 Feedback = Literal["none", "ef", "ef21"]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from math import ceil, log2
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 FLOAT_BITS = 32
 
@@ -40,8 +39,7 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 def sign(u: Floats) -> Floats:
     """Return the mean magnitude with the sign of each entry. An entry of 0 remains 0."""
-    sent: Floats = np.sign(u) * np.abs(u).mean()
-    return sent
+    return np.asarray(np.sign(u) * np.abs(u).mean())
 
 
 def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
@@ -55,8 +53,7 @@ def qsgd(u: Floats, levels: int, rng: np.random.Generator) -> Floats:
     scaled = np.abs(u) * levels / length
     below = np.floor(scaled)
     level = below + (rng.random(len(u)) < scaled - below)
-    sent: Floats = np.sign(u) * level * (length / levels)
-    return sent
+    return np.asarray(np.sign(u) * level * (length / levels))
 
 
 def grid(u: Floats, step: float, bits: int, rng: np.random.Generator) -> Floats:

@@ -1,8 +1,8 @@
-"""The reading of ``strategy.personalization``: the hospitals' work after the last round, one step or an ordered list of
-steps.
+"""The reading of ``strategy.personalization``: the hospitals' work after the last round, which is one step or an
+ordered list of steps.
 
-A step without a name is fine-tuning; ``recalibrate`` must be the last step. Strategies that fine-tune themselves have a
-field of this name for the step without a name. For all other strategies the engine does it.
+A step without a name is fine-tuning; ``recalibrate`` must be the last step. A strategy that implements fine-tuning
+itself has a field ``personalization`` for its keys. For all other strategies the engine does the fine-tuning.
 """
 
 from __future__ import annotations

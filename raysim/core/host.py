@@ -185,7 +185,9 @@ def muted(thread: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def searched(folder: str) -> Iterator[None]:
-    """Add ``folder`` to ``sys.path`` inside the context. Afterwards it is removed, unless it was there before."""
+    """Add ``folder`` to ``sys.path`` inside the context. Afterwards the folder is removed, unless it was
+    there before.
+    """
     before = folder in sys.path
     try:
         yield

@@ -111,7 +111,9 @@ def _brought_along(module: str | None) -> Path | None:
 
 
 def ended_by_plugin(error: SystemExit) -> bool:
-    """Return whether a plug-in called ``sys.exit``. Exits by raysim or Ray use a subclass or have a note."""
+    """Return whether a plug-in has called ``sys.exit``. Exits by raysim or Ray use a subclass of ``SystemExit`` or have
+    a note.
+    """
     return type(error) is SystemExit and not vars(error)
 
 

@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
-    """Return zeros to be overwritten: an array in memory, or the ``.npy`` file at ``path``.
+    """Return an array of zeros for the caller to overwrite: in memory, or mapped from the ``.npy`` file at ``path``.
 
-    Raises ``OSError`` if the disk has no space for the whole file. Space is allocated at once, because SIGBUS would end
-    the process when it writes a page without space.
+    Raises ``OSError`` if the disk has no space for the whole file. All space is allocated now, because SIGBUS would end
+    the process if it later wrote a page without space.
     """
     if path is None:
         return np.zeros(shape, dtype)

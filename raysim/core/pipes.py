@@ -13,7 +13,7 @@ from typing import IO
 
 
 def stand_in() -> None:
-    """Open the standard streams that the process was started without, as in ``raysim run >&-``."""
+    """Open a substitute for each standard stream that the process lacks, as after ``raysim run >&-``."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(_nowhere(), "w"))  # it stays as long as the process

@@ -129,7 +129,7 @@ def as_yaml(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be written to a file: half of a UTF-16 pair (a surrogate) cannot."""
+    """Return whether a text can be written to a file. A text with half of a UTF-16 pair (a surrogate) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

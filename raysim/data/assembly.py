@@ -55,7 +55,7 @@ class Recipe:
     missing_flags: bool
     """Whether features flag missing values."""
     tabular: bool = True
-    """Whether each column is a separate quantity that may give the label away; False for pictures."""
+    """Whether each column is a separate quantity that may reveal the label; False for pictures."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ Kind = Literal["number", "binary", "category"]
 Remark = Literal["", "empty", "constant", "unnamed", "row number", "identifier"]
 
 UNNAMED = re.compile(r"|unnamed: \d+|__index_level_\d+__|\.\.\.\d+|x\.\d+|v\d+", re.IGNORECASE)
-"""Names that pandas, Arrow and R give to a column without a name."""
+"""The pattern of names that pandas, Arrow and R assign to a column without a name."""
 
 _FEW = 20  # fewest rows at which "all different" is evidence
 _DENSE = 0.5  # least share of their range that row numbers fill

@@ -16,9 +16,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import DataError, nearest
 from raysim.data.contribution import drawn, shuffled
-from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
+from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
@@ -31,8 +32,8 @@ QUARTER = 0.5
 normal column nearly all values lie within two standard deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
-"""The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller one is
-mostly noise, and dividing by it would make values extremely large.
+"""The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller
+standard deviation is mostly noise, and dividing by it would make values extremely large.
 """
 
 

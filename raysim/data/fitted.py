@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core import mapped
+from raysim.core.arrays import Floats
 from raysim.core.errors import DataError
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
 from raysim.data.tables.rules import NUMBER, Reading, canonical_number
-
-Floats = NDArray[np.float64]
 
 FORMAT = 1
 

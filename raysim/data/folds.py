@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ids
 from raysim.core.streams import stream
 from raysim.data.split import number
-
-Ids = NDArray[np.int64]
 
 
 def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: NDArray[Any], seed: int) -> Ids:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import DataError
 from raysim.strategies.shared import psi
 from raysim.strategies.shared.psi import EPSILON, Smoothing
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from raysim.data.federation import Federation
 
-Floats = NDArray[np.float64]
 Counts = NDArray[Any]
 
 EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import DataError
 from raysim.core.words import counted
 from raysim.data.declared import Declared, SumNoise, declared_alone, declared_raw, ranges_of, with_noise
-from raysim.data.fitted import RAW, Categorical, Floats, Numeric, Preprocessing
+from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns, refuse_missing, slices
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHUNK = 65_536
-"""Number of rows that are in memory as float64 at once."""
+"""The number of rows that are held in memory as float64 at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RawColumns:
-    """The columns of ``N`` rows by kind, as a source gives them.
+    """The columns of ``N`` rows by kind, as read from a source.
 
     - ``order``: the names of all columns.
     - ``numeric``: names of columns of numbers; their ``values`` are ``[N, len(numeric)]`` (NaN: missing).

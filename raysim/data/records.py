@@ -63,11 +63,9 @@ class Source(Protocol):
 
         Raises ``DataError`` where the path or a needed file does not exist.
         """
-        ...
 
     def read(self) -> Records:
         """Read or generate the rows. Raises ``DataError`` naming the field, the value and the remedy."""
-        ...
 
 
 @runtime_checkable
@@ -77,7 +75,6 @@ class Naming(Protocol):
     @property
     def predicts(self) -> str:
         """The meaning of the label, as a phrase for reports, such as ``death in hospital``."""
-        ...
 
 
 @runtime_checkable
@@ -90,7 +87,6 @@ class Columned(Protocol):
 
         ``by="patient"`` means the source's own patients. Reserved columns are not features.
         """
-        ...
 
 
 @runtime_checkable
@@ -102,7 +98,6 @@ class Scored(Protocol):
 
         Raises ``DataError`` for an unknown name.
         """
-        ...
 
 
 def natural(names: Iterable[str]) -> list[str]:

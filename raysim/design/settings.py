@@ -10,10 +10,11 @@ from pydantic import Field, field_validator
 
 from raysim.config.checking import validated
 from raysim.config.reading import Source, read_tree
+from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
 from raysim.core.words import counted
-from raysim.statistics.design.power import Floats, Sites
+from raysim.statistics.design.power import Sites
 
 SIZES = 1
 """The seed for sampling the sizes of hospitals if only their number is known; a design has one sample."""

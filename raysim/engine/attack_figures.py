@@ -81,14 +81,14 @@ def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bo
     if rows_of.ndim != 1:
         return NAN  # a hospital is served by several models
     model, feature = job.work.model.bind(data, "cpu", job.work.precision), data.features.index(section.feature)
-    kept = {hospital: {MODEL: theta} for hospital, theta in outcome.kept.items()}
+    states = {hospital: {MODEL: theta} for hospital, theta in outcome.own_models.items()}
     sent = all_rows = 0
     for hospital in np.flatnonzero(hospitals).tolist():
         rows = data.rows(hospital, job.evaluation.part)
         others = data.y[rows] != section.label
         if not others.any():
             continue
-        theta = parameters(outcome, int(rows_of[hospital]), hospital, kept).astype(job.work.precision)
+        theta = parameters(outcome, int(rows_of[hospital]), hospital, states).astype(job.work.precision)
         outputs = model.logits(theta, triggered(data.X[rows][others], feature, section.value))
         classes = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
         sent += int((classes == section.label).sum())

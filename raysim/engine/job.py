@@ -169,8 +169,8 @@ class Outcome(Gathered):
     cluster: Ids | None
     """The model row of each hospital's cluster model, ``[N]``; None without clusters."""
     newcomers: Newcomers | None = None
-    """The rule that gives hospitals without training rows their cluster; None without a rule or such hospitals."""
-    kept: dict[int, NDArray[Any]]
+    """The rule that assigns hospitals without training rows to clusters; None without a rule or such hospitals."""
+    own_models: dict[int, NDArray[Any]]
     """The hospitals' own models ``[P]`` by id. If the run has ``private`` parameters, only the private ones in each
     model are used."""
     layout: Layout

@@ -31,10 +31,11 @@ KINDS = "biuf"
 
 
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
-    """Return ``value`` as JSON; its arrays are stored in ``arrays`` under names that begin with ``name``.
+    """Return ``value`` as JSON. Its arrays are stored in ``arrays`` under names that begin with ``name``.
 
-    ``typed`` says whether an annotation gives the dataclass of ``value`` for unpacking. Raises ``TypeError`` naming the
-    part that cannot be stored. An example is a dataclass inside a tuple, list or dict: no annotation gives its class.
+    ``typed`` says whether an annotation names the dataclass of ``value``, so that it can be unpacked. Raises
+    ``TypeError`` naming the part that cannot be stored, such as a dataclass inside a tuple, list or dict, whose class
+    no annotation names.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value

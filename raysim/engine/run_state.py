@@ -52,7 +52,7 @@ class RunState:
     """The last round whose update the state includes; 0 before the first round."""
     state: State
     """The strategy's state."""
-    kept: HospitalStates | None
+    states: HospitalStates | None
     """The hospitals' memory; None if no strategy has stored any."""
     memory: Any = None
     """The memory of the selection."""
@@ -65,7 +65,9 @@ class RunState:
     stopping: Stopping | None = None
     """The checks on validation rows so far; None if the job has no early stopping."""
     reception: Any = None
-    """The state of the privacy guarantee, in plain values; see :attr:`UpdatePipeline.guaranteed`."""
+    """The state of the privacy guarantee that is carried from round to round, in plain values; see
+    :attr:`UpdatePipeline.guaranteed`.
+    """
     best: RunState | None = None
     """The state after the best validation check, if the job may end with these models."""
     attacks: Any = None

@@ -68,14 +68,12 @@ class Session(Protocol):
     ) -> Iterator[Event]:
         """Execute a job; see :meth:`Coordinator.run`. ``say`` receives a line when the coordinator's
         process is lost, and when it is restarted."""
-        ...
 
     def end(self) -> None:
         """Begin to free the memory of hospitals in other processes.
 
         This takes a second, during which the caller can continue. No job may follow.
         """
-        ...
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from raysim.config import last_steps, plugins
 from raysim.config.checking import validated
@@ -28,8 +29,6 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from raysim.engine.job import Result
     from raysim.privacy.statement import Statement
 
@@ -131,8 +130,6 @@ def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     Columns include ``validation`` (the figure's mean over seeds), ``validation_std``, the bytes that the trial's runs
     exchanged, and whether it was ``chosen``. Raises ``ConfigError`` if no trial of a strategy has a figure.
     """
-    import pandas as pd
-
     by_trial: dict[tuple[str, str], list[TrialResult]] = {}
     for one in tried:
         by_trial.setdefault((one.trial.strategy, str(one.trial.values)), []).append(one)

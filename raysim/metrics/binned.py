@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
+
 BINS, WIDEST = 128, 8.0
 """Number of bins, and the largest absolute margin that is not moved into the outermost bins."""
 
-Floats = NDArray[np.float64]
 
 CENTRES: Floats = (np.arange(BINS, dtype=np.float64) + 0.5) * (2.0 * WIDEST / BINS) - WIDEST
 """The margin in the middle of each bin, ``[BINS]``."""

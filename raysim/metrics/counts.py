@@ -12,9 +12,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.metrics.binned import BINS, CENTRES, WIDEST
-
-Floats = NDArray[np.float64]
 
 SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
 """Log loss of a row whose class has the margin at the middle of the bin, for each bin."""

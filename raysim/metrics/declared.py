@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError
 from raysim.core.installed import registered
 from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
 from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
 
-Floats = NDArray[np.float64]
 F = TypeVar("F", bound="Figure")
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 NAN = float("nan")
 
@@ -113,7 +113,7 @@ def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, floa
     }
 
 
-def worst_decile(values: NDArray[Any], *, larger: bool = True) -> NDArray[np.float64]:
+def worst_decile(values: NDArray[Any], *, larger: bool = True) -> Floats:
     """Return the mean of the ``ceil(M / 10)`` lowest of ``values [..., M]``, ``[...]``; NaN for ``M = 0``.
 
     If not ``larger``, it is the mean of the highest.
@@ -122,7 +122,7 @@ def worst_decile(values: NDArray[Any], *, larger: bool = True) -> NDArray[np.flo
     if count == 0:
         return np.full(values.shape[:-1], NAN)
     ordered = np.sort(values, axis=-1)
-    worst: NDArray[np.float64] = (ordered[..., :count] if larger else ordered[..., -count:]).mean(axis=-1)
+    worst: Floats = (ordered[..., :count] if larger else ordered[..., -count:]).mean(axis=-1)
     return np.asarray(worst)
 
 

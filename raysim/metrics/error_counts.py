@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Ints
 from raysim.metrics.segments import Segments
-
-Ints = NDArray[np.int64]
 
 
 class ErrorCounts(NamedTuple):

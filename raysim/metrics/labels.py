@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.metrics.declared import ERROR_FIGURES, SCORES, Figure
 from raysim.metrics.equity import accuracy_equity, equity, error_equity
 from raysim.metrics.measures import ERRORS, FIGURES, figures, regression_figures
 
-Floats = NDArray[np.float64]
 Headline = Literal["auroc", "mae"]
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.metrics.rows import BinaryRows, ClassRows, ErrorRows
 from raysim.metrics.segments import Segments, floating, sortable
@@ -27,7 +28,6 @@ RANKS = ("auroc", "auprc")
 """The figures that depend only on the order of a hospital's scores."""
 
 Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 
 
 def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.metrics.segments import Segments, cumulative, sortable
 
 Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False)

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Ints
 from raysim.metrics.measures import NAN_BIN, ScoreHistogram, merge_histograms
 from raysim.metrics.segments import Segments, floating, ranges, sortable
-
-Ints = NDArray[np.int64]
 
 
 class _Counts(NamedTuple):

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
+
 Rows = NDArray[Any]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

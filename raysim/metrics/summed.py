@@ -13,12 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.metrics.binned import BINS, bins_of, one_of_each_bin
 from raysim.metrics.counts import BinaryCounts, ClassCounts, ErrorSums
 from raysim.metrics.declared import ERROR_FIGURES, SCORES
 from raysim.metrics.measures import FIGURES
-
-Floats = NDArray[np.float64]
 
 AUROC = FIGURES.index("auroc")
 

@@ -11,9 +11,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 BELOW = 1.0 - 1e-12
 """The factor on clipping factors, so that rounding does not make the result longer than the clip."""

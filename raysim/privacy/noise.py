@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.exact import FRACTION_BITS
 from raysim.core.streams import quick_stream, stream
-
-Floats = NDArray[np.float64]
 
 Origin = Literal["seeded", "system"]
 """The source of the random numbers."""
@@ -28,8 +27,7 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
     from scipy.special import ndtri
 
     drawn = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
-    normal: Floats = ndtri((drawn.astype(np.float64) + 0.5) * 2.0**-53).reshape(size)
-    return normal
+    return np.asarray(ndtri((drawn.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
 
 
 class StepNormals:
@@ -82,8 +80,7 @@ def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> F
         return stream(seed, purpose, *key).laplace(size=size)
     uniform = (np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> np.uint64(11)).astype(np.float64)
     centred = (uniform + 0.5) * 2.0**-53 - 0.5
-    laplace: Floats = -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
-    return laplace
+    return np.asarray(-np.sign(centred) * np.log1p(-2.0 * np.abs(centred)))
 
 
 def grid_units(noise: Floats) -> NDArray[np.int64]:

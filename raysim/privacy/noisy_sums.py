@@ -14,12 +14,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.clip import BELOW
 from raysim.privacy.events import Gaussian, Laplace, Single
 from raysim.privacy.noise import Origin, laplaces, normals
-
-Floats = NDArray[np.float64]
-
 
 SUM_BITS = 30
 """The number of fractional bits of secure sums. These are 64-bit integers, so up to four thousand million rows can be
@@ -74,8 +72,7 @@ class Mechanism:
             drawn = laplaces(self.origin, size, seed, purpose, *key)
         else:
             drawn = normals(self.origin, (size,), seed, purpose, *key)
-        noise: Floats = self.event.multiplier * drawn
-        return noise
+        return np.asarray(self.event.multiplier * drawn)
 
     def lengths(self, vectors: Floats) -> Floats:
         """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""
@@ -121,5 +118,4 @@ def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: B
     vectors = np.where(finite[:, None], vectors, 0.0)
     long = finite & (lengths > bound)
     factors = np.where(long, np.divide(bound * BELOW, lengths, out=np.ones_like(lengths), where=long), 1.0)
-    sums: Floats = (vectors * factors[:, None]).sum(axis=0)
-    return sums
+    return np.asarray((vectors * factors[:, None]).sum(axis=0))

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.events import Gaussian, Laplace, Single
-
-Floats = NDArray[np.float64]
 
 ORDERS = np.concatenate([np.arange(2, 65), np.arange(72, 257, 8)])
 """The integer orders of the divergences. The bound is the smallest over all orders."""
@@ -36,8 +34,7 @@ def divergences(multiplier: float, rate: float) -> Floats:
     from scipy.special import logsumexp  # a tenth of a second to import
 
     terms = _binomials() + _LEFT * math.log1p(-rate) + _K * math.log(rate) + (_K * _K - _K) / (2.0 * multiplier**2)
-    each: Floats = logsumexp(terms, axis=1) / (ORDERS - 1)
-    return each
+    return np.asarray(logsumexp(terms, axis=1) / (ORDERS - 1))
 
 
 @cache
@@ -105,8 +102,7 @@ def least_epsilon(events: Sequence[Single], delta: float) -> float:
 def of_laplace(multiplier: float) -> Floats:
     """Return the Rényi divergence of one Laplace release at each of ``ORDERS`` (Mironov 2017, proposition 6)."""
     left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
-    each: Floats = np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1)
-    return each
+    return np.asarray(np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1))
 
 
 def _converted(whole: Floats, delta: float) -> float:

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.sampled import discretised
-
-Floats = NDArray[np.float64]
 
 
 def distribution(multiplier: float, places: Sequence[float], chances: Sequence[float], interval: float) -> Any:

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 NEAR = 1e-9
 """The relative distance from ``log(1 - rate)`` within which a loss is treated as this limit, which no output

@@ -10,10 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.privacy.events import Laplace
 from raysim.privacy.noisy_sums import Bounds, Hidden, Mechanism, noisy_sum, total_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,7 @@ class ScalerNoise:
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
         """Return the total ``[K]`` of the noisy ``sums``, which the server learns. Secure sums are in fixed point."""
         if not self.shared:
-            total: Floats = sum(sums, np.zeros(len(sums[0])))
-            return total
+            return np.asarray(sum(sums, np.zeros(len(sums[0]))))
         return total_of(sums, self.hidden, seed)
 
     def deviation(self, width: int, hospitals: int) -> float:

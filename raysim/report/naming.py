@@ -14,7 +14,7 @@ from raysim.report.tables import references
 from raysim.strategies.shared.personalization import RECALIBRATED
 
 Key = tuple[str, str]
-"""The label of a strategy, and one of its models."""
+"""The label of a strategy, and the name of one of its models."""
 
 MODELS = {
     "global": "global model",
@@ -109,7 +109,9 @@ def minus(text: str) -> str:
 
 
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
-    """Format an interval; empty if there is none. Uninformative intervals: see :mod:`raysim.report.possible`.
+    """Format an interval; empty if a limit is NaN.
+
+    An uninformative interval is written in words; see :mod:`raysim.report.possible`.
 
     >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2), interval(*NOTHING, 2)
     ('0.10 to 0.25', '', 'says nothing')

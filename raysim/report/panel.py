@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind, reporting
@@ -18,19 +19,19 @@ from raysim.statistics.differences.paired import Limits, Paired, paired
 from raysim.statistics.differences.worst_decile import worst_decile_difference
 from raysim.statistics.discrimination.sketches import patient_part
 
-Floats = NDArray[np.float64]
 Key = tuple[str, str]
-"""The label of a strategy, and one of its models."""
+"""The label of a strategy, and the name of one of its models."""
 
 MANY_HOSPITALS = 30
-"""The interval of the worst decile's difference resamples hospitals, and needs at least this many judged hospitals."""
+"""The number of judged hospitals that the interval of the worst decile's difference needs, because it resamples
+hospitals."""
 
 FRONT_DRAWS = 1000
 """The number of bootstrap samples of hospitals for each pair of strategies; the non-dominated set needs all pairs."""
 
 
 class Alike(NamedTuple):
-    """The headline figure ``[H]`` and ``sums [H, B]`` of a model on the rows of another model that has fewer rows."""
+    """The headline figure ``[H]`` and ``sums [H, B]`` of a model, computed on the fewer rows of another model."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -39,7 +40,8 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside`` has the figures and sums of other models on this model's rows, if this model lacks some of their rows.
+    ``beside`` has the figures and sums of other models on this model's rows; it is needed if this model has fewer rows
+    than they have.
     """
 
     hospitals: tuple[str, ...]
@@ -165,9 +167,11 @@ class Panel:
         return paired(ours, theirs, rows, patients=self._patients(first, second, counted))
 
     def _patients(self, first: Key, second: Key | None, rows: Floats) -> Floats | None:
-        """Return the part of the difference that varies over patients, at the hospitals and seeds of :meth:`sides`.
+        """Return the part of the difference's variance that is due to patients, at the hospitals and seeds of
+        :meth:`sides`.
 
-        ``rows`` are the weights. Without a ``second`` model, the result is the part of the first model's figure.
+        ``rows`` are the weights. Without a ``second`` model, the result is for the first model's figure. None if
+        unknown.
         """
         if not rows.size:
             return None

@@ -13,8 +13,10 @@ import numpy as np
 from raysim.statistics.differences.paired import Limits
 
 WIDEST = 0.5
-"""An AUROC interval, or one of a difference of two AUROCs, is uninformative if it is wider than this. The width of a
-difference counts before it is cut, since the cut narrows one side only."""
+"""The largest width of an informative interval of an AUROC, or of a difference of two AUROCs.
+
+The width of a difference is taken before the interval is cut to possible values, since the cut narrows one side only.
+"""
 
 NOTHING = Limits(-math.inf, math.inf)
 """The value for an uninformative interval; it is printed as :data:`SAYS_NOTHING`, and not plotted."""

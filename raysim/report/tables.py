@@ -41,9 +41,9 @@ EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a table of a run or comparison: ``NAMES`` as they were written, an empty cell elsewhere as NaN.
+    """Read a table of a run or comparison. Columns in ``NAMES`` are unchanged texts; in others an empty cell is NaN.
 
-    Without the types that pandas would guess, a hospital stays ``007`` or ``NA``, and an empty name stays empty.
+    pandas does not guess types here. Therefore a hospital remains ``007`` or ``NA``, and an empty name remains empty.
     """
     figures = pd.read_csv(path, nrows=0).columns.difference([*NAMES])
     return csv_files.read_csv(
@@ -97,10 +97,10 @@ def differences(
     *,
     sent: Sent | None = None,
 ) -> pd.DataFrame:
-    """Return every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
+    """Return the difference of every strategy and model from the baseline.
 
-    ``mean`` and ``std`` are over pairs of equal seeds; without ``hospitals``, ``low`` and ``high`` are NaN. With
-    ``hospitals``:
+    Columns are ``strategy, model, figure, mean, std, pairs, low, high``. ``mean`` and ``std`` are over pairs of equal
+    seeds; without ``hospitals``, ``low`` and ``high`` are NaN. With ``hospitals``:
 
     - The mean of the AUROC (MAE) is over all hospitals and seeds that define both models, as in the answer and the
       figures (:class:`raysim.statistics.differences.paired.Paired`). Its 95 % interval is for hospitals like these.

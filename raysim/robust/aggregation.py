@@ -15,8 +15,9 @@ from functools import partial
 
 import numpy as np
 
+from raysim.core.arrays import Floats, Ids
 from raysim.robust import centres, selecting
-from raysim.robust.rule import Aggregate, Floats, Ids, Rule, squared_distances
+from raysim.robust.rule import Aggregate, Rule, squared_distances
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, by_columns, distances_to, uniform
+from raysim.core.arrays import Floats
+from raysim.robust.rule import Aggregate, by_columns, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
 """The largest number of passes for the geometric median, and the relative move (in median distances) at which it
@@ -97,8 +98,7 @@ def _weighted_middle(updates: Floats, weights: Floats) -> Floats:
     low = (mass < half - tolerance).sum(axis=0)
     high = (mass <= half + tolerance).sum(axis=0)
     columns, last = np.arange(updates.shape[1]), len(updates) - 1
-    between: Floats = (ordered[np.minimum(low, last), columns] + ordered[np.minimum(high, last), columns]) / 2
-    return between
+    return np.asarray((ordered[np.minimum(low, last), columns] + ordered[np.minimum(high, last), columns]) / 2)
 
 
 def trimmed_mean(updates: Floats, trimmed: int, weights: Floats | None = None) -> Aggregate:
@@ -123,5 +123,4 @@ def _trimmed(updates: Floats, trimmed: int, weights: Floats) -> Floats:
     cut = whole * trimmed / len(updates)
     inside = np.clip(np.minimum(upper, whole - cut) - np.maximum(upper - mass, cut), 0.0, None)
     first = ordered[np.argmax(inside > 0, axis=0), np.arange(updates.shape[1])]
-    mean: Floats = first + ((ordered - first) * inside).sum(axis=0) / inside.sum(axis=0)
-    return mean
+    return np.asarray(first + ((ordered - first) * inside).sum(axis=0) / inside.sum(axis=0))

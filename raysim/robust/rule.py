@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
+from raysim.core.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)

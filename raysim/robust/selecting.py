@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, squared_distances, uniform
+from raysim.core.arrays import Floats, Ids
+from raysim.robust.rule import Aggregate, by_columns, squared_distances, uniform
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:
@@ -19,8 +20,7 @@ def krum_scores(distances: Floats, f: int) -> Floats:
     ``[m]``."""
     m = len(distances)
     others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
-    scores: Floats = others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1)
-    return scores
+    return np.asarray(others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1))
 
 
 def krum(updates: Floats, f: int) -> Aggregate:

@@ -10,11 +10,9 @@ from math import ceil, log2
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Ids
 from raysim.core.streams import stream
-
-Ids = NDArray[np.int64]
 
 
 def default_neighbours(m: int) -> int:

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ids
 from raysim.core.streams import stream
 from raysim.secure import graph, masks, shamir
 
-Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
@@ -118,7 +118,7 @@ class SecureSum:
                 return False
         return True
 
-    def masked(self, hospital: int, vector: NDArray[np.int64]) -> Words:
+    def masked(self, hospital: int, vector: Ids) -> Words:
         """Return the masked vector that ``hospital`` sends instead of ``vector [n]``."""
         sent = vector.view(np.uint64) + masks.mask(self._own_key(hospital), len(vector))
         sharing = set(self.sharing)
@@ -129,7 +129,7 @@ class SecureSum:
             sent = sent + between if other > hospital else sent - between
         return sent
 
-    def unmasked(self, total: Words) -> NDArray[np.int64]:
+    def unmasked(self, total: Words) -> Ids:
         """Return the sum of the vectors from the sum of the masked vectors.
 
         Secrets are computed only from the revealed shares. Raises ``ValueError`` if too few hospitals remain.

@@ -7,7 +7,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-Flags = NDArray[np.bool_]
+from raysim.core.arrays import Flags
 
 KEYS, PUBLIC = 64, 64
 """The bytes of the two public keys that a hospital sends, and of the two that it receives from each neighbour."""

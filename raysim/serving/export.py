@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from raysim.config import reading
 from raysim.core.atomic import write_json
 from raysim.core.errors import ConfigError
@@ -29,6 +31,36 @@ from raysim.storage.served import PREPROCESSING
 from raysim.training.base import Exportable, Grows, Model
 from raysim.training.kernels.linear import LinearModel
 
+FORMAT = 1
+
+
+def linear_writer(predictor: Predictor, owner: str) -> Callable[[Path], None]:
+    """Return a function that writes the model of ``owner`` to a path.
+
+    For a row's features ``x [F]`` the output is ``link^-1(intercept + coefficients . x)``. The link is ``logit`` for
+    two classes, ``softmax`` for more (a list entry for each class), ``log`` for counts, ``identity`` for other numbers.
+    The shift of a recalibrated model is included.
+    """
+    theta, shift = predictor.served.of(owner)
+    fitted, model = predictor.preprocessing, predictor.model
+    tensors = model.layout.split(theta.astype(np.float64))
+    weight, bias = tensors["weight"], tensors["bias"]
+    if shift is not None:
+        weight, bias = shift.slope * weight, shift.intercept + shift.slope * bias
+    link = "softmax" if len(fitted.classes) > 2 else "logit" if fitted.classes else getattr(model, "link", "identity")
+    one = len(bias) == 1
+    tree = {
+        "format": FORMAT,
+        "link": link,
+        "classes": list(fitted.classes),
+        "intercept": bias[0] if one else bias.tolist(),
+        "coefficients": {
+            name: (of[0] if one else of.tolist()) for name, of in zip(fitted.features, weight.T, strict=True)
+        },
+    }
+    return lambda path: write_json(path, tree)
+
+
 Format = Literal["torch", "onnx", "json", "xgboost"]
 
 FILES = {"torch": "model.pt2", "onnx": "model.onnx", "json": "model.json", "xgboost": "model.xgb.json"}
@@ -37,11 +69,11 @@ Write = Callable[[Path], None]
 
 
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
-    """Write the model of ``hospital`` (None: the model for all hospitals) into ``folder``; return its owner.
+    """Write the model of ``hospital`` into ``folder``; return the owner of its parameters.
 
-    ``form``: None is the model's first available format. ``model`` is the model used; None: the headline. Raises
-    ``ConfigError`` if there is no such model or format, if the architecture cannot be exported, and for a folder that
-    exists or cannot be made.
+    ``hospital`` None: the model for all hospitals. ``form`` None: the first format that the model has. ``model`` is the
+    name of a model used; None: the headline. Raises ``ConfigError`` if there is no such model or format, if the
+    architecture cannot be exported, and for a folder that exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")
@@ -100,9 +132,7 @@ def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
 
         return tree_formats.writer(predictor, owner, form)
     if form == "json":
-        from raysim.serving import linear_format
-
-        return linear_format.writer(predictor, owner)
+        return linear_writer(predictor, owner)
     from raysim.serving import torch_program
 
     if form == "onnx" and find_spec("onnxscript") is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core import bounded
+from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.installed import need
 from raysim.data.fitted import Preprocessing
@@ -19,10 +21,6 @@ from raysim.serving.export import FILES
 from raysim.serving.folder import read_preprocessing
 from raysim.storage.manifest import check_plain
 from raysim.storage.served import PREPROCESSING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 REMEDY = "name a folder of raysim export, an ONNX file, or a column of the table"
 
@@ -40,9 +38,10 @@ class Exported:
     outputs: Outputs
     """The function from features ``[n, F]`` to outputs: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
     preprocessing: Preprocessing | None
-    """The preprocessing. None: the features are the source's columns, which are numbers, unchanged."""
+    """The preprocessing of the source's columns. None: the features are these columns, unchanged, which must be
+    numbers."""
     trained_on: Mapping[str, Any] | None = None
-    """The digests of :func:`raysim.serving.trained_on.trained_on`; None: not an export of raysim."""
+    """The digests of :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export the model."""
 
     @staticmethod
     def open(path: Path) -> Exported:
@@ -63,8 +62,9 @@ class Exported:
         trained_on = _told(described).get("trained_on", {}) if described.is_file() else None
         return Exported(path.stem, _outputs(path), fitted, trained_on)
 
-    def risks(self, columns: pd.DataFrame) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on differences.
+    def risks(self, columns: pd.DataFrame) -> tuple[Floats, tuple[str, ...]]:
+        """Return the probability of the event in each of ``n`` rows, ``[n]``, and remarks on how rows differ from
+        training data.
 
         ``columns`` are the columns of the data source. Raises ``DataError`` for columns that do not fit, and for
         outputs that are not probabilities.
@@ -142,9 +142,6 @@ def _of_onnx(file: Path) -> Outputs:
         return np.asarray(session.run(real[-1:], {name: X})[0])
 
     return outputs
-
-
-Floats = NDArray[np.float64]
 
 
 def outputs_of(file: Path) -> Callable[[NDArray[np.float32]], NDArray[Any]]:

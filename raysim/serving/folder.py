@@ -29,7 +29,8 @@ def is_comparison(folder: Path) -> bool:
 
 
 def check_run(folder: Path) -> None:
-    """Raise ``ConfigError`` unless ``folder`` is of a finished run; for several runs, the error names them."""
+    """Raise ``ConfigError`` unless ``folder`` is the folder of a finished run. If it contains several runs, the error
+    names them."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; {REMEDY}")
     check_plain(folder)

@@ -26,6 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
@@ -34,8 +35,6 @@ from raysim.statistics.differences.paired import paired
 from raysim.storage.served import NOBODY
 from raysim.training.base import Grows
 from raysim.training.kernels.linear import LinearModel
-
-Floats = NDArray[np.float64]
 
 SHARES = (0.05, 0.15, 0.25, 0.35, 0.5, 0.65, 0.75, 0.85, 0.95)
 """Shares of rows below the values of a numeric column at which dependence is evaluated."""
@@ -47,7 +46,7 @@ VALUES = max(len(SHARES), CATEGORIES)
 """Largest number of values at which the dependence on a column is evaluated."""
 
 STRONGEST = 6
-"""Number of columns, the most important ones, whose dependence is evaluated."""
+"""Dependence is evaluated for this number of columns, the most important ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +146,7 @@ def columns_of(fitted: Preprocessing) -> dict[str, tuple[list[int], list[int]]]:
 
 
 def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> NDArray[np.int64]:
-    """Return an order of rows ``[n]`` that permutes the rows within each hospital."""
+    """Return a permutation of the rows ``[n]`` that moves rows only within their hospital."""
     rng = stream(seed, f"importance/{column}/{repeat}")
     return np.concatenate([a + rng.permutation(b - a) for a, b in pairwise(offsets)])
 
@@ -155,7 +154,7 @@ def _within(offsets: NDArray[np.int64], seed: int, column: str, repeat: int) -> 
 def _settings(
     column: Numeric | Categorical, rows: Evaluated, values: list[int], features: list[int]
 ) -> list[tuple[object, NDArray[np.float32]]]:
-    """Return the values at which dependence is evaluated, each as reported and as features ``[f]``."""
+    """Return the values at which dependence is evaluated, each in its reported form and as model features ``[f]``."""
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
@@ -173,8 +172,9 @@ def _settings(
     return settings
 
 
-def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, NDArray[np.float64]]] | None:
-    """Return the parameter vector that scores each hospital's rows; None if its patient groups have several."""
+def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
+    """Return the parameter vector that scores each hospital's rows; None if a hospital's patient groups have separate
+    vectors."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):

@@ -16,7 +16,7 @@ TRIED = 64
 """Number of random rows on which an exported model is compared with the run's model."""
 
 TOLERANCE = 1e-5
-"""Largest accepted difference of the outputs. Differences come from single precision and the order of sums."""
+"""Largest accepted difference of the outputs. Small differences arise from single precision and the order of sums."""
 
 
 def output_names(fitted: Preprocessing) -> list[str]:

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config import plugins, reading
@@ -23,9 +24,6 @@ from raysim.serving.folder import NAMED, bound_model, check_run, read_preprocess
 from raysim.storage.served import NOBODY, Owners, Served, read_served
 from raysim.strategies.base import Strategy
 from raysim.training.base import Model
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _log = logging.getLogger("raysim.serving")
 
@@ -64,15 +62,13 @@ class Predictor:
         - the columns that :func:`raysim.metrics.predictions.predictions` names;
         - ``scored_by``: the owner of the model that scored the row: ``global``, ``cluster/0``, ``personal/north``.
 
-        ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the model used; None: the
-        headline. Rows of a hospital unknown to the run are scored by the model for all hospitals, with a warning that
-        names it. The result has the index of a data frame.
+        ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the name of the model
+        used; None: the headline. Rows of a hospital that did not take part in the run are scored by the model for all
+        hospitals, with a warning that names the hospital. If the table is a data frame, the result has the same index.
 
-        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all.
-        Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
+        Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all
+        hospitals. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
         """
-        import pandas as pd
-
         served = self._served_by(model)
         table = Path(table) if isinstance(table, str) else table
         remarks: tuple[str, ...] = ()
@@ -98,9 +94,10 @@ class Predictor:
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
-        """Return the owner of a hospital's parameter vector (None: a hospital unknown to the run).
+        """Return the owner of the parameter vector for a hospital's rows (None: a hospital that did not take part in
+        the run).
 
-        Raises ``ConfigError`` if there is none, or if each group of rows has its own.
+        Raises ``ConfigError`` if there is no owner, or if each group of rows has its own.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]
@@ -163,7 +160,7 @@ class Predictor:
         return owners
 
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
-        """Compute the outputs ``[n]`` or ``[n, C]`` of ``X [n, F]``, each with its owner's parameters."""
+        """Compute the outputs ``[n]`` or ``[n, C]`` of ``X [n, F]``, each row with the parameters of its owner."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
         each = dict.fromkeys(owners.tolist())
         # Shifts use double precision, as in the evaluation of the run.
@@ -204,7 +201,8 @@ class Predictor:
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
-        """Return an empty hospital for each row ``[n]``. Raises ``DataError`` if scoring depends on the hospital."""
+        """Return an empty hospital name for each row ``[n]``. Raises ``DataError`` if scoring depends on the
+        hospital."""
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(

@@ -26,7 +26,8 @@ GROUPED = {
     ",": rf"{BEYOND}(?:{SPACED}|(?:\.[0-9]{{3}})+)(?:,[0-9]+)?",
     None: rf"{BEYOND}(?:(?:{SPACED})(?:\.[0-9]+)?|(?:,[0-9]{{3}})+\.[0-9]+|(?:,[0-9]{{3}}){{2,}})",
 }
-"""Patterns of numbers with thousands separators, by decimal mark; None: only a point can be the decimal mark."""
+"""Patterns of numbers with thousands separators, by decimal mark. The key None is for files whose decimal mark must be
+a point."""
 SHARES = {"half": 0.5, "limit": 1.0, "missing": float("nan")}
 
 
@@ -76,7 +77,8 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form in which it is compared with categories; None for a text that has no such form."""
+    """Return a text in the form in which it is compared with categories; None if it cannot be converted to this
+    form."""
     if compared_as == "truth":
         return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
     if compared_as == "text":
@@ -125,7 +127,7 @@ def read(path: str) -> pd.DataFrame:
 
 
 def _unquoted(text: str) -> str:
-    """Return the text that a spreadsheet's formula keeps (``="007"``); other texts are returned unchanged."""
+    """Return the text inside a spreadsheet formula such as ``="007"``; other texts are returned unchanged."""
     kept = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
     return text if kept is None else kept[1].replace('""', '"')
 
@@ -153,7 +155,7 @@ def _recorded(given: pd.Series, missing: list[str], marks: list[str], comma: boo
 
 
 def _each(given: pd.Series, convert: Callable[[Any], Any]) -> pd.Series:
-    """Convert each recorded value; values of one text are converted once."""
+    """Convert each recorded value; each distinct text is converted once."""
     given = given.map(str, na_action="ignore") if given.dtype == object else given.astype(object)
     codes, different = pd.factorize(given)
     converted = pd.Series([*(convert(value) for value in different), None], dtype=object)

@@ -1,4 +1,5 @@
-"""Digests of the data that trained an exported model; stored in ``export.json``, compared by ``raysim validate``."""
+"""Digests of the data that trained an exported model. They are stored in ``export.json``, and ``raysim validate``
+compares them."""
 
 from __future__ import annotations
 
@@ -41,9 +42,10 @@ def trained_on(config: Config) -> dict[str, Any]:
 
 
 def shared(stored: Mapping[str, Any] | None, config: Config) -> tuple[str | None, bool]:
-    """Return a remark on rows that also trained the model, and whether its test rows equal the test rows of ``config``.
+    """Return a remark on rows that also trained the model, and whether the model's test rows are those of ``config``.
 
-    ``stored``: the digests of :func:`trained_on`; None for a model that is not an export of raysim.
+    The remark is None if there are no such rows. ``stored``: the digests of :func:`trained_on`; None for a model that
+    raysim did not export.
     """
     if stored is None:
         return UNSAID, False

@@ -33,11 +33,12 @@ OBJECTIVES = {
     "squared": ("reg:squarederror", "[0E0]"),
     "poisson": ("count:poisson", "[1E0]"),
 }
-"""xgboost's objective by loss, and the start value whose margin is 0 (any for ``softmax``)."""
+"""The objective in xgboost for each loss, and the start value whose margin is 0 (any value for ``softmax``)."""
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
-    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if ONNX differs."""
+    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if the outputs of ONNX
+    differ."""
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
     tree = shifted(as_json(model.forest(theta), predictor.preprocessing.features), shift)
@@ -95,7 +96,8 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """Convert the trees to xgboost's format (3): ``Booster(model_file=...)``; the base is a splitless tree."""
+    """Convert the trees to xgboost's format (3), which ``Booster(model_file=...)`` reads. The base is a tree without
+    splits."""
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [
@@ -177,7 +179,7 @@ def _xgboost_tree(number: int, tree: Tree, levels: Sequence[int]) -> dict[str, A
 
 
 def _below(node: Mapping[str, Any]) -> float:
-    """Return xgboost's condition of a node: a leaf's value, or the number below which rows go left."""
+    """Return a node's condition in xgboost: the value of a leaf, or the number below which rows go left."""
     if "value" in node:
         return float(node["value"])
     if "levels" in node:

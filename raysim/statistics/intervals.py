@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, Z
 from raysim.metrics.measures import hanley_mcneil
 
-Floats = NDArray[np.float64]
 Variance = Callable[[Floats, Floats, Floats], Floats]
 """Function for the variance of an AUROC estimate with true AUROC ``t``, ``m`` events and ``n`` non-events."""
 

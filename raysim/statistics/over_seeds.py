@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
 from raysim.statistics.intervals import stdtrit
-
-Floats = NDArray[np.float64]
 
 
 class OverSeeds(NamedTuple):

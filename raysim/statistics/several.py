@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
-
-Floats = NDArray[np.float64]
 
 
 class Bound(NamedTuple):

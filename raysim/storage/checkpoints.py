@@ -23,7 +23,7 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 
 
 class Checkpoints:
-    """The last ``keep`` checkpoints of one run of ``strategy`` at ``location``.
+    """The checkpoints of one run of ``strategy`` at ``location``, of which the last ``keep`` are stored.
 
     ``fingerprint``: the digest of the settings that determine the run's result.
     """
@@ -54,7 +54,8 @@ class Checkpoints:
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """Return the last undamaged checkpoint, or None, and a line on each later, damaged one.
+        """Return the last undamaged checkpoint (None if there is none), and a line on each later checkpoint, which is
+        damaged.
 
         Raises ``ConfigError`` for a checkpoint of another run, and if checkpoints cannot be listed.
         """
@@ -99,7 +100,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self.round = 0
-        """The round of the last checkpoint handed to the writer."""
+        """The round of the last checkpoint that was given to the writer."""
 
     def __enter__(self) -> Writer:
         return self

@@ -1,4 +1,5 @@
-"""The files of a run's clinical figures: by hospital and for all together, their curves, and equity over hospitals.
+"""The files of a run's clinical figures: by hospital and for all hospitals together, with curves and equity over
+hospitals.
 
 All follow from hospitals' counts of scores; no prediction is read. Columns: ``docs/metrics.md``.
 """
@@ -7,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import ClinicalSection
@@ -24,28 +26,23 @@ from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.storage.manifest import Manifest
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FIGURES, CALIBRATION, NET_BENEFIT = "clinical.csv", "calibration.csv", "net_benefit.csv"
 EQUITY = "clinical_equity.csv"
 
 
 def write(out: Manifest, folder: Path, federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> None:
-    """Write :func:`tables` to ``folder``, which is below the folder of ``out``."""
+    """Write the :func:`tables` to ``folder``, which is below the folder of ``out``."""
     at = folder.relative_to(out.folder).as_posix()
     for name, table in tables(federation, outcome, asked).items():
         out.csv(f"{at}/{name}", table)
 
 
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
-    """Return ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
+    """Return the tables ``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by name.
 
-    The result is empty if no counts of scores were configured (``asked``), and for several classes or a real label,
-    which have none.
+    The result is empty if clinical figures were not configured (``asked`` is None), and unless the label has two
+    classes.
     """
-    import pandas as pd
-
     if asked is None or not outcome.scores:
         return {}
     rows: dict[str, list[pd.DataFrame]] = {FIGURES: [], CALIBRATION: [], NET_BENEFIT: [], EQUITY: []}
@@ -77,8 +74,6 @@ def _figures(
     measured: Sequence[ClinicalFigure],
 ) -> pd.DataFrame:
     """Return one row per hospital and figure, ordered by hospital."""
-    import pandas as pd
-
     wide = len(measured)
     stacked = {
         name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()
@@ -106,8 +101,6 @@ def _calibration(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
 ) -> pd.DataFrame:
     """Return one row per hospital and filled bin."""
-    import pandas as pd
-
     filled = calibration_bins(counts, bins)
     at, bin_ = np.nonzero(filled.rows[which] > 0)
     cells = which[at], bin_
@@ -131,8 +124,6 @@ def _net_benefit(
     model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
 ) -> pd.DataFrame:
     """Return one row per hospital and threshold."""
-    import pandas as pd
-
     benefit = net_benefit_curve(counts, curve)
     return pd.DataFrame(
         {
@@ -149,8 +140,6 @@ def _net_benefit(
 
 def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
     """Return one row per figure."""
-    import pandas as pd
-
     wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")
     return pd.DataFrame(
         {

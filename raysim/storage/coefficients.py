@@ -6,18 +6,16 @@ import csv
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.data.federation import Federation
 from raysim.strategies.base import Uncertainty
 from raysim.training.base import Layout
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COEFFICIENTS = "coefficients.csv"
 
@@ -36,20 +34,21 @@ GLOBAL = "global"
 def coefficients(
     federation: Federation, vectors: Mapping[str, NDArray[Any]], layout: Layout, uncertainty: Uncertainty | None = None
 ) -> pd.DataFrame | None:
-    """Return a linear model's table, one row per owner and feature: ``model, feature, coefficient, per_unit``; None for
-    other models.
+    """Return the table of a linear model, with one row per owner and feature; None for other models.
 
-    - ``coefficient``: of the feature as the model receives it, a numeric one in standard deviations.
-    - ``per_unit``: of the source's column in its own unit, 0 if it did not vary in training.
-    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``; ``se_robust``, ``low_robust``,
+    Columns are ``model``, ``feature`` and:
+
+    - ``coefficient``: the coefficient of the feature as the model receives it; numeric features are in standard
+      deviations.
+    - ``per_unit``: the coefficient of the source's column in its own unit; 0 if the column did not vary in training.
+    - ``se``, ``low``, ``high``: standard error and 95 % interval of ``coefficient``. ``se_robust``, ``low_robust``,
       ``high_robust``: the same, valid if hospitals differ. Only the global model has them. They are empty if a strategy
       does not estimate them, or if a column was left out.
     - ``effect``: the meaning of a coefficient with a standard error: the logarithm of an odds ratio or of a rate ratio,
       or a difference.
-    - the feature ``(intercept)`` comes last; with more than two classes there is a row for each ``class``.
-    """
-    import pandas as pd
 
+    The feature ``(intercept)`` comes last; with more than two classes there is a row for each ``class``.
+    """
     if set(layout.names) != {"weight", "bias"} or not vectors:
         return None
     outputs = layout.shapes[layout.names.index("weight")][0]
@@ -84,7 +83,7 @@ def coefficients(
 
 
 def of_global_model(path: Path) -> pd.DataFrame:
-    """Return the rows of the global model, which come first; none for models with more than two classes."""
+    """Return the rows of the global model, which come first; no rows for models with more than two classes."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         names = ("model", "feature", "effect")

@@ -83,7 +83,7 @@ ATTACK = "attack.csv"
 
 
 def as_json(figures: AttackFigures) -> dict[str, Any]:
-    """Return the figures as plain values; undefined is None."""
+    """Return the figures as plain values; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
     return {
@@ -93,9 +93,7 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
-    """Return a row for each hospital: whether it is Byzantine, its cluster, and the cost of the attack to it."""
-    import pandas as pd
-
+    """Return a row for each hospital: whether it is Byzantine, its cluster, and how much the attack harmed it."""
     bad = set(figures.bad)
     return pd.DataFrame(
         {
@@ -123,8 +121,6 @@ def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
     """Return one row per hospital and patient cluster: ``hospital, cluster, n_train``; None if there are none."""
-    import pandas as pd
-
     rows = outcome.clusters_of_patients
     if rows is None:
         return None
@@ -143,8 +139,6 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
     Returns None for fewer than two clusters of patients, and for a model without coefficients, which is not linear.
     """
-    import pandas as pd
-
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
         return None
@@ -155,10 +149,11 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
 
 
 def mean_overlap(sizes: Floats, k: int) -> float:
-    """Return ``|top k of one and of the other| / k``, the mean over pairs of models with ``sizes [G, F]`` of
-    coefficients.
+    """Return the share of the ``k`` largest coefficients that two models have in common, as the mean over pairs of
+    models.
 
-    Among equal sizes, the earlier feature comes first.
+    ``sizes [G, F]`` are the absolute coefficients of ``G`` models. Among equal coefficients, the earlier feature comes
+    first.
     """
     tops: Ids = np.argsort(-sizes, axis=1, kind="stable")[:, :k]
     return float(np.mean([len(np.intersect1d(a, b)) / k for a, b in combinations(tops, 2)]))

@@ -29,7 +29,8 @@ FORMAT = 12
 """The format of checkpoints that this version writes and reads."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
-"""Exceptions of reading a file that raysim did not write; ``UnicodeDecodeError`` is a ``ValueError``."""
+"""Exceptions that may arise when raysim reads a file that it did not write; ``UnicodeDecodeError`` is a
+``ValueError``."""
 
 
 class Damaged(ValueError):
@@ -37,7 +38,7 @@ class Damaged(ValueError):
 
 
 def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """Return the content of a checkpoint: the state of a run of ``strategy``, with or without its history."""
+    """Return the content of a checkpoint: the state of a run of ``strategy``. The state may lack the run's history."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -47,7 +48,7 @@ def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "round": run_state.round,
         "state": pack_state(run_state.state, arrays, strategy),
         "memory": pack_memory(run_state.memory, arrays),
-        "kept": pack(run_state.kept, "kept", arrays),
+        "kept": pack(run_state.states, "kept", arrays),
         "clock": pack(run_state.clock, "clock", arrays, typed=True),
         "stopping": None if run_state.stopping is None else run_state.stopping.packed(),
         "best": _pack_best(run_state.best, arrays, strategy),
@@ -78,7 +79,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
         run_state = RunState(
             round=_count(header["round"], "round"),
             state=unpack_state(header["state"], arrays, strategy),
-            kept=unpack(header["kept"], arrays),
+            states=unpack(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
             history=_history(header, arrays) if "rounds" in header else None,
             clock=checked(unpack(header["clock"], arrays, Clock)),
@@ -162,24 +163,24 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
 
 
 BEST = "best/"
-"""Prefix of the arrays of the best state so far."""
+"""Prefix of the names of arrays that belong to the best state so far."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
     if best is None:
         return None
     packed: Arrays = {}
-    state, kept = pack_state(best.state, packed, strategy), pack(best.kept, "kept", packed)
+    state, memory = pack_state(best.state, packed, strategy), pack(best.states, "kept", packed)
     arrays |= {f"{BEST}{name}": array for name, array in packed.items()}
-    return {"round": best.round, "state": state, "kept": kept}
+    return {"round": best.round, "state": state, "kept": memory}
 
 
 def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], strategy: Strategy) -> RunState | None:
     if tree is None:
         return None
     packed = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
-    state, kept = unpack_state(tree["state"], packed, strategy), unpack(tree["kept"], packed)
-    return RunState(_count(tree["round"], "best round"), state, kept)
+    state, memory = unpack_state(tree["state"], packed, strategy), unpack(tree["kept"], packed)
+    return RunState(_count(tree["round"], "best round"), state, memory)
 
 
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:

@@ -14,19 +14,15 @@ class FileStore(Protocol):
 
     def names(self) -> list[str]:
         """List the files; none if the folder does not exist."""
-        ...
 
     def read(self, name: str) -> bytes:
         """Return a file's content."""
-        ...
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, and create the folder if it does not exist."""
-        ...
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        ...
 
 
 class LocalFileStore:

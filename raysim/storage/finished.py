@@ -1,10 +1,9 @@
-"""The data of a finished run that a comparison stores until all its runs are finished."""
+"""Stores the data of a finished run until all runs of its comparison are finished."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,38 +22,37 @@ from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.discrimination.auroc import PairSums
-from raysim.statistics.patient_groups.composition import Composition
-from raysim.statistics.patient_groups.risks import GroupRisk
-from raysim.statistics.patient_groups.within import PairGap, WithinGap
+from raysim.statistics.patient_groups.within import WithinGap
 from raysim.storage.encoding import UNREADABLE, pack_ledger, read_tensors, unpack_ledger
 from raysim.traffic.ledger import Bytes
 from raysim.training.base import Layout
 
 FINISHED = "finished.safetensors"
 
+AS_THEY_ARE = ("figures", "sketches", "predictions", "untrained", "one_class", "groups", "cluster")
+"""The fields of an outcome that are stored without a change."""
+
+COUNTED = {"errors": ErrorCounts, "scores": ScoreCounts, "validation_scores": ScoreCounts}
+"""The class of each model's value in a field that holds named tuples."""
+
 
 def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> None:
-    """Write the data of a finished run that its comparison needs; its ``models`` only where these are asked for."""
+    """Write the data of a finished run that its comparison needs. Models are written only with ``models``."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
     header = {
+        **{name: pack(getattr(outcome, name), name, arrays) for name in AS_THEY_ARE},
+        **{
+            name: pack({model: tuple(each) for model, each in getattr(outcome, name).items()}, name, arrays)
+            for name in COUNTED
+        },
         "rounds": [vars(row) for row in outcome.rounds],
-        "figures": pack(outcome.figures, "figures", arrays),
         "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
-        "sketches": pack(outcome.sketches, "sketches", arrays),
-        "predictions": pack(outcome.predictions, "predictions", arrays),
-        "untrained": pack(outcome.untrained, "untrained", arrays),
-        "one_class": pack(outcome.one_class, "one_class", arrays),
-        "groups": pack(outcome.groups, "groups", arrays),
         "gaps": {attribute: dataclasses.asdict(gap) for attribute, gap in outcome.gaps.items()},
         "grouping": None if outcome.grouping is None else pack(dataclasses.astuple(outcome.grouping), "", arrays),
         "ledger": pack_ledger(outcome.ledger, arrays),
-        "errors": pack(_as_tuples(outcome.errors), "errors", arrays),
-        "scores": pack(_as_tuples(outcome.scores), "scores", arrays),
-        "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
         "metrics": outcome.metrics,
-        "cluster": pack(outcome.cluster, "cluster", arrays),
         "serve": pack(outcome.serve if models else {}, "serve", arrays),
         "newcomers": pack_newcomers(outcome.newcomers if models else None, arrays),
         "private": pack(outcome.private if models else None, "private", arrays),
@@ -73,54 +71,26 @@ def save_finished(folder: Path, outcome: Outcome, *, models: bool = False) -> No
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
 
 
-def _as_tuples(counted: Mapping[str, ScoreCounts] | Mapping[str, ErrorCounts]) -> dict[str, tuple[Any, ...]]:
-    return {model: tuple(counts) for model, counts in counted.items()}
-
-
-def _as_counts(scores: Mapping[str, tuple[Any, ...]]) -> dict[str, ScoreCounts]:
-    return {model: ScoreCounts(*counts) for model, counts in scores.items()}
-
-
-def _as_gap(packed: Mapping[str, Any]) -> WithinGap:
-    one, several = packed["pair"], packed["pairs"]
-    rebuilt = {
-        "pair": PairGap(**{**one, "groups": tuple(one["groups"])}),
-        "pairs": tuple(PairGap(**{**pair, "groups": tuple(pair["groups"])}) for pair in several),
-        "composition": Composition(*packed["composition"]),
-        "composition_ratio": Composition(*packed["composition_ratio"]),
-        "risks": tuple(GroupRisk(*risk) for risk in packed["risks"]),
-    }
-    return WithinGap(**{**packed, **rebuilt})
-
-
 def load_finished(folder: Path) -> Outcome | None:
-    """Read the result of :func:`save_finished`, without models that were not asked for; None if it is damaged."""
+    """Read the result of :func:`save_finished`; None if it is damaged. Models are missing if they were not written."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
-        figures = unpack(header["figures"], arrays)
-        hospitals = len(next(iter(figures.values())))
+        kept: dict[str, Any] = {name: unpack(header[name], arrays) for name in (*AS_THEY_ARE, *COUNTED)}
+        kept |= {name: {model: cls(*each) for model, each in kept[name].items()} for name, cls in COUNTED.items()}
+        hospitals = len(next(iter(kept["figures"].values())))
         return Outcome(
+            **kept,
             rounds=validated(list[Round], header["rounds"], "rounds"),
-            figures=figures,
-            groups=unpack(header["groups"], arrays),
-            gaps={attribute: _as_gap(gap) for attribute, gap in header["gaps"].items()},
+            gaps=validated(dict[str, WithinGap], header["gaps"], "gaps"),
             grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
-            sketches=unpack(header["sketches"], arrays),
-            predictions=unpack(header["predictions"], arrays),
-            untrained=unpack(header["untrained"], arrays),
-            one_class=unpack(header["one_class"], arrays),
-            errors={model: ErrorCounts(*counts) for model, counts in unpack(header["errors"], arrays).items()},
-            scores=_as_counts(unpack(header["scores"], arrays)),
-            validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,
             serve=unpack(header["serve"], arrays),
             models=unpack(header["models"], arrays),
             newcomers=unpack_newcomers(header["newcomers"], arrays),
             private=unpack(header["private"], arrays),
-            cluster=unpack(header["cluster"], arrays),
-            kept={},
+            own_models={},
             layout=Layout((), ()),
             ledger=unpack_ledger(header["ledger"], arrays, hospitals),
             seconds=validated(float, header["seconds"], "seconds"),

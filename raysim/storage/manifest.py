@@ -1,13 +1,13 @@
-"""``manifest.json``: the files that raysim wrote into a folder, with size and digest.
+"""The file ``manifest.json``: the files that raysim wrote into a folder, with size and digest.
 
 .. code-block:: json
 
     {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
 
-``files`` are the results, by their paths in the folder; files that serve only for resuming are not listed. Each run of
-a comparison has its own manifest. The comparison's manifest lists these manifests by their digests, and therefore
-covers all results. A file is listed just before it appears, so a file that is not listed is never raysim's. Digests are
-BLAKE2b of 32 bytes (``b2sum -l 256``).
+``files`` are the results, by their paths in the folder. Files that are needed only for resuming are not listed. Each
+run of a comparison has its own manifest. The comparison's manifest lists the runs' manifests by their digests, and
+therefore covers all results. A file is listed just before it appears, so a file that is not listed is never raysim's.
+Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Manifest:
 
     @property
     def files(self) -> Mapping[str, Mapping[str, Any]]:
-        """``{path in the folder: {"bytes": size, "blake2b": digest}}``, in the order of writing."""
+        """The listed files, in the order of writing: ``{path in the folder: {"bytes": size, "blake2b": digest}}``."""
         return self._files
 
     def __contains__(self, name: str) -> bool:
@@ -98,9 +98,10 @@ class Manifest:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """List all files written in this context in one step, and then make them appear; after an error, none appears.
+        """List all files that are written in this context together, and then make them appear; after an error, none
+        appears.
 
-        The list is written once, and not once for each file.
+        The manifest is written once, and not once for each file.
         """
         before = dict(self._files)
         try:
@@ -140,7 +141,7 @@ class Manifest:
             write_csv(table, temporary, many_rows=True)
 
     def pieces(self, name: str, tables: Iterable[pd.DataFrame]) -> None:
-        """Write a table from pieces, as :meth:`rows` does."""
+        """Write a table that is given in pieces; the format is that of :meth:`rows`."""
         with self.writing(name) as temporary:
             write_pieces(tables, temporary)
 
@@ -159,7 +160,7 @@ class Manifest:
         self._list(path.relative_to(self.folder).as_posix(), path)
 
     def below(self) -> list[Manifest]:
-        """The listed manifests."""
+        """The manifests of subfolders that this manifest lists."""
         return [Manifest.read((self.folder / name).parent) for name in self._files if name.endswith(f"/{NAME}")]
 
     def paths(self) -> dict[str, Path]:

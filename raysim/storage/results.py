@@ -80,9 +80,10 @@ def write_run(
     models: bool = True,
     predicted: Collection[str] = (),
 ) -> None:
-    """Write a run's files, each completely or not at all; files of its ``models`` only if configured.
+    """Write a run's files, each completely or not at all. Files of its models are written only with ``models``.
 
-    If hospitals ``predicted`` are given, only their predictions are written, and neither traffic nor clinical figures.
+    If ``predicted`` names hospitals, only predictions for these hospitals are written, and neither traffic nor clinical
+    figures.
     """
     # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
@@ -143,7 +144,7 @@ def _write_models(out: Manifest, federation: Federation, outcome: Outcome, preci
 
 
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
-    """Return every federation-level metric by name, and totals of traffic and time. Undefined is null.
+    """Return every federation-level metric by name, and totals of traffic and time. Undefined values are null.
 
     Metrics of the headline model (``model``) are at the top; metrics of every model are under ``models``.
     """
@@ -169,7 +170,8 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def converged(outcome: Outcome) -> dict[str, Any]:
-    """Return whether the training loss has converged, with the losses; or only ``convergence: null``."""
+    """Return whether the training loss has converged, with the losses. Returns only ``convergence: null`` if
+    unknown."""
     training, model = outcome.convergence, outcome.losses.model
     if training is None:
         return {"convergence": None}
@@ -222,7 +224,7 @@ def _versions() -> dict[str, str]:
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
-    """Return ``config.yaml``: the complete, runnable configuration, under comments on versions and data."""
+    """Write ``config.yaml``: the complete, runnable configuration, under comments on versions and data."""
     made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
     out.text("config.yaml", comments + dumped(frozen))

@@ -1,7 +1,11 @@
-"""``resume.json``, from which a stopped run or comparison is resumed; it is in the folder from the start.
+"""The file ``resume.json``, from which a stopped run or comparison is resumed; it is in the folder from the start.
 
-It holds the settings that determine the result, so that a changed configuration is detected; the place of checkpoints;
-the working folder of relative paths; and the id by which MLflow identifies the run.
+It contains:
+
+- the settings that determine the result, so that a changed configuration is detected;
+- the place of checkpoints;
+- the working folder of relative paths;
+- the id by which MLflow identifies the run.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ FILE = "resume.json"
 UNSENT = "unsent.json"
 CHECKPOINTS = "checkpoints"
 OWNER = "owner.json"
-"""Name of the file with the owner of checkpoints that are outside a run's folder; it is next to them."""
+"""Name of the file that names the owner of checkpoints outside a run's folder; it is next to these checkpoints."""
 FORMAT = 1
 
 KINDS = ("run", "compare", "curve")
@@ -61,19 +65,20 @@ class Ticket:
     checkpoints: str
     """The place of checkpoints: ``checkpoints`` in the folder itself, or a folder or URI elsewhere."""
     working: str
-    """The folder of relative paths."""
+    """The folder from which relative paths start."""
     id: str
     """The id by which MLflow identifies the run."""
     finished: bool = False
     """Whether nothing is left to do."""
     reached: int = 0
-    """The last round that may have been run, if noise is sampled again after resuming; 0: the run has not begun."""
+    """The last round that may have been run, if resuming samples noise again; 0 if no round has begun."""
     starts: int = 0
-    """The number of earlier starts; :attr:`rounds` counts their rounds that were repeated."""
+    """The number of earlier starts. Each of them may have run rounds that were then repeated; :attr:`rounds` counts
+    these."""
     rounds: int = 0
-    """See :attr:`starts`."""
+    """The number of rounds of earlier starts that were repeated."""
     baselines: int = 0
-    """The number of times the runs without the attack were begun."""
+    """The number of times that the runs without the attack were begun."""
     format: int = FORMAT
 
     @property
@@ -119,7 +124,7 @@ class Ticket:
 
 
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return what determines a result: a frozen configuration without ``FREE``, and the data's fingerprint."""
+    """Return the settings that determine a result: the configuration without ``FREE``, and the data's fingerprint."""
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
     return plain
@@ -154,7 +159,7 @@ def read_ticket(folder: Path) -> Ticket:
 def has_progress(folder: Path) -> bool:
     """Return whether the run in ``folder``, or any run of a comparison there, is finished or has left a checkpoint.
 
-    A store at a URI is not queried, and counts as having a checkpoint.
+    A store at a URI is not queried; a checkpoint is assumed there.
     """
     for path in (*folder.glob(FILE), *folder.glob(f"runs/*/seed-*/{FILE}")):
         ticket = read_ticket(path.parent)
@@ -219,7 +224,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Opened:
-    """A run or comparison that is running in its folder. ``again``: it is resumed."""
+    """A run or comparison whose folder is open. ``again``: whether it is resumed."""
 
     folder: Path
     ticket: Ticket
@@ -227,28 +232,30 @@ class Opened:
     again: bool
 
     def finish(self, outcome: Outcome | None = None, *, models: bool = False) -> None:
-        """Record that nothing is left to do; with an ``outcome``, also write the data that a comparison needs, with
-        its ``models`` where these are asked for."""
+        """Record that nothing is left to do. With an ``outcome``, also write the data that a comparison needs.
+
+        Models are written only with ``models``.
+        """
         with writing(self.folder):
             if outcome is not None:
                 save_finished(self.folder, outcome, models=models)
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:
-        """Return the rounds run before this start, after round ``since``, whose privacy cost must be counted."""
+        """Return the rounds after round ``since`` that earlier starts have run. Their privacy cost must be counted."""
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
         self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)
         return earlier
 
     def reaches(self, round: int) -> None:
-        """Record, before it runs, that rounds up to ``round`` may run."""
+        """Record that rounds up to ``round`` may run. Must be called before they run."""
         self.ticket = dataclasses.replace(self.ticket, reached=round)
         with writing(self.folder):
             self.ticket.save(self.folder)
 
     def begins_baseline(self) -> int:
-        """Record, before they run, that the runs without the attack begin; return how often they have begun."""
+        """Record that the runs without the attack begin, before they run. Returns how often they have begun."""
         before = self.ticket.baselines
         self.ticket = dataclasses.replace(self.ticket, baselines=before + 1)
         with writing(self.folder):
@@ -323,7 +330,7 @@ def opened(
 
 
 def _owner(run_id: str, folder: Path) -> dict[str, str]:
-    """Return the content of the owner file that lies next to checkpoints outside a run's folder."""
+    """Return the content of the file that names the owner of checkpoints outside a run's folder."""
     return {"id": run_id, "folder": str(folder.resolve())}
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.data.federation import PARTS, Federation
@@ -21,10 +22,6 @@ from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.meta_analysis.between_hospitals import shrunken_auroc
 from raysim.strategies.base import Floats
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
 """Columns of rounds on a virtual clock."""
 
@@ -32,11 +29,9 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """Return one row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model.
 
-    Runs with early stopping also have ``validation_loss``, unreliable hospitals the columns ``VIRTUAL``; see
-    :class:`Round`.
+    Runs with early stopping also have ``validation_loss``, and runs with unreliable hospitals the columns ``VIRTUAL``;
+    see :class:`Round`.
     """
-    import pandas as pd
-
     return pd.DataFrame(
         {
             "round": row.round,
@@ -59,8 +54,6 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     ``participated`` of ``rounds``: the number of rounds in which the hospital sent an update; absent under a privacy
     guarantee.
     """
-    import pandas as pd
-
     task, tables = federation.task, []
     took_part = outcome.participated(len(federation.hospitals))
     rounds = {} if took_part is None else {"participated": took_part, "rounds": outcome.played}
@@ -96,9 +89,8 @@ def _trained(outcome: Outcome, model: str, hospitals: int) -> NDArray[Any]:
 
 
 def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> pd.DataFrame:
-    """Return one row per hospital: labelled rows used and their events, its shift, and the reason for a missing one."""
-    import pandas as pd
-
+    """Return one row per hospital: labelled rows used and their events, its recalibration, and the reason if it has
+    none."""
     return pd.DataFrame(
         {
             "hospital": federation.hospitals,
@@ -113,15 +105,11 @@ def recalibration_table(federation: Federation, recalibrated: Recalibrated) -> p
 
 def split_table(federation: Federation) -> pd.DataFrame:
     """Return one row per row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
-    import pandas as pd
-
     return pd.concat(split_pieces(federation), ignore_index=True)
 
 
 def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
     """Yield :func:`split_table` in pieces, which bounds memory."""
-    import pandas as pd
-
     names, parts = np.array(federation.hospitals, dtype=object), np.array(PARTS, dtype=object)
     order, bounds = np.argsort(federation.source_rows, kind="stable"), federation.bounds
     for at in slices(len(order)):
@@ -133,8 +121,6 @@ def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     """Return a row per model and source row: ``row, hospital, part, model`` and the columns of :func:`predictions`."""
-    import pandas as pd
-
     order = np.argsort(federation.source_rows, kind="stable")
     split, blocks = split_table(federation), []
     for model, outputs in outcome.predictions.items():
@@ -149,8 +135,6 @@ def judged_rows(federation: Federation, outcome: Outcome, part: str) -> pd.DataF
     Columns: ``hospital, row, patient, label, model, margin, probability, train_rows, all_rows`` and
     ``group_<attribute>``.
     """
-    import pandas as pd
-
     sizes, k = federation.sizes(part), PARTS.index(part)
     index = ranges(federation.bounds[:, k], sizes)
     home = np.repeat(np.arange(len(sizes)), sizes)
@@ -174,7 +158,8 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """Return the 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with
     its interval.
 
-    ``auroc_shrunken`` is shrunken towards the hospitals' mean, more if chance explains more; NaN: undefined.
+    ``auroc_shrunken`` is shrunken towards the hospitals' mean, the more so the more of the difference chance explains.
+    It is NaN if undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:
@@ -193,8 +178,6 @@ def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     """Return everything that left a hospital: round, hospital, kind, bytes, and the client program that sent it."""
-    import pandas as pd
-
     entries, names = outcome.ledger.entries, np.array(federation.hospitals, dtype=object)
     counts = [len(entry.hospitals) for entry in entries]
     return pd.DataFrame(

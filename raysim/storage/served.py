@@ -1,7 +1,7 @@
 """The models of a run, and the model used for each hospital: ``models.safetensors`` and ``serving.json``.
 
-Together with ``preprocessing.json`` and the model that ``config.yaml`` names they suffice to score rows of the run and
-others. Vectors are stored by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the model's name for
+With ``preprocessing.json`` and the model that ``config.yaml`` names, these files suffice to score rows of the run and
+other rows. Vectors are stored by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the model's name for
 another vector that is used for all hospitals.
 """
 
@@ -44,14 +44,14 @@ NOBODY = "(untrained)"
 """Placeholder owner for a hospital's untrained model: it scores no rows, and its vector is not stored."""
 
 Owners = str | tuple[str, ...]
-"""The owner of the vector for a hospital's rows, or the owners for each group of its rows."""
+"""The owner of the vector for a hospital's rows, or a tuple with the owner for each group of its rows."""
 
 ELSEWHERE = f"{RECALIBRATED} for other hospitals"
-"""Owner of the recalibration for hospitals that the run did not know."""
+"""Owner of the recalibration for hospitals that did not take part in the run."""
 
 
 class Shift(NamedTuple):
-    """An owner without its own vector: its outputs are ``intercept + slope * outputs`` of another owner."""
+    """The recalibration of another owner's vector: outputs are ``intercept + slope * outputs`` of that owner."""
 
     of: str
     intercept: float
@@ -59,8 +59,7 @@ class Shift(NamedTuple):
 
     def applied(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
         """Return the shifted ``outputs [n]``, in double precision."""
-        shifted: NDArray[np.float64] = self.intercept + self.slope * outputs.astype(np.float64)
-        return shifted
+        return np.asarray(self.intercept + self.slope * outputs.astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +71,7 @@ class Served:
     owners: Mapping[str, Mapping[str, Owners]]
     """For each model and hospital's name, the owner of the vector. The headline model is the last."""
     others: Owners | None
-    """The owner for hospitals that the run did not know; None if no vector is for all hospitals."""
+    """The owner for hospitals that did not take part in the run; None if no vector is used for all hospitals."""
     division: Division | None = None
     """Divides rows into groups; None if models are for whole hospitals."""
     shifts: Mapping[str, Shift] = field(default_factory=dict)
@@ -84,7 +83,8 @@ class Served:
         return self.vectors[owner if shift is None else shift.of], shift
 
     def elsewhere(self, model: str) -> Owners | None:
-        """Return the owner for hospitals that the run did not know, if ``model`` is used for their rows."""
+        """Return the owner for hospitals that did not take part in the run; None if ``model`` is not used for their
+        rows."""
         if self.others is None or model == RECALIBRATED:
             return self.others
         plain = tuple(self.shifts[owner].of if owner in self.shifts else owner for owner in _each(self.others))
@@ -92,14 +92,14 @@ class Served:
 
     @property
     def headline(self) -> str:
-        """The model whose figures are a run's own."""
+        """The name of the model whose figures are the run's headline figures."""
         return list(self.owners)[-1]
 
 
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
-    """Return the models of the last evaluation, which reproduce its figures."""
+    """Return the models of the last evaluation; scoring with them reproduces its figures."""
     used = dataclasses.replace(outcome, models=outcome.models.astype(precision))
-    kept = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.kept.items()}
+    states = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.own_models.items()}
     names = _names(outcome)
     vectors = {names[row]: used.models[row] for row in _stored_rows(outcome)}
     owners: dict[str, dict[str, Owners]] = {}
@@ -116,7 +116,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
             for row in np.atleast_1d(rows[hospital]).tolist():
                 owner = names[row] if row >= 0 and outcome.private is None else f"{PERSONAL}{name}"
                 if owner.startswith(PERSONAL):
-                    theta = parameters(used, row, hospital, kept)
+                    theta = parameters(used, row, hospital, states)
                     # The name exists already only if a strategy uses two personal models for a hospital.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
@@ -130,9 +130,10 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
 
 
 def _shifted(plain: Served, recalibrated: Recalibrated) -> Served:
-    """Return the models of ``plain`` with the recalibrated one.
+    """Return the models of ``plain`` with the recalibrated model.
 
-    Unknown hospitals get the mean shift if it belongs to the model used for them, and otherwise none.
+    Hospitals that did not take part have the mean recalibration if it belongs to the model used for them, and otherwise
+    none.
     """
     shifts: dict[str, Shift] = {}
 
@@ -181,7 +182,8 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 
 
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
-    """Return the owner for unknown hospitals: the last model with one vector for all, else the global one."""
+    """Return the owner for hospitals that did not take part: the last model with one vector for all, else the global
+    model."""
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
@@ -254,7 +256,7 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """Return owners by hospital, or the owner itself if all hospitals have the same."""
+    """Return owners by hospital, or a single owner if all hospitals have the same."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
@@ -280,7 +282,10 @@ def _each(owners: Owners) -> Iterable[str]:
 
 
 def _packed(division: Division | None, arrays: Arrays) -> Any:
-    """Return a division as JSON, and add its arrays to ``arrays``; None without one, or if its values are not plain."""
+    """Return a division as JSON, and add its arrays to ``arrays``.
+
+    Returns None without a division, or if its values are not plain.
+    """
     if division is None:
         return None
     division_arrays: Arrays = {}
@@ -296,7 +301,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
     """Return the division that :func:`_packed` stored.
 
-    Its class is looked up in the modules of the strategy's classes, so that no file decides which module is
+    The division's class is looked up in the modules of the strategy's classes, so that no file decides which module is
     imported.
     """
     name = tree["class"]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from raysim.core.atomic import replacing
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
 from raysim.storage.manifest import spare
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 CSV, PARQUET = ".csv", (".parquet", ".pq")
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result; checked early."""
+    """Raise ``ConfigError`` naming ``option`` if ``path`` cannot be a table, or is a result. Called before long
+    work."""
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
     if not path.name.lower().endswith((CSV, *PARQUET)):

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.streams import stream
-
-Floats = NDArray[np.float64]
 
 ALL = "all"
 """The value in the column ``clients`` for partitions of all numbers of clients together."""

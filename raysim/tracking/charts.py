@@ -1,7 +1,7 @@
 """Views of runs that MLflow opens by an address: a table of figures, and charts of searched keys against objectives.
 
-MLflow stores a view of an experiment's runs (which runs, which charts) in a tag of the experiment, and its page opens
-the view that an address names. MLflow's button "Share" writes such tags, in the layout of MLflow 3.
+A view says which runs and which charts a page displays. MLflow stores it in a tag of the experiment, and the page opens
+the view that its address names. MLflow's button "Share" writes such tags, in the layout of MLflow 3.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ WIDTHS = {
     f"tags.`{VERDICT_TAG}`": 240,
     f"tags.`{PREDICTS_TAG}`": 140,
 }
-"""The columns of that table in order, by their names in MLflow, with widths in pixels. Columns that no run has are
-omitted."""
+"""The columns of the view :data:`TABLE` in order, by their names in MLflow, with widths in pixels. Columns that no run
+has are omitted."""
 
 WORKFLOW = "workflowType=machine_learning"
 """The part of an address that opens an experiment's runs in MLflow's machine-learning view."""
@@ -108,7 +108,7 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
 
 
 def _charts(sections: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:
-    """Return titles and charts of sections in MLflow's format; each chart names its section."""
+    """Return the titles and charts of ``sections`` in MLflow's format, in which each chart names its section."""
     of_all = {"deleted": False, "isGenerated": False}
     named = [(f"section-{at}", *section) for at, section in enumerate(sections)]
     return {

@@ -104,7 +104,8 @@ class Tracker:
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Reopen the run with the same ``RUN_TAG``, or :meth:`start` one. No step is recorded twice."""
+        """Reopen the run with the same ``RUN_TAG``, or :meth:`start` one. Steps that are already recorded are not
+        recorded again."""
         run_id = self.run_of(tags[RUN_TAG])
         if run_id is None:
             return self.start(name, params, tags, parent)
@@ -153,10 +154,9 @@ class Tracker:
         title: str = "",
         tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, :meth:`keep` files, and record a failed
-        run's ``error``.
+        """Record the last ``rounds``, final figures, a ``note`` and ``tags``, and store ``files``; see :meth:`keep`.
 
-        The run's new name is ``title``; empty: the name is unchanged.
+        For a failed run, ``error`` is recorded. The run is renamed to ``title``, unless this is empty.
         """
         from mlflow.entities import Metric
 
@@ -218,7 +218,8 @@ class Tracker:
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
-        """Return the address, within MLflow's site, that plots these runs' parameters against their metrics."""
+        """Return the address, within MLflow's site, of a page that plots these runs' parameters against their
+        metrics."""
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )
@@ -274,7 +275,7 @@ class Tracker:
             last = []
 
     def _prepare(self, tags: Mapping[str, str]) -> None:
-        """Store the experiment's view as a table, unless its ``tags`` already have it."""
+        """Store the experiment's view as a table, unless it is already among the experiment's ``tags``."""
         if tags.get(f"{VIEW_TAG}{TABLE}") != (view := table()):
             self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{TABLE}", view)
 
@@ -326,9 +327,9 @@ def _tags(tags: Mapping[str, str]) -> list[Any]:
 
 
 def parameter_name(key: str) -> str:
-    """Convert ``key`` to a parameter's name in MLflow: a hospital's name in it may contain other characters.
+    """Convert ``key``, which may contain a hospital's name, to a valid name of a parameter in MLflow.
 
-    In such a key these characters are replaced, and a digest of the original is added, so that keys remain distinct.
+    Characters that MLflow does not allow are replaced, and a digest of the key is added, so that keys remain distinct.
     """
     if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
         return key

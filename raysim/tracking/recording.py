@@ -32,7 +32,8 @@ WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between attempts to reach the store during the runs."""
 
 LOCKED = 2
-"""Further attempts at the end for a store in a file, which another command may have locked for a moment."""
+"""Number of additional attempts at the end for a store in a file, which another command may have locked for a
+moment."""
 
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -40,11 +41,15 @@ SETTINGS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""Environment variables for MLflow. Its default retries (minutes) would delay the end of a command; the thread here has
-its own limits. Telemetry is disabled, unless the variable is set otherwise."""
+"""Environment variables for MLflow.
+
+MLflow's default retries take minutes and would delay the end of a command, while the thread here has its own limits.
+Telemetry is disabled, unless the variable is set otherwise.
+"""
 
 CLOSING_SECONDS = 60.0
-"""Seconds that one call of MLflow may take after all other work, before the rest is considered unsent."""
+"""Seconds that one call of MLflow may take after all other work. After this time, the remaining data is considered
+unsent."""
 
 KILLED_SECONDS = 15.0
 """The same limit as ``CLOSING_SECONDS``, after the user has stopped the command and waits for its end."""
@@ -55,7 +60,8 @@ class Unsent:
     """A run that the store has not accepted completely, in plain values.
 
     ``tags`` contain its ``RUN_TAG``; ``parent`` is the ``RUN_TAG`` of the run that it is nested in. ``rounds`` are all
-    of its rounds; rounds already in the store are not written twice. ``files`` are the files to store with it, by name.
+    of its rounds; rounds already in the store are not written twice. ``files`` are the files to store with the run, by
+    name.
     """
 
     name: str
@@ -69,9 +75,10 @@ class Unsent:
 
 
 def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
-    """Wait for threads as long as MLflow's calls, which ``calls`` counts, return within ``seconds``.
+    """Wait for ``threads``. The wait continues as long as every call of MLflow returns within ``seconds``.
 
-    A thread that hangs in a call ends with the process. Returns whether all threads have ended.
+    ``calls`` returns the number of calls that have returned. A thread that hangs in a call ends with the process.
+    Returns whether all threads have ended.
     """
     seen, until = calls(), time.monotonic() + seconds
     while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
@@ -85,26 +92,77 @@ class _LeftBehind(Exception):
     """Raised on the sending thread when the command no longer waits for it."""
 
 
-class Recorder:
-    """Creates records of runs; a separate thread executes MLflow's calls, runs in order.
+class Sender:
+    """A thread that makes MLflow's calls, so that nothing else waits for them; ``error`` is why the last one failed."""
 
-    After its context, ``unsent`` contains the successful runs not yet stored, and ``error`` the reason.
-    """
-
-    def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
-        self.unsent: list[Unsent] = []
+    def __init__(self, tracking: TrackingSection) -> None:
         self.error = ""
         self._tracking = tracking
-        self._verbose = verbose
-        self._host = contextlib.ExitStack()
-        self._news = threading.Condition()
-        self._records: list[Record] = []
         self._closing = threading.Event()
-        self._stopped = self._left_behind = False
         self._ending = threading.Lock()
         self._calls = 0
         self._tracker: Tracker | None = None
         self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to import MLflow and to open its store."""
+        if self._thread is None and self._tracking.uri != NOWHERE:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        """Send everything; the thread runs this."""
+        raise NotImplementedError
+
+    def _end_all(self) -> None:
+        """Set the final status of all runs, while their remaining data are sent."""
+        raise NotImplementedError
+
+    def _joined(self, error: BaseException | None, *, stopped: bool) -> bool:
+        """Wait for the thread after the ``error`` of its context, and return whether it has ended.
+
+        If the work is ``stopped``, the final status of its runs is set meanwhile.
+        """
+        threads = [] if self._thread is None else [self._thread]
+        if stopped and threads:
+            threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
+            threads[-1].start()
+        seconds = CLOSING_SECONDS if error is None or isinstance(error, Exception) else KILLED_SECONDS
+        if joined(threads, lambda: self._calls, seconds):
+            return True
+        self.error = self.error or f"it did not answer within {seconds:g} s"
+        return False
+
+    def _failed(self, error: Exception) -> None:
+        """Note the ``error`` of MLflow, its database or the network in one line."""
+        self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+    def _opened(self) -> Tracker:
+        """Return the store, which the first call opens."""
+        if self._tracker is None:
+            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
+            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
+        return self._tracker
+
+    def _answered(self) -> None:
+        """Count a call of MLflow that has returned."""
+        self._calls += 1
+
+
+class Recorder(Sender):
+    """Creates records of runs. A separate thread makes the calls of MLflow, in the order of runs.
+
+    When its context ends, ``unsent`` contains the successful runs that are not yet stored, and ``error`` the reason.
+    """
+
+    def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
+        super().__init__(tracking)
+        self.unsent: list[Unsent] = []
+        self._verbose = verbose
+        self._host = contextlib.ExitStack()
+        self._news = threading.Condition()
+        self._records: list[Record] = []
+        self._stopped = self._left_behind = False
 
     def __enter__(self) -> Recorder:
         if self._tracking.uri != NOWHERE:
@@ -119,24 +177,10 @@ class Recorder:
         self._closing.set()
         with self._news:
             self._news.notify()
-        if self._thread is not None:
-            threads = [self._thread]
-            if self._stopped:
-                threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
-                threads[-1].start()
-            seconds = CLOSING_SECONDS if error is None or isinstance(error, Exception) else KILLED_SECONDS
-            if not joined(threads, lambda: self._calls, seconds):
-                self.error = self.error or f"it did not answer within {seconds:g} s"
-                self._left_behind = True
+        self._left_behind = not self._joined(error, stopped=self._stopped)
         self._host.close()
         if error is None and self._thread is not None:
             self.unsent = [record.unsent() for record in self._records if not record.over]
-
-    def start(self) -> None:
-        """Begin to import MLflow and to open its store; :meth:`run` does so otherwise."""
-        if self._thread is None and self._tracking.uri != NOWHERE:
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
 
     def run(
         self,
@@ -158,7 +202,7 @@ class Recorder:
         return record
 
     def tell(self, record: Record) -> None:
-        """Note that a run has new data to send."""
+        """Note that ``record`` has new data to send."""
         with self._news:
             record.news = True
             self._news.notify()
@@ -172,8 +216,8 @@ class Recorder:
                 try:
                     self._send(record)
                     tries = 0
-                except Exception as error:  # any error of MLflow, its database or the network
-                    self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                except Exception as error:
+                    self._failed(error)
                     record.doubtful = True
                     self.tell(record)
                     if self._closing.is_set() and not (self._tracking.uri.startswith("sqlite:") and tries < LOCKED):
@@ -183,7 +227,7 @@ class Recorder:
                 self._calls += 1
 
     def _next(self) -> Record | None:
-        """Wait for a run with new data, and return the first; None at the end."""
+        """Wait for a run with new data, and return the first such run; None at the end."""
         with self._news:
             while True:
                 for record in self._records:
@@ -197,10 +241,10 @@ class Recorder:
     def _send(self, record: Record) -> None:
         """Send a run's new data.
 
-        It may be repeated: a run that may be in the store already is looked up, and its data remain until they are
+        The call may be repeated. A run that may already be in the store is looked up, and data are kept until they are
         sent.
         """
-        tracker = self._store()
+        tracker = self._opened()
         if record.run_id is None or record.doubtful:
             above = record.parent.run_id if record.parent is not None else None
             begin = tracker.go_on if record.doubtful else tracker.start
@@ -231,29 +275,21 @@ class Recorder:
         record.sent += len(rounds)
         record.doubtful = False
 
-    def _store(self) -> Tracker:
-        if self._tracker is None:
-            check_reachable(self._tracking.uri)  # MLflow itself would retry for minutes
-            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
-        return self._tracker
-
     def _answered(self) -> None:
         """Count a call of MLflow that has returned. Raises :class:`_LeftBehind` if the command no longer waits: a later
         command may already have sent everything."""
-        self._calls += 1
+        super()._answered()
         if self._left_behind:
             raise _LeftBehind
 
     def _end_all(self) -> None:
-        """Set the final status of all runs, while their remaining data are sent."""
-        with contextlib.suppress(
-            Exception
-        ):  # any error of MLflow, its database or the network: the store is unreachable
+        with contextlib.suppress(Exception):  # any error means that the store is unreachable
             for record in self._records:
                 self._end(record)
 
     def _end(self, record: Record) -> None:
-        """Set the final status of a run. A successful run counts as stopped until all its records have been sent."""
+        """Set the final status of a run. A successful run has the status "stopped" until all its data have been
+        sent."""
         with self._ending:
             if self._tracker is not None and record.run_id is not None and not record.over:
                 self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
@@ -263,8 +299,8 @@ class Recorder:
 class Record:
     """One MLflow run. An exception in its context marks the run as failed, with the error; a stop marks it as killed.
 
-    ``run_id``, ``sent``, ``doubtful`` and ``over`` are set by the recorder: the run's id in MLflow, the number
-    of rounds sent, whether a call may have failed half-way, and whether all data have been sent.
+    The recorder sets four fields. ``run_id`` is the run's id in MLflow, and ``sent`` the number of rounds sent.
+    ``doubtful`` says whether a call may have failed half-way, and ``over`` whether all data have been sent.
     """
 
     recorder: Recorder

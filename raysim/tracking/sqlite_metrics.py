@@ -1,8 +1,8 @@
 """Writes metrics of runs directly into an MLflow store in SQLite.
 
 MLflow makes an object of each point and of each key's latest point, which takes half of the processor time of recording
-a run. The two tables are MLflow's own, and have had this form since version 1.15. If they have another form, nothing is
-written here, and MLflow writes the metrics.
+a run. The two tables are MLflow's own, and have had this form since version 1.15. If a store's tables have another
+form, nothing is written here, and MLflow writes the metrics.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from urllib.parse import urlparse
 from raysim.core.errors import ConfigError
 
 NOWHERE = "none"
-"""The ``tracking.uri`` that records nowhere."""
+"""The value of ``tracking.uri`` with which nothing is recorded."""
 
 SQLITE = "sqlite:///"
 """The prefix of the address of a SQLite store."""
@@ -72,9 +72,9 @@ def _check_sqlite(uri: str) -> None:
 def opening(uri: str) -> Iterator[None]:
     """Prevent other raysim processes from opening the same store file at the same time.
 
-    MLflow makes its tables in many steps; two processes that make them at once leave a database that cannot be opened
-    again. The lock is a hidden file next to the database, removed when the lock is released. Stores that are not files,
-    and file systems without locks, are opened without a lock.
+    MLflow makes its tables in many steps. If two processes make them at once, the database can never be opened again.
+    The lock is a hidden file next to the database; it is removed when it is released. Stores that are not files, and
+    file systems without locks, are opened without a lock.
     """
     if not uri.startswith(SQLITE):
         yield

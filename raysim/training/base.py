@@ -205,7 +205,6 @@ class Model(Protocol):
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the common starting parameters ``[P]``."""
-        ...
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the outputs of rows ``X [n, F]`` at ``theta [P]``.
@@ -213,18 +212,15 @@ class Model(Protocol):
         For two classes these are the log-odds of class 1 ``[n]``; for more classes ``[n, C]`` logits; for a real label
         its predictions ``[n]``.
         """
-        ...
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """Return the loss of each row ``[n]``; training minimises its mean. ``outputs`` are results of ``logits``."""
-        ...
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Run LocalSGD for each task and return the parameters, ``[len(tasks), P]``, in the run's precision.
 
         A model on its own device may raise :class:`DeviceFull`.
         """
-        ...
 
 
 @runtime_checkable
@@ -234,7 +230,6 @@ class Exportable(Protocol):
     def as_module(self, theta: Vector) -> nn.Module:
         """Return a module that computes the outputs of ``logits`` at ``theta [P]`` from rows ``[n, F]``, in the run's
         precision."""
-        ...
 
 
 @runtime_checkable
@@ -243,7 +238,6 @@ class Grows(Protocol):
 
     def forest(self, theta: Vector) -> Forest:
         """Return the trees stored in ``theta [P]``."""
-        ...
 
 
 def whole(option: str, value: object, least: int) -> None:

@@ -57,13 +57,11 @@ class CanaryModel(DenseLayers):
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return the inner model's initial parameters."""
-        start: NDArray[np.float64] = self._inner.initial(rng)
-        return start
+        return np.asarray(self._inner.initial(rng))
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """Return the inner model's outputs, with the columns of canaries set to 0."""
-        outputs: NDArray[Any] = self._inner.logits(theta, self._without(X))
-        return outputs
+        return np.asarray(self._inner.logits(theta, self._without(X)))
 
     @property
     def logits_of_many(self) -> Callable[[Vector, NDArray[Any]], NDArray[Any]] | None:
@@ -73,8 +71,7 @@ class CanaryModel(DenseLayers):
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """Return the inner model's losses."""
-        losses: NDArray[np.float64] = self._inner.row_losses(outputs, y)
-        return losses
+        return np.asarray(self._inner.row_losses(outputs, y))
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """Train the inner model. Its private steps have canaries planted among their rows."""
@@ -84,8 +81,7 @@ class CanaryModel(DenseLayers):
             else replace(task, private=replace(task.private, planted=self._canaries(task.X)))
             for task in tasks
         ]
-        ends: NDArray[Any] = self._inner.train(planted, optimizer)
-        return ends
+        return np.asarray(self._inner.train(planted, optimizer))
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.trees.edges import Floats, Ints, Prefixes, find_edges
+from raysim.core.arrays import Floats, Ints
+from raysim.trees.edges import Prefixes, find_edges
 from raysim.trees.settings import TreeTask
 
 
@@ -20,7 +21,7 @@ class Bins:
     """The bins of ``F`` columns.
 
     - ``joined [E]``: the edges of all columns, concatenated; ``lengths [F]``: the number of edges of each column.
-    - ``levels [F]``: the number of categories of each column, each of which is a bin; 0 for numbers.
+    - ``levels [F]``: the number of categories of each column, each of which is a bin; 0 for columns of numbers.
 
     The last bin of each column is for missing values, and for categories without training rows. In sums, the ``W`` bins
     of all columns are concatenated. The bins of column ``f`` begin at ``first[f]``.
@@ -41,8 +42,8 @@ class Bins:
         return Bins.between([edges.get(f, np.zeros(0)) for f in range(len(task.levels))], task.levels)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the edges of single columns: bins are sent with each level of each tree, and rarely need these
-        edges."""
+        """Return the state without the cached edges of single columns. Bins are sent with each level of each tree, and
+        rarely need these edges."""
         return {name: value for name, value in vars(self).items() if name != "edges"} | {"digest": self.digest}
 
     @cached_property

@@ -1,4 +1,5 @@
-"""Boosting on rows in one place: local-only training, and the reference whose trees federated boosting equals."""
+"""Boosting on rows in one place: for local-only training, and as the reference whose trees federated boosting
+equals."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.core.early_stopping import Checks, Held, Stop
 from raysim.trees.binning import Bins, find_bins
-from raysim.trees.edges import Floats, Ints, answered, pooled
+from raysim.trees.edges import answered, pooled
 from raysim.trees.forest import Forest
 from raysim.trees.growing import Grown, Level, grow, level_of, members, reached
 from raysim.trees.histograms import Binned
@@ -19,14 +21,15 @@ from raysim.trees.losses import GRID, base, gradients, label_scale, label_units,
 from raysim.trees.settings import TreeTask
 
 LEAST_LABELS = 30
-"""The smallest number of validation rows, for classes of each class, with which a hospital may stop early alone."""
+"""The smallest number of validation rows with which a hospital may stop early alone. For classes, it applies to each
+class."""
 
 
 class Rows:
-    """The rows of one place for boosting: their bins, their labels, and their margins, which trees change."""
+    """The rows of one place for boosting: bins, labels, and margins, which grow with the trees."""
 
     def __init__(self, binned: Binned, y: NDArray[Any], margins: Ints) -> None:
-        """``y [n]`` are labels, and ``margins [n, K]`` margins in steps."""
+        """Store the labels ``y [n]`` and the initial ``margins [n, K]``, which are whole numbers of steps."""
         self._binned, self.y = binned, y
         self.margins = margins
 
@@ -64,13 +67,13 @@ class Validation:
         self._checks = Checks(self._loss(rows.margins if len(start) else np.zeros_like(rows.margins)))
 
     def ends(self, trees: list[Grown]) -> bool:
-        """Add trees to the margins, and return whether the loss no longer falls."""
+        """Add ``trees`` to the margins, and return whether boosting ends because the loss no longer falls."""
         self._rows.add(trees)
         self._checks = self._checks.after(len(self._checks.rounds) + 1, self._loss(self._rows.margins))
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return a grown ``forest`` with the trees up to the least loss. It has at least one tree if it started without
+        """Return ``forest`` with the trees up to the smallest loss. At least one tree remains if the start had no
         trees."""
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats, Ints
 
 STEP = 8
 """The number of bits that one count resolves."""
@@ -33,15 +32,15 @@ WIDTH = 2**STEP
 """The number of continuations of a prefix."""
 
 MISSING = 2**32 - 1
-"""The integer of a missing value. It is larger than the integer of any finite number."""
+"""The integer that represents a missing value. It is larger than the integer of any finite number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
     """A request for counts.
 
-    Each of its ``Q`` entries has a column, ``column [Q]``, and the first ``bits`` bits of its values, ``prefix [Q]``.
-    The answer ``[Q, 256]`` counts the rows with that column and prefix by the next 8 bits.
+    Each of its ``Q`` entries has a column, ``column [Q]``, and a prefix of values, ``prefix [Q]``, which is ``bits``
+    bits long. The answer ``[Q, 256]`` counts the rows with that column and prefix by the next 8 bits.
     """
 
     column: Ints
@@ -90,7 +89,10 @@ def counts(ranks: NDArray[np.uint32], asked: Prefixes) -> Ints:
 
 
 def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, Ints, dict[int, Floats]]:
-    """Find the edges of the numeric ``columns``, by column: ascending, and at most ``bins - 1``."""
+    """Find the edges of the numeric ``columns``, by column: ascending, and at most ``bins - 1``.
+
+    The generator yields requests for counts, and receives the answers.
+    """
     bits = 32 if exact else 16
     first = yield Prefixes(columns, np.zeros_like(columns), 0)
     total = first.sum(axis=1)
@@ -111,10 +113,10 @@ def find_edges(columns: Ints, bins: int, *, exact: bool) -> Generator[Prefixes, 
 def _at_ranks(
     columns: Ints, ranks: Ints, total: Ints, first: Ints, bits: int
 ) -> Generator[Prefixes, Ints, tuple[Ints, Ints]]:
-    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of its value, and how many values have these or
-    lower first bits.
+    """Return for each rank ``[F, R]`` (from 1) the first ``bits`` bits of the value with this rank.
 
-    Results for ranks outside 1 to ``total [F]`` are meaningless.
+    Also returns how many values have these or lower first bits. Results for ranks outside 1 to ``total [F]`` are
+    meaningless.
     """
     F, R = ranks.shape
     which = np.repeat(np.arange(F), R)

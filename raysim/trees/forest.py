@@ -1,6 +1,7 @@
-"""The trees of a model: how they are stored together, and how they score rows. The arrays of a tree have ``I = 2^depth
-- 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i
-+ 2``.
+"""The trees of a model: how they are stored together, and how they score rows.
+
+The arrays of a tree have ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes, numbered as in a heap: node ``i`` has
+the children ``2 i + 1`` (left) and ``2 i + 2``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
-from raysim.trees.edges import Floats, Ints
 from raysim.trees.growing import Grown
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeTask
@@ -23,7 +24,7 @@ OF_TREES = ("column", "threshold", "missing_left", "levels", "value", "gain", "h
 """The arrays of a forest that have an entry for each tree."""
 
 WORD = 16
-"""The number of categories in one integer of a set."""
+"""The number of categories that one integer represents in a set of categories."""
 
 BLOCK = 2**14
 """The number of rows scored together, so that working memory stays in the cache."""
@@ -38,8 +39,8 @@ def words_of(task: TreeTask) -> int:
 class Forest:
     """The ``T`` trees of a task and the initial margins; names and shapes as in :mod:`raysim.trees.stored`.
 
-    ``column`` is -1 for a node that is not split, and ``threshold`` is infinite if all numbers go left. ``base`` and
-    ``value`` are integers in units of ``2^(scale - 40)``.
+    Two entries differ from the stored form: ``column`` is -1 for a node that is not split, and ``threshold`` is
+    infinite if all numbers go left. ``base`` and ``value`` are integers in units of ``2^(scale - 40)``.
     """
 
     task: TreeTask
@@ -77,7 +78,7 @@ class Forest:
         return len(self.column)
 
     def grown(self, trees: Sequence[Grown], bins: Bins) -> Forest:
-        """Return this forest with further ``trees``, whose columns have these ``bins``."""
+        """Return this forest with additional ``trees``, which were grown on ``bins``."""
         made = Forest.start(self.task, self.base, self.scale)
         parts = [_stored(tree, bins, made.levels.shape[-1]) for tree in trees]
         joined: dict[str, Any] = {}
@@ -122,7 +123,7 @@ class Forest:
         return steps
 
     def _leaves(self, X: NDArray[Any], tree: int) -> Ints:
-        """Return the leaf that each row reaches, ``[n]``."""
+        """Return the leaf of ``tree`` that each row of ``X [n, F]`` reaches, ``[n]``."""
         column, inner = self.column[tree], self.column.shape[1]
         node = np.zeros(len(X), np.int64)
         moving = np.arange(len(X)) if len(column) and column[0] >= 0 else np.zeros(0, np.int64)

@@ -1,9 +1,9 @@
 """The growing of trees level by level, from sums over all rows by node and bin.
 
 The nodes of a tree are numbered as in a heap: node ``i`` has the children ``2 i + 1`` (left) and ``2 i + 2``. Of two
-children, only the histogram of the child with fewer rows is requested (of the left child if both have equally many).
-The histogram of the other child is their parent's minus the requested one. This is exact, because histograms consist of
-whole numbers. Leaves need no request: their sums are sides of a split.
+children, only the histogram of the child with fewer rows is requested, or of the left child if both have equally many.
+The other child's histogram is the parent's histogram minus the requested one. This is exact, because histograms consist
+of whole numbers. Leaves need no request: their sums are sides of a split.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
-from raysim.trees.edges import Floats, Ints
 from raysim.trees.histograms import CHANNELS
 from raysim.trees.losses import GRID, LARGEST, MARGIN
 from raysim.trees.settings import TreeSettings
@@ -25,15 +25,15 @@ from raysim.trees.splits import best_splits
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """A tree of up to ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes."""
+    """A grown tree, with arrays for up to ``I = 2^depth - 1`` splits and ``N = 2 I + 1`` nodes."""
 
     column: NDArray[np.int16]
     """The column by which each node is split, ``[I]``; -1 for no split."""
     bin: NDArray[np.int16]
     """See :attr:`raysim.trees.splits.Split.bin`; ``[I]``."""
     left: NDArray[np.bool_]
-    """Which bins of that column go left, ``[I, L]``. The bin of missing values is last; entries beyond the column's
-    bins are False."""
+    """Which bins of the split's column go left, ``[I, L]``. The bin of missing values is last; entries beyond the
+    column's bins are False."""
     gain: Floats
     """The gain of each split, ``[I]``."""
     sums: Floats
@@ -79,7 +79,8 @@ def descended(
 
 
 def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
-    """Return the node of each row after ``levels`` levels of splits, ``[n]``; other arguments as above."""
+    """Return the node of each row after ``levels`` levels of splits, ``[n]``; see :func:`descended` for other
+    arguments."""
     node = np.zeros(len(codes), np.uint16)
     for _ in range(levels):
         # The deepest nodes have no split, and no entry.
@@ -88,7 +89,8 @@ def reached(codes: NDArray[np.uint8], column: NDArray[Any], left: NDArray[np.boo
 
 
 def members(node: NDArray[np.uint16], asked: Sequence[int], taken: NDArray[np.bool_] | None = None) -> list[Ints]:
-    """Return the rows at each of the nodes ``asked``, ascending; with ``taken [n]``, only these rows."""
+    """Return the rows at each of the nodes ``asked``, ascending. If ``taken [n]`` is given, only rows marked in it
+    count."""
     found = []
     for each in asked:
         inside = node == each
@@ -111,14 +113,16 @@ class Level:
 
 
 Growing = Generator[Level, Floats, list[Grown]]
-"""A generator that yields levels, receives their histograms ``[m, W, 3]``, and returns trees."""
+"""A generator that yields requests for levels, receives their histograms ``[m, W, 3]``, and returns trees."""
 
 
 def grow(
     bins: Bins, settings: TreeSettings, together: int = 1, columns: Sequence[NDArray[np.bool_] | None] = ()
 ) -> Growing:
-    """Grow ``together`` trees at once. ``columns`` has for each tree the columns that it may split by; empty means all
-    columns."""
+    """Grow ``together`` trees at once. ``columns`` has a mask ``[F]`` of the columns that each tree may split by.
+
+    An empty ``columns``, or None for a tree, allows all columns.
+    """
     trees = [Grown.empty(settings.depth, bins) for _ in range(together)]
     asked = [(k, 0) for k in range(together)]
     parents: dict[tuple[int, int], Floats] = {}

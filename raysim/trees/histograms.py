@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
-from raysim.trees.edges import Floats, Ints
 
 CHANNELS = 3
 """The number of sums: gradients, second derivatives, and rows."""
@@ -27,10 +27,10 @@ FEW = 2**12
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Neighbouring columns whose bins are counted together, in ``G`` groups.
+    """Groups of neighbouring columns whose bins are counted together; there are ``G`` groups.
 
-    A row is in one cell of each group, which its bins in the group's columns determine. A bin's sum is the sum over the
-    cells that belong to it. Adding rows to cells takes fewer additions than adding rows to bins.
+    A row is in one cell of each group; the cell is determined by the row's bins in the group's columns. A bin's sum is
+    the sum over the cells that belong to it. Adding rows to cells takes fewer additions than adding rows to bins.
     """
 
     group: Ints
@@ -42,7 +42,7 @@ class Cells:
     count: int
     """The number of all cells."""
     of_bins: sparse.csr_array
-    """A matrix ``[W, count]`` of zeros and ones: whether each cell belongs to each bin."""
+    """A matrix ``[W, count]`` of zeros and ones: 1 if the cell belongs to the bin."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Return the cells of rows whose bins are ``codes [n, F]``, ``[n, G]``."""
@@ -79,7 +79,8 @@ class Binned:
     """Rows in their ``bins``, with ``codes [n, F]``, prepared for sums over them."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
-        """``cells`` is an earlier result of :meth:`cells` for these rows."""
+        """Store the rows. ``cells`` is an earlier result of :meth:`cells` for these rows; None: it is computed when
+        needed."""
         self.bins, self.codes = bins, codes
         self._cells = cells
 
@@ -127,8 +128,10 @@ def _added(places: NDArray[Any], g: Floats, h: Floats, count: int) -> Floats:
 
 
 def _ones(count: int) -> Floats:
-    """Return ``count`` ones. SciPy copies a view of less than half of an array, so each power of two has its own
-    array."""
+    """Return ``count`` ones.
+
+    An array is stored for each power of two, because SciPy copies a view of less than half of an array.
+    """
     return _ones_of((count - 1).bit_length())[:count] if count else np.ones(0)
 
 

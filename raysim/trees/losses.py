@@ -2,7 +2,7 @@
 
 Both are rounded, row by row, to whole multiples of 2^-30. Margins and leaf values are whole multiples of 2^-40, so that
 a margin is an exact sum. Numeric labels are first divided by a power of two, ``2^scale``, so that they are between -1
-and 1. Margins and values are for the divided label. Sums are exact for up to 2^23 rows.
+and 1. Margins and values refer to the divided label. Sums are exact for up to 2^23 rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.trees.edges import Floats, Ints
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.settings import Loss
 
 GRID = 2.0**30
@@ -22,7 +22,8 @@ MARGIN = 2.0**40
 """The number of steps in one unit of a margin."""
 
 LARGEST = 2**46
-"""The largest magnitude of margins and leaf values, in steps: 64, which no model in use reaches."""
+"""The largest magnitude of margins and leaf values, in steps. It is a margin of 64, which models in use do not
+reach."""
 
 LOG_MEAN = 30.0
 """The largest logarithm of a mean of counts."""
@@ -80,7 +81,7 @@ def mean_loss(loss: Loss, margins: Ints, y: NDArray[Any], scale: int = 0) -> flo
 
 
 def base(loss: Loss, sums: Floats, rows: int) -> Ints:
-    """Return the initial margins, which minimise the loss without trees, ``[K]`` in steps.
+    """Return the initial margins, ``[K]`` in steps, which minimise the loss of a model without trees.
 
     ``sums`` is the number of rows of each class, ``[C]``, or the sum of the (divided) labels, ``[1]``. For more than
     two classes the margins are the logarithms of shares minus their mean. Raises ``ValueError`` for a class without

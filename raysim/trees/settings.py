@@ -44,7 +44,7 @@ class TreeSettings:
     column_share: float = 1.0
     """The share of columns that each tree may split by."""
     own_trees: int = 20
-    """The number of trees that a hospital adds when it fine-tunes. With C > 2 classes, each boosting step grows C
+    """The number of trees that a hospital adds to fine-tune its model. With C > 2 classes, each boosting step grows C
     trees."""
     loss: Literal["auto", "squared", "poisson"] = "auto"
     """The loss for a numeric label: ``poisson`` for counts; ``auto`` is squared."""
@@ -73,10 +73,10 @@ class TreeSettings:
 
 @dataclass(frozen=True)
 class TreeTask:
-    """The data for which trees are grown.
+    """The columns and the label for which trees are grown, with the settings of the trees.
 
     - ``levels [F]``: the number of categories of each column, whose values are 0, 1, ...; 0 for a column of numbers. A
-      missing value is NaN in both.
+      missing value is NaN in columns of either kind.
     - ``classes``: the number of classes of the label; 0 for a number.
     """
 

@@ -7,10 +7,11 @@ rules:
 - Rows with a missing value go to the side with the larger gain. If a node has no such rows, later missing values go to
   the side with more rows, or left if both have equally many.
 - "Missing against the rest" is also a split: all values go left, and missing values right.
-- Categories are sorted by ``G/(H + l2)`` (if equal, by their codes), and each prefix may go left, which is optimal for
-  this gain (W. Fisher 1958). Categories without rows in the node go to the side of missing values.
-- Of equal gains (to a relative difference of 1e-12), the first column is taken, then the first bin, then missing values
-  left.
+- Categories are sorted by ``G/(H + l2)`` (if equal, by their codes). Every prefix of this order is a candidate for the
+  left side, which is optimal for this gain (W. Fisher 1958). Categories without rows in the node go to the side of
+  missing values.
+- Among equal gains (to a relative difference of 1e-12), the first column is chosen, then the first bin, then missing
+  values left.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.binning import Bins
-from raysim.trees.edges import Floats, Ints
 from raysim.trees.losses import GRID
 from raysim.trees.settings import TreeSettings
 
 ALIKE = 1e-12
-"""The relative difference below which two gains count as equal."""
+"""The relative difference below which two gains are treated as equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +99,9 @@ def best_splits(
 
 
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
-    """Return the sums ``[m, W, 3]`` in ``units [3]`` by bin and column, ``[3, m, B, F]``, and the sums of missing
-    values, ``[3, m, F]``.
+    """Return the sums by bin and column, ``[3, m, B, F]``, and the sums of missing values, ``[3, m, F]``.
 
-    Sums beyond a column's bins are 0.
+    Histograms ``sums [m, W, 3]`` are converted from ``units [3]``. Sums beyond a column's bins are 0.
     """
     at = np.arange(int(bins.sizes.max()))[:, None]
     inside = at < bins.sizes
@@ -159,8 +159,9 @@ def _gains(left: Floats, whole: Floats, settings: TreeSettings) -> Floats:
 def _two_sided(
     low: Floats, missing: Floats, whole: Floats, counts: Floats, bins: Bins, of: Ints, settings: TreeSettings
 ) -> Floats:
-    """Return the gains ``[2, K, B]`` of the candidates of ``K`` pairs of node and column with missing rows: first with
-    these rows on the left, then on the right.
+    """Return the gains of candidate splits with missing values on the left and on the right, ``[2, K, B]``.
+
+    The candidates belong to ``K`` pairs of a node and a column that has missing values there.
 
     - ``low [3, K, B]``: sums of the left sides without missing rows.
     - ``missing`` and ``whole [3, K]``: sums of missing rows and of nodes.
@@ -184,8 +185,8 @@ def _two_sided(
 def _goes_left(
     bins: Bins, column: int, bin: int, missing_left: bool, levels: Ints | None, counts: Floats
 ) -> NDArray[np.bool_]:
-    """Return which bins go left; the bin of missing values is last. ``levels`` are the sorted categories, and
-    ``counts`` their numbers of rows."""
+    """Return which bins go left; the bin of missing values is last. ``levels`` are the sorted categories (None for
+    numbers), and ``counts`` has their numbers of rows."""
     size = int(bins.sizes[column])
     goes = np.zeros(size + 1, np.bool_)
     goes[size] = missing_left

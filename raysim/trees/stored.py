@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.trees.edges import Floats, Ints
+from raysim.core.arrays import Floats, Ints
 from raysim.trees.forest import Forest, words_of
 from raysim.trees.settings import TreeTask
 

@@ -33,7 +33,7 @@ def as_json(forest: Forest, names: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _nodes(forest: Forest, tree: int) -> list[int]:
-    """Return the nodes of a tree."""
+    """Return the numbers of the nodes that exist in a tree."""
     found, inner = [0], forest.column.shape[1]
     for node in found:
         if node < inner and forest.column[tree, node] >= 0:

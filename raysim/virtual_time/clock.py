@@ -20,28 +20,29 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The state of the virtual clock, in plain values for a checkpoint. ``F`` hospitals are training."""
+    """The state of the virtual clock, in plain values for a checkpoint. ``F`` is the number of hospitals in
+    training."""
 
     now: float
     """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""
     waits: int
     """The number of consecutive waits without an update."""
     hospital: Ids
-    """The training hospitals, ``[F]``, in the order in which they started."""
+    """The ids of the hospitals in training, ``[F]``, in the order in which they started."""
     version: Ids
-    """The round whose global model each of them started from, ``[F]``."""
+    """For each hospital in training, the round of the global model from which it started, ``[F]``."""
     ends: Floats
-    """When each of them ends, ``[F]``."""
+    """The virtual time at which each local training ends, ``[F]``."""
     lost: Mask
-    """Whether each of them ends without an update, ``[F]``."""
+    """Whether each local training ends without an update, ``[F]``."""
     kept: Ids
     """The rounds of the global models from which training hospitals started, ``[V]``."""
     models: Floats
-    """The models of these rounds, ``[V, P]``."""
+    """The global models of these rounds, ``[V, P]``."""
 
     @staticmethod
     def zero(parameters: int) -> Clock:
-        """Return the clock at the beginning: no hospital is training a model of this size."""
+        """Return the clock at the beginning: no hospital is in training. A model has ``parameters`` scalars."""
         none = np.empty(0)
         return Clock(0.0, 0, NOBODY, NOBODY, none, none.astype(bool), NOBODY, np.empty((0, parameters)))
 
@@ -50,8 +51,7 @@ class Clock:
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
-        """Return the clock with hospitals ``ids [h]`` also training. They start from ``model [P]`` of round
-        ``version``."""
+        """Return the clock after hospitals ``ids [h]`` started to train from ``model [P]`` of round ``version``."""
         if not len(ids):
             return self
         has_model = version in self.kept
@@ -83,7 +83,7 @@ class Clock:
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
         """Return the state extended by older models, and the problem whose local training starts from these models.
 
-        The cohort received the global model after round ``versions [H]``. The model after ``round`` is the last one.
+        ``versions [H]`` are the rounds whose global models the cohort received. The last model is that of ``round``.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -102,7 +102,10 @@ class Clock:
 
 
 def checked(clock: Any) -> Clock | None:
-    """Return a clock that was read from a file, or None. Raises ``ValueError`` for a clock that no server can have."""
+    """Check ``clock``, which was read from a file, and return it; None stays None.
+
+    Raises ``ValueError`` for a clock that no server can have.
+    """
     if clock is None:
         return None
     if not isinstance(clock, Clock) or not isinstance(clock.now, float):
@@ -118,7 +121,7 @@ def checked(clock: Any) -> Clock | None:
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
-    """Return the work of hospitals ``ids [H]``: the number of training rows of each, times its epochs, ``[H]``."""
+    """Return the work of hospitals ``ids [H]``, ``[H]``: a hospital's number of training rows, times its epochs."""
     rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
@@ -135,15 +138,15 @@ class Answers:
     """The times and outcomes of calls to ``H`` hospitals at one moment."""
 
     ends: Floats
-    """When each call ends, ``[H]``."""
+    """The virtual time at which each call ends, ``[H]``."""
     lost: Mask
     """Whether each call ends without an update, ``[H]``."""
 
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
-        """Return which updates are used, ``[H]``, and when the server continues.
+        """Return which updates are used, ``[H]``, and the time at which the server continues.
 
         It continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be lost, or at
-        the ``deadline``. Simultaneous updates are used in the order of ids.
+        the ``deadline``. Updates that arrive simultaneously are used in the order of ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]
@@ -158,10 +161,11 @@ class Answers:
 def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
-    """Return the times and outcomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
+    """Return the times and outcomes of calls to hospitals ``ids [H]`` that start at ``began`` and would take ``seconds
+    [H]``.
 
-    ``until [H]`` is when each becomes unavailable (None: no hospital does). A hospital drops out at a uniformly sampled
-    moment; ``key`` identifies the stream.
+    ``until [H]`` is the time at which each hospital becomes unavailable (None: no hospital does). The moment of a
+    dropout is sampled uniformly; ``key`` identifies the stream.
     """
     ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
     if system.dropout.any():

@@ -16,7 +16,7 @@ from raysim.strategies.base import Floats, Ids
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The quantities of :class:`SystemSection` for ``N`` hospitals, each array ``[N]``."""
+    """The properties of ``N`` hospitals that :class:`SystemSection` configures, each ``[N]``."""
 
     rate: Floats
     """The number of rows trained per second."""
@@ -25,7 +25,7 @@ class System:
     up: Floats
     """Bytes sent per second; infinite if transfers take no time."""
     latency: Floats
-    """The number of seconds before each message."""
+    """The delay of each message in seconds."""
     availability: Floats
     """The probability that the hospital is available when called."""
     dropout: Floats
@@ -37,8 +37,7 @@ class System:
         """Return the time that hospitals ``ids [H]`` need to receive ``down`` bytes, train ``rows`` and send ``up``
         bytes."""
         transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
-        seconds: Floats = transfer + rows / self.rate[ids]
-        return seconds
+        return np.asarray(transfer + rows / self.rate[ids])
 
 
 def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
@@ -109,15 +108,15 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
 
 
 ROUNDING = 1e-12
-"""The relative error of a moment that is computed as a sum of durations."""
+"""The relative rounding error of a moment that is computed as a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """``R`` disjoint intervals: ``hospital [R]`` is available from ``begin [R]`` until before ``end [R]``.
+    """The intervals in which hospitals are available: ``hospital [R]``, from ``begin [R]`` until before ``end [R]``.
 
-    They repeat every ``period`` seconds (infinite: they do not repeat). ``carry [N]`` is how long each hospital that is
-    available at the end of a period remains available in the next.
+    The ``R`` intervals are disjoint. They repeat every ``period`` seconds (infinite: they do not repeat). ``carry [N]``
+    is the time for which a hospital that is available at the end of a period remains available in the next period.
     """
 
     hospital: Ids
@@ -127,8 +126,10 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """Return when each of ``N`` hospitals becomes unavailable, ``[N]``; minus infinity for hospitals that are not
-        available."""
+        """Return the time at which each of ``N`` hospitals becomes unavailable, ``[N]``.
+
+        It is minus infinity for hospitals that are not available at ``now``.
+        """
         base, phase = self._split(now)
         available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)
@@ -212,11 +213,11 @@ def joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def read_rows(
     path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a table of hospitals as ``(line number, text by column)``; ``field`` is the key that names the
-    file.
+    """Return the rows of a table of hospitals as ``(line number, text by column)``.
 
-    Missing values are empty texts. Raises ``ConfigError`` for a file that cannot be read, lacks a column that is
-    ``needed``, or has a column that is neither ``needed`` nor ``further``.
+    ``field`` is the configuration key that names the file. Missing values are empty texts. Raises ``ConfigError`` for a
+    file that cannot be read, lacks a column that is ``needed``, or has a column that is neither ``needed`` nor
+    ``further``.
     """
     from raysim.data.tables.columns import placed
     from raysim.data.tables.table_file import check_table, read_table

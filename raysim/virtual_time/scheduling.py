@@ -1,8 +1,9 @@
 """The hospitals of each round, and the models from which they start.
 
-The hospitals are all sampled hospitals, or those that reply in time. Of unreliable hospitals, only those whose updates
-are used are trained. A hospital that is lost, late or superfluous discards its round as if it had never been called.
-Its memory (a control variate, its own model) therefore always agrees with what the server has received.
+A round's hospitals are all sampled hospitals, or those that reply in time. Of unreliable hospitals, only those whose
+updates are used are trained. A hospital that is lost, late or superfluous keeps nothing of its round, as if it had
+never been called. Its memory (a control variate, its own model) therefore always agrees with what the server has
+received.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ WAITS = 1000
 becomes available."""
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
-"""Bytes down and bytes up of each hospital of a cohort, ``[H]`` each."""
+"""A function that returns the bytes that each hospital of a cohort receives, and the bytes that it sends, ``[H]``
+each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class ScheduledCohort:
     problem: LocalProblem | None
     """The problem that they minimise; None if no hospital takes part."""
     state: State
-    """The state whose ``models`` contain the rows that the problem names."""
+    """The state whose ``models`` contain the rows that ``problem`` uses."""
     asked: int = 0
     """The number of hospitals called."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
@@ -55,16 +57,13 @@ class CohortScheduler(Protocol):
     @property
     def clock(self) -> Clock | None:
         """Return the virtual clock, which is passed from round to round; None without a clock."""
-        ...
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         """Return the cohort of the next round."""
-        ...
 
     def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
         """Record that hospitals ``ids [H]`` have replied to a request. The arguments include the bytes that each
         received and sent, ``[H]``."""
-        ...
 
 
 class PerfectScheduler:
@@ -84,7 +83,10 @@ class PerfectScheduler:
 
 
 class ClockedScheduler:
-    """The common parts of schedulers on a virtual clock. ``measure`` repeats a request without traffic or time."""
+    """The common base class of schedulers on a virtual clock.
+
+    ``measure`` is a caller that repeats a request without traffic or time.
+    """
 
     def __init__(
         self,
@@ -131,8 +133,10 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Return which hospitals are available, ``[N]``, and when each becomes unavailable (None: never), by stream
-        ``key``."""
+        """Return which hospitals are available, ``[N]``, and when each becomes unavailable (None: none does).
+
+        Availability is sampled from the stream ``key``.
+        """
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
             return until > self.clock.now, until
@@ -144,7 +148,8 @@ class ClockedScheduler:
     def _visit(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
-        """Return the times and outcomes of a call to ``ids [H]`` now, and the bytes to and from each hospital."""
+        """Return the times and outcomes of a call to hospitals ``ids [H]`` now, and the bytes that each receives and
+        sends."""
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
         seconds = self._system.seconds(ids, rows, down, up) if problem.sent else rows / self._system.rate[ids]
@@ -153,7 +158,10 @@ class ClockedScheduler:
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
-    """Return the key of an attempt's streams. The first attempt (0) has the streams of a run without repetitions."""
+    """Return a function that makes the random generators of a round's ``attempt``.
+
+    The first attempt (0) has the streams of a run without repetitions.
+    """
     return view.rng if attempt == 0 else lambda purpose, *key: view.rng(purpose, *key, attempt)
 
 

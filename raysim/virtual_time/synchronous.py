@@ -48,7 +48,8 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Return the server's view once enough hospitals are available, and when each of them becomes unavailable."""
+        """Return the server's view once enough hospitals are available, and the time at which each becomes
+        unavailable."""
         available, until = self._there(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
@@ -106,7 +107,8 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """Return the cohort that replied and its problem. ``stale [F]`` are the late hospitals in the cohort."""
+        """Return the cohort that replied and its problem. ``stale [F]`` marks the hospitals in training whose late
+        updates are used."""
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
         late = self.clock.hospital[stale]
@@ -128,8 +130,8 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view in which requests to this round's hospitals take no time and traffic, unlike requests to the
-        ``late`` ones."""
+        """Return the view for requests to this round's hospitals. Only requests to ``late`` hospitals take time and
+        traffic."""
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)
@@ -175,8 +177,8 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """Return the problem with each hospital's weight multiplied by ``factor [H]``, and then scaled to the same total
-    weight."""
+    """Return the problem with each hospital's weight multiplied by ``factor [H]``. Weights are rescaled to the same
+    total."""
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

@@ -37,7 +37,8 @@ def scheduler(
     measure: Caller,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Return a run's scheduler, resumed at ``clock`` (None: from the start), and the server's view at that time."""
+    """Return a run's scheduler, resumed at ``clock`` (None: from the start), and the server's view at this virtual
+    time."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -60,7 +61,7 @@ def scheduler(
 
 
 def usual_seconds(system: System, view: FederationView) -> Floats:
-    """Return the time of a round of federated averaging for each hospital, ``[N]``."""
+    """Return the time in seconds that each hospital needs for a round of federated averaging, ``[N]``."""
     everyone, model = np.arange(len(view.sizes)), np.full(len(view.sizes), float(SCALAR_BYTES * view.initial.size))
     return system.seconds(everyone, (view.local_epochs * view.sizes).astype(float), model, model + SCALAR_BYTES)
 

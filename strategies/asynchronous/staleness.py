@@ -16,11 +16,9 @@ def staleness_of(view: FederationView, ids: Ids) -> Floats:
 
 def polynomial(staleness: Floats, exponent: float) -> Floats:
     """Return ``(1 + tau)^-a``, ``[H]``, for ``staleness [H]`` τ and ``exponent`` a."""
-    weight: Floats = (1.0 + staleness) ** -exponent
-    return weight
+    return np.asarray((1.0 + staleness) ** -exponent)
 
 
 def hinge(staleness: Floats, slope: float, start: float) -> Floats:
     """Return 1 up to b, and ``1 / (a (tau - b) + 1)`` beyond, ``[H]``, with ``slope`` a and ``start`` b."""
-    weight: Floats = 1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0)
-    return weight
+    return np.asarray(1.0 / (slope * np.maximum(staleness - start, 0.0) + 1.0))

@@ -32,7 +32,7 @@ SUM_BYTES = 8
 """The number of bytes of one entry that a hospital sends."""
 
 ROOM = 62
-"""The number of bits of a sum's integers. One more bit is reserved for rounding, and one is the sign."""
+"""The number of bits of a sum's integers. Two more bits are reserved: one for rounding, and one for the sign."""
 
 
 def check_call(call: Any, sizes: Array) -> None:

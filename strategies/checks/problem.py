@@ -41,7 +41,7 @@ from raysim.strategies.programs import Program
 
 @dataclass(frozen=True)
 class Frame:
-    """The sizes that a problem must match, and which other methods its strategy defines."""
+    """The sizes that a problem must match, and which optional methods its strategy defines."""
 
     size: int
     """The number of scalars of a model, P."""

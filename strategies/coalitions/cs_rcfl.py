@@ -18,11 +18,11 @@ have no optimum. The paper gives no cost κ of a label change; the default is 1.
 and use the mean of all models. If ε is at least κ/2, no model's logistic worst case is below log 2: models can still be
 ranked, but not trained.
 
-With ``clusters: each`` every hospital uses its own model: with ``robust`` this is the paper's robust local training,
-otherwise its local training. ``transfer: plain`` is its non-robust clustering.
+With ``clusters: each`` every hospital uses its own model. With ``robust`` this is the paper's robust local training,
+otherwise its local training. ``transfer: plain`` is the paper's non-robust clustering.
 
-Traffic per hospital, once: P up (its model); N P down (all models); N up (their losses). The model that it uses (P
-down) is not counted, as under all strategies. With ``clusters: each`` the traffic is P up.
+Traffic per hospital, once: P up (its model); N P down (all models); N up (their losses). As under all strategies, the P
+down for the model that the hospital uses is not counted. With ``clusters: each`` the traffic is P up.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CoalitionState(State):
     bound: float | None = None
     """A lower bound on the cost of all possible coalitions."""
     seconds: float | None = None
-    """How long the search took."""
+    """The duration of the search in seconds."""
 
 
 @dataclass(frozen=True)

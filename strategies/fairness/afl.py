@@ -112,5 +112,4 @@ def project_to_simplex(point: Floats) -> Floats:
     u = np.sort(point)[::-1]
     shift = (1.0 - np.cumsum(u)) / np.arange(1, len(u) + 1)
     k = np.flatnonzero(u + shift > 0)[-1]
-    projected: Floats = np.maximum(point + shift[k], 0.0)
-    return projected
+    return np.asarray(np.maximum(point + shift[k], 0.0))

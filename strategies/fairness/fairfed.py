@@ -49,9 +49,10 @@ from raysim.strategies.base import (
 
 @dataclass(frozen=True)
 class GroupCounts(Statistic):
-    """Six counts of training rows under the received model, ``[6]``: all rows; the rows predicted correctly; of the
-    other patients, the rows of the ``positive`` class and how many of them are predicted positive; and the same two of
-    the privileged patients.
+    """Six counts of a hospital's training rows under the received model, ``[6]``.
+
+    They are the number of rows; the rows predicted correctly; of the other patients, the rows of the ``positive`` class
+    and how many of these are predicted positive; and the same two counts of the privileged patients.
     """
 
     name = "group_counts"
@@ -61,7 +62,7 @@ class GroupCounts(Statistic):
     privileged: Privileged
     """The privileged group."""
     positive: int
-    """The class that counts as positive."""
+    """The class that is treated as the positive outcome."""
 
     def value(self, at: Context) -> Floats:
         rows, (model,) = at.rows, at.received["models"]
@@ -78,8 +79,7 @@ class GroupCounts(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FairState(State):
-    """The state of FairFed. ``omega [N]`` are hospitals' weights: their sum is free, and they are 0 without training
-    rows."""
+    """The state of FairFed. ``omega [N]`` are hospitals' weights, which may have any sum; 0 without training rows."""
 
     omega: Floats
 
@@ -154,12 +154,12 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
     accuracy, gap = _measures(counts)
     accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
     apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
-    renewed: Floats = np.maximum(omega - beta * (apart - apart.mean()), 0.0)
-    return renewed
+    return np.asarray(np.maximum(omega - beta * (apart - apart.mean()), 0.0))
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return accuracy and the gap of true positive rates of ``counts [..., 6]``, NaN where undefined."""
+    """Return the accuracy and the gap of true positive rates that follow from ``counts [..., 6]``, NaN where
+    undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged

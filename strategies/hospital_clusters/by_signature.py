@@ -93,7 +93,8 @@ class SignatureClustering(Strategy):
         return NearestSignature(of, members(state)[ids], view.classes, self.signature, self.block_scale)
 
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
-        """Return the state after both levels of aggregation; clusters move to the global model by ``1 - alpha``."""
+        """Return the state after both levels of aggregation; each cluster moves to the global model by ``1 -
+        alpha``."""
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
         return reclustered(view, state, clusters, self.block_scale, self.recluster_every)

@@ -50,7 +50,7 @@ Linkage = Literal["single", "complete"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CflState(State):
-    """The tree of clusters. When a cluster splits, its model row stays as it is, and its two parts get new rows."""
+    """The tree of clusters. When a cluster splits, its model row does not change, and its two parts get new rows."""
 
     parent: Ids
     """The model row from which each row was split, ``[M]``; -1 for the root and row 0."""
@@ -80,7 +80,7 @@ class Cfl(Weighted):
     warmup: NonNegativeInt = 0
     """The number of first rounds without a split."""
     linkage: Linkage = "single"
-    """How the two parts are found; ``single`` finds the best ones."""
+    """How the two parts are found; ``single`` finds the best two parts."""
 
     def setup(self, view: FederationView) -> CflState:
         hospitals = len(view.sizes)
@@ -150,8 +150,8 @@ class Cfl(Weighted):
         return u < self.eps1 and g > self.eps2 and hospitals >= 3 and state.rounds >= self.warmup
 
     def _parts(self, deltas: Floats) -> NDArray[np.bool_] | None:
-        """Return a mask ``[h]`` of the hospitals outside the first hospital's part, by ``deltas [h, P]``, or None for
-        no split."""
+        """Return a mask ``[h]`` of the hospitals outside the first hospital's part, by ``deltas [h, P]``; None for no
+        split."""
         similarity = cosines(deltas)
         parts = bipartition(similarity, self.linkage)
         across = float(similarity[np.ix_(~parts, parts)].max())
@@ -173,8 +173,7 @@ class Cfl(Weighted):
 def cosines(deltas: Floats) -> Floats:
     """Return ``A_ij = cos(delta_i, delta_j)`` of ``deltas [h, P]``, ``[h, h]``; 0 for a delta of zeros."""
     norms = np.linalg.norm(deltas, axis=1)
-    similarity: Floats = (deltas @ deltas.T) / (norms[:, None] * norms + 1e-12)
-    return similarity
+    return np.asarray((deltas @ deltas.T) / (norms[:, None] * norms + 1e-12))
 
 
 def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
@@ -189,5 +188,4 @@ def bipartition(similarity: Floats, linkage: Linkage) -> NDArray[np.bool_]:
     # By rounding, the cosine of parallel updates may be above 1, which would be a negative distance.
     apart = np.maximum(1.0 - similarity[np.triu_indices(len(similarity), k=1)], 0.0)
     parts = cut_tree(merges(apart, linkage), n_clusters=2)[:, 0]
-    away: NDArray[np.bool_] = parts != parts[0]
-    return away
+    return np.asarray(parts != parts[0])

@@ -1,4 +1,4 @@
-"""FedSoft: rows come from several sources, and each hospital's model has a proximal term towards their models.
+"""FedSoft: rows come from several sources, and each hospital's model has a proximal term towards each source's model.
 
 The term of a source is weighted by the hospital's share of rows from it.
 
@@ -12,11 +12,11 @@ under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalis
 own model. A centre becomes the plain mean of the models that its sampled hospitals return. Without sampled hospitals it
 does not change.
 
-Choices: the number of hospitals that a centre samples is our choice. ``selection: configured`` is the variant without
-sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by ``u_ks
-n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its mixture
-``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without training
-rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
+Choices: the paper does not give the number of hospitals that a centre samples. ``selection: configured`` is the variant
+without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by
+``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its
+mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without
+training rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 
@@ -77,7 +77,7 @@ class NearestShares(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftState(State):
-    """The state of FedSoft. Row 0 of the models is the plain mean of the centres, row ``1 + s`` is centre s."""
+    """The state of FedSoft. Row 0 of the models is the plain mean of the centres, and row ``1 + s`` is centre s."""
 
     importance: Floats
     """The shares u, ``[N, S]``; zeros for hospitals without rows."""

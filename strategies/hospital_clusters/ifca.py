@@ -63,7 +63,8 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
+    """The index (from 0) of the received model with the smallest mean training loss, a scalar ``[]``; 0 without
+    rows."""
 
     name = "choice"
     shape = ()
@@ -81,9 +82,10 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class ChosenTraining(Program):
-    """Local training from the best of the ``models [K, P]``. The hospital sends its delta and a 1 among zeros.
+    """Local training from the best of the ``models [K, P]``.
 
-    Under a privacy guarantee (``clip`` is finite) the norm of both together is at most the clip.
+    The hospital sends its delta among zeros, and a 1 among zeros, at the place of the chosen model. Under a privacy
+    guarantee (``clip`` is finite) the norm of both together is at most the clip.
     """
 
     models: int

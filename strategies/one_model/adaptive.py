@@ -37,7 +37,7 @@ InitialAccumulator = Literal["zero", "tau2"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdaptiveState(State):
-    """The state of an adaptive server between rounds."""
+    """The state of a server with adaptive steps between rounds."""
 
     m: Floats
     """The average of ``D``, ``[P]``."""
@@ -49,7 +49,7 @@ class AdaptiveState(State):
 
 @dataclass(frozen=True)
 class AdaptiveServer(Weighted):
-    """The common part of the three servers: everything except the update of v and FedAdam's rate."""
+    """The common part of the three servers. They differ only in the update of v, and in FedAdam's rate."""
 
     server_learning_rate: NonNegativeFloat = 0.001
     """η: step size of the server."""

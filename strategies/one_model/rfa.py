@@ -63,7 +63,10 @@ class HeldTraining(Program):
 
 @dataclass(frozen=True)
 class Pull(Program):
-    """A hospital's contribution to the Weiszfeld step at the received point, by its share of the mean weight."""
+    """A hospital's contribution to the Weiszfeld step from the received point.
+
+    The hospital receives its weight ``share``, which is in units of the mean weight.
+    """
 
     size: int
     nu: float

@@ -48,15 +48,14 @@ from raysim.strategies.shared.silhouette import best_labels
 
 @dataclass(frozen=True)
 class MeanPatient(Statistic):
-    """The mean of the training rows over the received ``columns [d]``, encoded."""
+    """The mean of the training rows over the received ``columns [d]``; rows are encoded first."""
 
     shape: tuple[int]
     encoder: str | None = None
     name = "mean_patient"
 
     def value(self, at: Context) -> Floats:
-        mean: Floats = encoded(at.rows.X, at.received["columns"], self.encoder).mean(axis=0)
-        return mean
+        return np.asarray(encoded(at.rows.X, at.received["columns"], self.encoder).mean(axis=0))
 
 
 @dataclass(frozen=True)

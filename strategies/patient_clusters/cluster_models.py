@@ -43,7 +43,7 @@ from raysim.strategies.shared.clustering import two_levels
 from raysim.strategies.shared.weights import group_weights
 
 FEWEST, MOST = 3, 8
-"""The smallest and the largest number of clusters in the server's search."""
+"""The smallest and the largest number of clusters that the server tries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +66,9 @@ class PatientClusters:
 
     It is a :class:`raysim.strategies.base.Division`. ``x [d]`` are a patient's values in ``columns``, encoded by
     :func:`raysim.strategies.patient_clusters.encoding.encoded` with ``encoder``. ``means`` are ``[G, d]``, ``offsets``
-    ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the nearest mean). Ties go to the
-    smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the nearest of
-    these centres.
+    ``[G]``, and ``factors [G, d, d]`` the lower triangular matrices ``A_g`` (None: the cluster with the nearest mean).
+    Ties go to the smaller g. With ``local``, a patient of a hospital with its own centres belongs to the cluster of the
+    nearest of these centres.
     """
 
     columns: Ids
@@ -85,11 +85,10 @@ class PatientClusters:
 
     @property
     def scalars(self) -> int | Ids:
-        """Return the number of scalars in the columns and in each cluster's mean, and with factors in its offset and
-        triangle.
+        """Return the number of scalars that a hospital receives with the division: one number, or ``[N]``.
 
-        A hospital with ``local`` centres knows them and receives their labels instead. The result is a number or
-        ``[N]``.
+        It counts the columns, each cluster's mean, and with ``factors`` each cluster's offset and triangle. A hospital
+        with ``local`` centres knows these, and receives their labels instead.
         """
         d = self.means.shape[1]
         whole: int = len(self.columns) + self.count * (d if self.factors is None else 1 + d + d * (d + 1) // 2)
@@ -105,13 +104,11 @@ class PatientClusters:
         if self.local is None or hospital not in self.local.home:
             return self.best(x)
         mine = self.local.home == hospital
-        inherited: Ids = self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)]
-        return inherited
+        return np.asarray(self.local.labels[mine][nearest_centres(self.columns, self.local.centres[mine]).best(x)])
 
     def best(self, x: Floats) -> Ids:
         """Return the cluster with the largest score for each row of ``x [n, d]``, ``[n]``."""
-        best: Ids = self.scores(x).argmax(axis=1)
-        return best
+        return np.asarray(self.scores(x).argmax(axis=1))
 
     def scores(self, x: Floats) -> Floats:
         """Return the scores of clusters for ``x [n, d]``, ``[n, G]``; a patient's cluster has the largest score.
@@ -153,7 +150,8 @@ class ClustersLeft(Statistic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PatientState(State):
-    """The clusters of patients, and hospitals' numbers of rows in each."""
+    """The state of strategies with clusters of patients: the clusters, and hospitals' numbers of rows in each
+    cluster."""
 
     clusters: PatientClusters
     """The clusters that contain training rows of some hospital."""
@@ -176,7 +174,7 @@ def most_likely_components(columns: Ids, mixture: Mixture) -> PatientClusters:
 
 
 def numbers_to_try(clusters: int | None, points: int) -> Sequence[int]:
-    """Return ``clusters`` if given, else 3 to 8, but fewer than the number of ``points`` to cluster."""
+    """Return ``clusters`` if given; otherwise the numbers 3 to 8 that are below the number of ``points`` to cluster."""
     if clusters is not None:
         return (clusters,)
     most = max(1, min(MOST, points - 1))

@@ -1,7 +1,7 @@
 """The features that patients are clustered by: value columns, and usually only those that are not binary.
 
-All hospitals must agree on which columns are binary. Therefore every hospital sends one bit for each column: whether it
-has more than two different values in it. A column is continuous if it has more than two at some hospital.
+All hospitals must agree on which columns are binary. Therefore every hospital sends one bit for each column: whether
+the column has more than two different values there. A column is continuous if it has more than two at some hospital.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def clustered_columns(view: FederationView, features: Features) -> Ids:
 
 
 def filled(table: Floats, rows: int) -> Floats:
-    """Return a table ``[k, d]`` with rows of NaN appended, ``[rows, d]``."""
+    """Return the table ``[k, d]`` followed by rows of NaN, ``[rows, d]``."""
     return np.vstack([table, np.full((rows - len(table), table.shape[1]), np.nan)])
 
 

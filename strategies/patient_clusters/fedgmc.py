@@ -40,6 +40,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from raysim.core.arrays import shared_out
 from raysim.strategies.base import (
     FederationView,
     Floats,
@@ -62,7 +63,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     patient_step,
 )
 from raysim.strategies.patient_clusters.continuous import Features, clustered_columns, defined
-from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture, best_mixture, shared_out
+from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture, best_mixture
 
 Virtual = Literal["per_component", "per_hospital", "proportional"]
 

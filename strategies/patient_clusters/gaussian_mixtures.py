@@ -1,8 +1,8 @@
-"""Gaussian mixtures, whose number of components is chosen by the largest silhouette, and samples from them.
+"""Gaussian mixtures, whose number of components is chosen by the largest silhouette, and samples from these mixtures.
 
-Mixtures are fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 on the diagonal, k-means
-initialisation, the best of 5 starts, 100 iterations. Covariances are diagonal if components have fewer than ``d + 1``
-rows on average, or if a full covariance is singular.
+Mixtures are fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 added to the diagonal,
+k-means initialisation, the best of 5 starts, 100 iterations. Covariances are diagonal if components have fewer than ``d
++ 1`` rows on average, or if a full covariance is singular.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class Mixture:
     def sample(self, component: int, count: int, rng: np.random.Generator) -> Floats:
         """Sample ``mu + chol(Sigma) z`` from one component, ``[count, d]``."""
         z = rng.normal(size=(count, self.means.shape[1]))
-        drawn: Floats = self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T
-        return drawn
+        return np.asarray(self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T)
 
 
 @dataclass(frozen=True)
@@ -128,11 +127,3 @@ def one_component(rows: Floats) -> Mixture:
     d]``."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])
-
-
-def shared_out(total: int, shares: Floats) -> Ids:
-    """Divide ``total`` into whole numbers ``[m]`` in proportion to ``shares [m]``, by largest remainders."""
-    exact = total * shares / shares.sum()
-    counts: Ids = np.floor(exact).astype(np.int64)
-    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
-    return counts

@@ -55,8 +55,10 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class LocalCentres(Statistic):
-    """At most ``k'`` centres of the hospital's patients over the received ``columns [d]``, ``[k', d]``; missing rows
-    are NaN."""
+    """At most ``k'`` centres of the hospital's patients over the received ``columns [d]``, ``[k', d]``.
+
+    If there are fewer centres, the remaining rows are NaN.
+    """
 
     shape: tuple[int, int]
     name = "local_centres"

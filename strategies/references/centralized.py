@@ -33,7 +33,7 @@ from raysim.strategies.trees.federated import PooledTrees
 
 @dataclass(frozen=True)
 class PooledNewton(Newton):
-    """Newton's steps on the pooled rows."""
+    """Newton's method on the pooled rows."""
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([int(POOLED)])

@@ -23,8 +23,10 @@ from raysim.strategies.base import (
 )
 
 ROWS_A_COLUMN, LEAST_ROWS = 5, 30
-"""The smallest number of rows per column, and in total, with which a hospital's sums may be sent to the server. A few
-Hessians and gradients of fewer rows would allow reconstructing the rows."""
+"""The smallest number of rows per column, and in total, with which a hospital's sums may be sent to the server.
+
+From a few Hessians and gradients of fewer rows, the rows could be reconstructed.
+"""
 
 
 def rows_needed(columns: int) -> int:
@@ -53,7 +55,7 @@ class Exact(Strategy):
     """A strategy that needs the sums of all hospitals with training rows, and no learning rate, batches or epochs."""
 
     one_round: ClassVar[bool] = False
-    """Whether the strategy is finished after its first round, however many are configured."""
+    """Whether the strategy is finished after its first round, however many rounds are configured."""
 
     def uses_selection(self) -> bool:
         return False
@@ -74,7 +76,7 @@ class Exact(Strategy):
             return lost.state
 
     def steps(self, view: FederationView, state: State, ids: Ids) -> Calls:
-        """Run a round with hospitals ``ids``. Calls that all hospitals must answer are made by :func:`asked`."""
+        """Run a round with hospitals ``ids``. Calls that all hospitals must answer go through :func:`asked`."""
         raise NotImplementedError
 
 
@@ -83,8 +85,11 @@ class HiddenSums(Exact):
     """A regression from sums over hospitals. The server does not need a single hospital's sums."""
 
     sums: Literal["secure", "clear"] = "secure"
-    """How the server receives the sums. ``secure``: by secure aggregation, with its defaults if ``secure`` is not
-    configured. ``clear``: each hospital's sums; every hospital must then have ``max(5 p, 30)`` rows for p columns."""
+    """How the server receives the sums.
+
+    ``secure``: by secure aggregation; its defaults apply if ``secure`` is not configured. ``clear``: each hospital's
+    sums; every hospital must then have ``max(5 p, 30)`` rows for p columns.
+    """
 
     def hides_sums(self) -> bool:
         return self.sums == "secure"

@@ -53,11 +53,10 @@ class Family:
     weight_slope: Callable[[Floats], Floats]
     """The derivative of the weight by ``eta``, at ``mu``."""
     own: Callable[[Floats], Floats]
-    """The loss of each row in a saturated fit with its sign changed, from ``y``. Added to the loss, it gives half the
-    deviance."""
+    """The log-likelihood of each row in a saturated fit, from ``y``. Added to the loss, it gives half the deviance."""
     alone: Callable[[float], float]
-    """The mean loss if ``mu`` is the mean of all rows, from this mean. It is the baseline without columns, and NaN for
-    linear models, whose loss needs more than the mean."""
+    """The mean loss if every row's ``mu`` is the mean of all rows, as a function of this mean. It is the baseline
+    without columns. It is NaN for linear models, whose loss needs more than the mean."""
 
     def sums(
         self,
@@ -79,8 +78,7 @@ class Family:
 
 
 def _softplus(eta: Floats) -> Floats:
-    result: Floats = np.logaddexp(0.0, eta)
-    return result
+    return np.asarray(np.logaddexp(0.0, eta))
 
 
 LOGISTIC = Family(
@@ -96,8 +94,7 @@ LOGISTIC = Family(
 
 def _exp(eta: Floats) -> Floats:
     # So long a step is never accepted; without the cap its loss would overflow before it is refused.
-    result: Floats = np.exp(np.minimum(eta, 300.0))
-    return result
+    return np.asarray(np.exp(np.minimum(eta, 300.0)))
 
 
 POISSON = Family(

@@ -40,7 +40,7 @@ class Point(NamedTuple):
     beta: Floats
     loss: float
     gradient: Floats
-    """The derivative ``[k]`` of minus the loss."""
+    """The uphill direction ``[k]``: the negative gradient of the loss."""
     mu: Floats
     weight: Floats
     root: Floats
@@ -52,7 +52,7 @@ class Point(NamedTuple):
 
     @classmethod
     def at(cls, X: Floats, y: Floats, beta: Floats) -> Point | None:
-        """Return the point at ``beta``, or None if the information has no Cholesky factor there."""
+        """Return the point at ``beta``; None if the information has no Cholesky factor there."""
         eta = X @ beta
         mu = LOGISTIC.mean(eta)
         weight = LOGISTIC.weight(mu)
@@ -66,7 +66,7 @@ class Point(NamedTuple):
         return cls(beta, loss, X.T @ (y - mu + hat * (0.5 - mu)), mu, weight, root, scaled, hat)
 
     def curvature(self, X: Floats) -> Floats | None:
-        """Return the second derivatives ``[k, k]`` of the loss, or None if they need too many products.
+        """Return the second derivatives ``[k, k]`` of the loss; None if they need too many products.
 
         With ``a = 1 - 2 mu`` and the hat matrix ``M``, the second derivatives are ``X' diag(w (1 + hat) - a^2 hat / 2)
         X + X' diag(a) (M * M) diag(a) X / 2``. With ``M = Z Z'``, the squares ``M * M`` are ``K K'``, where a row of
@@ -84,8 +84,7 @@ class Point(NamedTuple):
         else:
             squares = bent.T @ ((scaled @ scaled.T) ** 2 @ bent)
         own = self.weight * (1.0 + self.hat) - slope**2 * self.hat / 2.0
-        curvature: Floats = (X * own[:, None]).T @ X + squares / 2.0
-        return curvature
+        return np.asarray((X * own[:, None]).T @ X + squares / 2.0)
 
 
 def firth_fit(X: Floats, y: Floats) -> Fit:
@@ -129,10 +128,11 @@ def firth_fit(X: Floats, y: Floats) -> Fit:
 
 
 def _step(point: Point, pairs: Pairs, bent: Floats | None) -> Floats:
-    """Return the step ``[k]`` by the curvature with factor ``bent [k, k]``, corrected by earlier steps.
+    """Return the step ``[k]``, from a curvature that earlier steps (``pairs``) correct.
 
-    Without ``bent`` the information is the curvature. This leaves out the slope of the hat values, whose mean is ``k /
-    n``: with as many coefficients as rows, whole steps would be twice too long.
+    ``bent [k, k]`` is the Cholesky factor of the curvature; without it the information is the curvature. The
+    information ignores the slope of the hat values, whose mean is ``k / n``: with as many coefficients as rows, whole
+    steps would be twice too long.
     """
     n, k = point.scaled.shape
 

@@ -21,7 +21,7 @@ EXPONENTS = 256
 
 @dataclass(frozen=True)
 class LabelSize(Program):
-    """A one-hot vector of the exponent of the hospital's largest label."""
+    """A vector of zeros with a 1 at the exponent of the hospital's largest label."""
 
     name: str = "label_size"
 
@@ -48,7 +48,8 @@ S = TypeVar("S", bound=ScaledState)
 
 
 def with_scale(view: FederationView, own: S, ids: Ids) -> Generator[Call, Answers, S]:
-    """Return the state with its scale. If the label is a number, hospitals ``ids`` are called for it once."""
+    """Return the state ``own`` with its scale. If labels are numbers, hospitals ``ids`` are called once for their
+    size."""
     if own.scale is not None or view.classes:
         return own
     answers = yield from asked(Call(LabelSize(), {}, ids), own)

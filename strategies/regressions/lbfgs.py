@@ -1,4 +1,4 @@
-"""The curvature of earlier steps by limited-memory BFGS.
+"""Limited-memory BFGS: the curvature of a function from earlier steps.
 
 D. C. Liu, J. Nocedal: *On the Limited Memory BFGS Method for Large Scale Optimization*, Mathematical Programming 1989.
 """
@@ -13,18 +13,18 @@ ARMIJO = 1e-4
 """The share of the predicted change of the loss that an accepted step must reach."""
 
 Pairs = tuple[tuple[Floats, Floats], ...]
-"""Earlier steps ``[p]``, each with the decrease of the uphill gradient along the step."""
+"""Pairs of an earlier step ``[p]`` and the decrease of the uphill gradient along this step, ``[p]``."""
 
 
 def remembered(pairs: Pairs, moved: Floats, fell: Floats, most: int) -> Pairs:
-    """Append a pair and return the last ``most`` pairs. A step along which the gradient rose is not appended."""
+    """Append a pair and return the last ``most`` pairs. A step along which the gradient grew is not appended."""
     return (*pairs, (moved, fell))[-most:] if float(moved @ fell) > 0 else pairs
 
 
 def uphill(gradient: Floats, pairs: Pairs, curved: Callable[[Floats], Floats]) -> Floats:
     """Return the step ``[p]`` from a ``gradient [p]``, by the two loops over earlier steps.
 
-    ``curved(rest)`` returns the step for the rest of the gradient between the loops, as a new array.
+    Between the two loops, ``curved(rest)`` returns the step for the rest of the gradient, as a new array.
     """
     rest, shares = gradient.copy(), []
     for moved, fell in reversed(pairs):

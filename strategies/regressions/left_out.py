@@ -1,4 +1,4 @@
-"""The comparison of ridges of a regression by leave-one-out losses.
+"""The choice of a regression's ridge by leave-one-out losses.
 
 The effect of leaving a row out is approximated by one Newton step, which is exact in a linear regression (Rad and
 Maleki 2020: *A scalable estimate of the out-of-sample prediction error via approximate leave-one-out*).
@@ -25,8 +25,7 @@ class Shrunk(NamedTuple):
     @property
     def best(self) -> Floats:
         """The coefficients ``[p]`` with the smallest leave-one-out loss."""
-        best: Floats = self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))]
-        return best
+        return np.asarray(self.beta[np.argmin(np.where(np.isnan(self.loss), np.inf, self.loss))])
 
 
 def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shrunk:
@@ -43,7 +42,7 @@ def shrunk(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Shr
 
 
 def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> Floats | None:
-    """Return all fits ``[R, p]`` by Newton steps for all ridges together, or None if a step would have to be halved."""
+    """Return all fits ``[R, p]`` by Newton steps for all ridges together; None if a step would have to be halved."""
     keep = independent(family.sums(X, y, np.zeros(X.shape[1])).hessian)
     kept, penalties = X[:, keep], _penalties(ridges, X)[:, keep]
     beta, before = np.zeros(penalties.shape), np.full(len(ridges), np.inf)

@@ -25,7 +25,8 @@ from raysim.strategies.regressions.newton_steps import independent
 from raysim.strategies.regressions.sums_program import Grid, as_theta, design, symmetric, triangle, units, upper
 
 LARGEST = 1e9
-"""The largest ratio. A larger ratio is replaced by it, because residuals then have almost no variance."""
+"""The largest ratio that is tried. Beyond it the search ends with the last ratio, since residuals have almost no
+variance."""
 
 
 class Mixed(NamedTuple):
@@ -84,7 +85,7 @@ def mixed(X: Floats, y: Floats, ratio: float) -> Mixed:
 
 
 class _Wanted(Exception):
-    """Raised with the first ratio whose derivative is unknown."""
+    """Raised during a repeated search at the first ratio whose derivative is unknown."""
 
     def __init__(self, ratio: float) -> None:
         super().__init__()

@@ -74,7 +74,8 @@ WIDEST = 2000
 
 @dataclass(frozen=True, eq=False)
 class NewtonState(ScaledState):
-    """The state of Newton's method. Row 0 of the models has the coefficients of the next call, and finally the fit."""
+    """The state of Newton's method. Row 0 of the models has the coefficients of the next call, and finally of the
+    fit."""
 
     fit: Fit | None = None
     """The unfinished or final fit; None before the first round."""
@@ -225,7 +226,7 @@ class Newton(HiddenSums):
 
 
 def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending:
-    """Return the final sums in the original unit of the labels. Labels were multiplied by ``scale``."""
+    """Return the final sums, with labels in their original unit. During the fit, labels are multiplied by ``scale``."""
     sums = sums_of(rows, answers.sums)
     return Ending(
         rows,
@@ -239,7 +240,7 @@ def _ending(rows: int, hospitals: int, answers: Answers, scale: float) -> Ending
 
 
 def _errors(family: Family, fit: Fit, ending: Ending) -> tuple[Errors, Errors]:
-    """Return model-based standard errors, and robust ones, which are valid if hospitals differ."""
+    """Return two kinds of standard errors: model-based, and robust ones, which are valid if hospitals differ."""
     keep = np.ones(len(fit.beta), np.bool_) if fit.keep is None else fit.keep
     free = ending.rows - int(keep.sum())
     linear = family.name == "linear"

@@ -24,16 +24,17 @@ ROSE = 1e-12
 CALLS = 25
 """The largest number of calls for sums in a fit."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty. Convergence is linear there, because the curvature is not the curvature
-of Firth's loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. Its fits converge linearly, because the curvature is not that of Firth's
+loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
 """If coefficients diverge, the ratio of successive expected falls of the loss, about 1/e, is in this range."""
 RUNS = 3
-"""The number of consecutive steps with such a ratio after which classes count as separated."""
+"""The number of consecutive steps with such a ratio after which classes are treated as separated."""
 FLAT = 1e-8
-"""Classes also count as separated if the information's smallest eigenvalue is below this share of the largest."""
+"""Classes are also treated as separated if the smallest eigenvalue of the information is below this share of the
+largest."""
 
 Status = Literal["going", "converged", "separated", "stopped"]
 
@@ -110,7 +111,8 @@ class Fit:
         return self.status == "going"
 
     def heard(self, sums: Sums) -> Fit:
-        """Return the fit after the ``sums`` at :attr:`beta`. Under :attr:`firth`, ``sums`` have Firth's gradient."""
+        """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, they have Firth's
+        gradient."""
         keep = self.keep
         if keep is None:
             keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
@@ -149,7 +151,7 @@ class Fit:
         return after._capped()
 
     def _capped(self) -> Fit:
-        """Return the fit; stop it if it has used its number of calls."""
+        """Return the fit, stopped if it has used its number of calls."""
         most = FIRTH_CALLS if self.firth else CALLS
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
@@ -203,8 +205,7 @@ def firth_gradient(
     mu = family.mean(X @ beta)
     kept = X[:, keep]
     leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(within(information, keep), kept.T).T)
-    gradient: Floats = X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts)
-    return gradient
+    return np.asarray(X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts))
 
 
 def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0) -> Fit:

@@ -38,15 +38,13 @@ def scaled(p: int, length: float) -> Floats:
     """Return the factors ``[p (p + 1) / 2]`` by which a Hessian's upper triangle is multiplied, for rows of norms up to
     ``length``."""
     row, column = np.triu_indices(p)
-    factors: Floats = np.where(row == column, 1.0, 2.0**0.5) * (FREE / length)
-    return factors
+    return np.asarray(np.where(row == column, 1.0, 2.0**0.5) * (FREE / length))
 
 
 def shortened(X: Floats, length: float) -> Floats:
     """Clip rows ``X [n, p]`` to norms of at most ``length``."""
     lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    within: Floats = X * np.minimum(1.0, length / np.maximum(lengths, np.finfo(float).tiny))
-    return within
+    return np.asarray(X * np.minimum(1.0, length / np.maximum(lengths, np.finfo(float).tiny)))
 
 
 @dataclass(frozen=True)
@@ -95,5 +93,4 @@ def stepped(beta: Floats, sums: Mapping[str, Floats], noise: Noise, ridge: float
     # Without noise the smallest eigenvalues belong to linearly dependent columns.
     least = max(floor(noise, p), 1e-9 * max(float(values[-1]), 1.0))
     step = vectors @ (vectors.T @ (sums["gradient"] - penalty * beta) / (np.maximum(values, 0.0) + least))
-    moved: Floats = beta + step * min(1.0, LONGEST / max(float(np.linalg.norm(step)), LONGEST))
-    return moved
+    return np.asarray(beta + step * min(1.0, LONGEST / max(float(np.linalg.norm(step)), LONGEST)))

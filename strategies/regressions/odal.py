@@ -79,7 +79,7 @@ class OdalState(State):
 
 @dataclass(frozen=True)
 class OwnGradient(Program):
-    """A hospital's mean gradient, which the server receives individually."""
+    """A hospital's mean gradient, which is sent to the server individually."""
 
     p: int
     name: str = "gradient"
@@ -95,7 +95,8 @@ class OwnGradient(Program):
 
 @dataclass(frozen=True)
 class LeadFit(Program):
-    """The fit of the surrogate likelihood to the rows of the ``lead``, whose id is received. Other hospitals add 0."""
+    """The fit of the surrogate likelihood to the rows of the ``lead`` hospital, whose id is received. Other hospitals
+    send 0."""
 
     p: int
     second: bool

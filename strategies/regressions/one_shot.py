@@ -63,7 +63,8 @@ class Surrogate(NamedTuple):
 
     @classmethod
     def of(cls, at: Floats, everybody: Sums, lead: Sums, *, second: bool) -> Surrogate:
-        """Return the surrogate, from the sums at ``at`` over the rows of all hospitals and over the lead's rows."""
+        """Return the surrogate, from the sums at the point ``at``: over the rows of all hospitals, and over the lead's
+        rows."""
         slope = everybody.gradient / everybody.rows - lead.gradient / lead.rows
         return cls(at, slope, everybody.hessian / everybody.rows - lead.hessian / lead.rows if second else None)
 
@@ -98,5 +99,4 @@ def stacked(products: Floats, with_outcome: Floats) -> Floats:
     root = (vectors * np.sqrt(np.where(positive, values, 0.0))).T
     target = np.zeros(len(values))
     target[positive] = (vectors.T @ with_outcome)[positive] / np.sqrt(values[positive])
-    weights: Floats = nnls(root, target)[0]
-    return weights
+    return np.asarray(nnls(root, target)[0])

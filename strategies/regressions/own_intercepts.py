@@ -1,8 +1,8 @@
 """Own intercepts: common slopes, and an intercept for each hospital that never leaves it.
 
-Fixed effects of hospitals, equal to a regression with dummies (D. Y. Lin, D. Zeng: *On the relative efficiency of using
-summary statistics versus individual-level data in meta-analysis*, Biometrika 2010), with intercepts eliminated at
-hospitals.
+These are fixed effects of hospitals, equal to a regression with dummies (D. Y. Lin, D. Zeng: *On the relative
+efficiency of using summary statistics versus individual-level data in meta-analysis*, Biometrika 2010). Intercepts are
+eliminated at hospitals.
 
 In each round a hospital sends its Schur complement: gradient and Hessian of the slopes with its intercept eliminated.
 The server takes Newton's step of the slopes; the hospital then moves its own intercept to match the step. A step is
@@ -72,7 +72,7 @@ class OwnInterceptsState(ScaledState):
     loss: float = np.inf
     """The loss at ``slopes``."""
     taken: bool = True
-    """Whether the last slopes tried were accepted."""
+    """Whether the last slopes that were tried have been accepted."""
     calls: int = 0
     """The number of calls for sums."""
     halvings: int = 0

@@ -74,8 +74,11 @@ likelihood."""
 PAIRS = 10
 """The number of earlier steps that improve the curvature."""
 FALLING, SHORTER = 0.6, 0.8
-"""Coefficients diverge if the expected rise falls below the first share with each step, and no step is shorter than the
-second share of the previous step."""
+"""Shares by which diverging coefficients are recognised.
+
+The expected rise falls below the first share with each step, and no step is shorter than the second share of the
+previous step.
+"""
 WIDEST = math.log(30.0)
 """The logarithm of the largest standard deviation of intercepts on the scale of the linear predictor, where 30 means
 certainty. Beyond it the likelihood has no maximum."""

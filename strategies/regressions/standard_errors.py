@@ -66,7 +66,7 @@ def by_hospital(
     factor.
 
     ``meat [p, p]`` is the sum over ``hospitals`` of ``s s'``, where ``s [p]`` is a hospital's gradient at the final
-    coefficients. With one hospital they are undefined.
+    coefficients. With one hospital the standard errors are undefined.
     """
     p = int(keep.sum())
     if hospitals < 2 or rows <= p:

@@ -130,8 +130,7 @@ def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: E
 
 def upper(matrix: Floats) -> Floats:
     """Return the upper triangle ``[p (p + 1) / 2]`` of a symmetric matrix ``[p, p]``."""
-    above: Floats = matrix.ravel()[_places(len(matrix))]
-    return above
+    return np.asarray(matrix.ravel()[_places(len(matrix))])
 
 
 @lru_cache
@@ -156,7 +155,7 @@ def triangle(p: int) -> tuple[int]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The rounding of sums: the finest grid that can represent the sums of all hospitals."""
+    """The rounding of sums: a grid with the finest steps that can represent the sums of all hospitals."""
 
     bits: int
     largest: float
@@ -172,7 +171,7 @@ class Grid:
 
     @property
     def squares(self) -> Grid:
-        """The coarser grid of squares of sums, with a larger limit."""
+        """The coarser grid for squares of sums, which has a larger limit."""
         moved = min(self.bits, 16)
         return Grid(self.bits - moved, self.largest * 2.0**moved)
 
@@ -181,8 +180,10 @@ class Grid:
         return Send(shape, kind=kind, bits=self.bits, largest=self.largest)
 
     def within(self, sums: Any) -> Any:
-        """Clip each of ``sums`` to just below the grid's largest value. Only steps that are far too long reach it,
-        before they are halved."""
+        """Clip each of ``sums`` to just below the grid's largest value.
+
+        Only steps that are far too long lead to sums of this size; such steps are then halved.
+        """
         most = self.largest * (1 - 2.0**-20)
         if np.abs(sums).max(initial=0.0) <= most:
             return sums
@@ -205,9 +206,12 @@ class Grid:
 class RegressionSums(Program):
     """The sums of a regression at the received coefficients ``beta [p]``.
 
-    With ``second`` they include second derivatives. With ``last`` they include each hospital's part of the spread of
-    scores, Pearson's statistic, and ``outcomes [3]``: the sums of rows, labels and :attr:`Family.own`. If ``information
-    [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's. Labels are multiplied by ``scale``.
+    - With ``second`` they include second derivatives.
+    - With ``last`` they include each hospital's part of the spread of scores, Pearson's statistic, and ``outcomes
+      [3]``: the sums of rows, labels and :attr:`Family.own`.
+    - If ``information [p, p]`` (of the columns ``keep [p]``) is received, the gradient is Firth's.
+
+    Labels are multiplied by ``scale``.
     """
 
     family: str
@@ -255,5 +259,5 @@ class RegressionSums(Program):
 
 
 def sums_of(rows: int, answered: Mapping[str, Floats]) -> Sums:
-    """Return the sums over the ``rows`` rows of the hospitals that have ``answered``."""
+    """Return the sums of the hospitals that have ``answered``; ``rows`` is the number of their rows."""
     return Sums(rows, float(answered["loss"]), answered["gradient"], symmetric(answered["hessian"]))

@@ -6,8 +6,8 @@ VTC2022-Fall. We could not read the paper; the following choices fill the gaps i
 Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, each hospital
 without a cluster opens a cluster. All later hospitals without a cluster join it if they differ from its first hospital
 in at most τ C classes. A round goes through the clusters repeatedly, each time in a new random order, until the cohort
-is full. Each time, a cluster adds its next member in the round's uniform permutation. A cluster may have a single
-hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
+is full. Each time, every cluster adds its next member, in the order of a uniform permutation for the round. A cluster
+may have a single hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
 
 Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
 random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
@@ -40,8 +40,8 @@ from raysim.strategies.shared.label_counts import LabelCounts, check_classes
 
 @dataclass(frozen=True)
 class LabelPresence(LabelCounts):
-    """For each class, whether the hospital has training rows of it, ``[1, C]`` of 0 and 1. With noise, the number of
-    rows of each class."""
+    """Whether the hospital has training rows of each class, ``[1, C]`` of 0 and 1. With noise, the number of rows of
+    each class."""
 
     name = "label_presence"
 
@@ -54,7 +54,7 @@ class LabelPresence(LabelCounts):
 class FedCls(Selection):
     """Client sampling in turn from clusters of hospitals with the same classes (FedCLS).
 
-    Its memory is ``clusters [N]``, -1 for hospitals without training rows.
+    The selection's memory is ``clusters [N]``, the cluster of each hospital; -1 for hospitals without training rows.
     """
 
     tau: NonNegativeFloat = 0.1

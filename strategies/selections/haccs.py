@@ -49,13 +49,13 @@ from raysim.strategies.shared.clustering import by_smallest_member
 from raysim.strategies.shared.label_counts import check_classes, label_counts
 
 ODDS = (0.60, 0.20, 0.14, 0.06)
-"""The probabilities of the four classes of speed, fastest first."""
+"""The probabilities of the four classes of simulated speed, fastest first."""
 
 COMPUTE = ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0))
-"""The range of training times in each class, in tens of seconds."""
+"""The range of training times in each class of speed, in tens of seconds."""
 
 BANDWIDTH = ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0))
-"""The range of bandwidths in each class, in Mbit/s."""
+"""The range of bandwidths in each class of speed, in Mbit/s."""
 
 MEGABITS, DELAY = 80.0, (0.02, 0.2)
 """The megabits that a round transfers, and the range of the delay before the transfer, in seconds."""
@@ -65,7 +65,8 @@ MEGABITS, DELAY = 80.0, (0.02, 0.2)
 class Haccs(Selection):
     """Client sampling from clusters of hospitals with similar labels, by speed and loss (HACCS).
 
-    Its memory is ``clusters [N]`` (-1 without training rows), last ``losses [N]`` and ``latencies [N]`` in seconds.
+    The selection's memory is ``clusters [N]`` (-1 without training rows), last ``losses [N]`` and ``latencies [N]`` in
+    seconds.
     """
 
     uses_losses: ClassVar[bool] = True
@@ -155,19 +156,20 @@ def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) ->
 
 
 def latency(rng: np.random.Generator) -> float:
-    """Sample how many seconds a hospital's round takes, computation and network transfer included; once per run."""
+    """Sample once per run how many seconds a hospital's round takes, computation and network transfer included."""
     compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
     bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
     return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
 
 
 def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
-    """Return ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster, ``[K]``, from the ``cluster [H]`` of each
-    hospital."""
+    """Return the score ``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster, ``[K]``.
+
+    ``cluster [H]`` is the cluster of each hospital.
+    """
     sizes = np.bincount(cluster)
     loss = np.bincount(cluster, weights=losses) / sizes
     slowness = np.bincount(cluster, weights=latencies) / sizes
     slowest = slowness.max()
     speed = 1.0 - slowness / slowest if slowest > 0 else np.zeros(len(slowness))
-    score: Floats = rho * speed + (1.0 - rho) * loss / max(loss.sum(), 1e-300)
-    return score
+    return np.asarray(rho * speed + (1.0 - rho) * loss / max(loss.sum(), 1e-300))

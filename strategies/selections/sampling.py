@@ -1,4 +1,4 @@
-"""Samplings of hospitals: all, at random, a fixed number, or large or small hospitals more often."""
+"""Client samplings: all hospitals, random hospitals, a fixed number, or large or small hospitals more often."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from raysim.strategies.base import Draw, Ids, PositiveInt, Selection, ShareOfOne
 
 MANY = 2**17
-"""Above this number of hospitals, a uniform sample does not permute all of them, which would take as long as the
+"""Above this number of hospitals, a uniform sample does not permute all of them, which would take as long as
 training."""
 
 

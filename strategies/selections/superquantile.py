@@ -25,7 +25,7 @@ from raysim.strategies.selections.sampling import Uniform
 class Superquantile(Selection):
     """Client sampling of the hospitals with losses in the upper tail (Superquantile).
 
-    The sample is taken as by :class:`raysim.strategies.selections.sampling.Uniform`.
+    The hospitals that send losses are sampled as by :class:`raysim.strategies.selections.sampling.Uniform`.
     """
 
     level: BelowOne = 0.5

@@ -56,14 +56,15 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
 
 
 def number_of(clusters: Clusters, sizes: Ids) -> int:
-    """Return the number of clusters that the setting ``clusters`` means for hospitals with ``sizes [N]`` training
-    rows."""
+    """Return the number of clusters for the setting ``clusters`` and hospitals with ``sizes [N]`` training rows."""
     return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
 
 
 def capped(clusters: Clusters, sizes: Ids) -> str:
-    """Return a remark on the number that ``auto`` means if there are fewer hospitals than :data:`CLUSTERS`, else an
-    empty text."""
+    """Return a remark on the number of clusters with ``auto``, if there are fewer hospitals than :data:`CLUSTERS`.
+
+    Otherwise the text is empty.
+    """
     number = number_of(clusters, sizes)
     if clusters != "auto" or number == CLUSTERS:
         return ""

@@ -21,8 +21,11 @@ deviations from the mean."""
 
 @dataclass(frozen=True)
 class FeatureQuantiles(Statistic):
-    """For each of ``columns`` features, the quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, and the number of
-    recorded values, ``[bins + 1, D]``. The quantiles of a feature that was never recorded are NaN."""
+    """Quantiles of each of ``columns`` features, ``(k - 1/2) / bins`` for k = 1 to ``bins``, and numbers of recorded
+    values.
+
+    The array is ``[bins + 1, D]``. The quantiles of a feature that was never recorded are NaN.
+    """
 
     columns: int
     bins: int
@@ -72,7 +75,7 @@ class FineCounts(Counts):
 
 
 def quantiles_of(counts: Floats, bins: int) -> Floats:
-    """Return quantiles as in :class:`FeatureQuantiles` from noisy counts ``[D, FINE + 1]``.
+    """Return the array of :class:`FeatureQuantiles`, estimated from noisy counts ``[D, FINE + 1]``.
 
     Values are spread evenly within their bin; negative counts become 0.
     """

@@ -11,7 +11,7 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Pro
 from raysim.strategies.shared.weights import Weighted
 
 OF_HOSPITALS = Needs.of_hospitals("trains by a client program of its own")
-"""The privacy needs of strategies that use this module."""
+"""The information that the server needs in strategies of this module, as privacy guarantees describe it."""
 
 
 @dataclass(frozen=True)

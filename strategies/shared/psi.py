@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, Ids
 
 Smoothing = float | Literal["counts"]
-"""How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
-every bin instead (Jeffreys' prior, renormalised), which has less weight at hospitals with more rows."""
+"""How empty bins are smoothed: by a number, or by ``counts``.
+
+A number is added to every share, without renormalising. ``counts`` adds half a row to every bin instead (Jeffreys'
+prior, renormalised), which matters less at hospitals with more rows.
+"""
 
 EPSILON: Smoothing = 0.05
 """The default smoothing. It determines the contribution of an empty bin, about ``P ln(P / epsilon)`` for a class of
@@ -48,17 +51,15 @@ def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsil
     totals = rows.sum(axis=-1, keepdims=True)
     expected, actual = _smoothed(pool, pool, epsilon), _smoothed(rows, pool, epsilon)
     terms: Floats = (expected - actual) * np.log(expected / actual)
-    shown: Floats = np.where((pool > 0) & (totals > 0), terms, 0.0)
-    return shown
+    return np.asarray(np.where((pool > 0) & (totals > 0), terms, 0.0))
 
 
 def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
-    """Return the shares of ``counts [..., C]``, all above 0, with bins left out that are empty in ``pool [..., C]``."""
+    """Return the shares of ``counts [..., C]``, all above 0. Bins that are empty in ``pool [..., C]`` are left out."""
     totals = counts.sum(axis=-1, keepdims=True)
     if isinstance(epsilon, str):
         bins = (pool > 0).sum(axis=-1, keepdims=True)
-        shares: Floats = (counts + 0.5) / (totals + 0.5 * np.maximum(bins, 1))
-        return shares
+        return np.asarray((counts + 0.5) / (totals + 0.5 * np.maximum(bins, 1)))
     shares = counts / np.where(totals > 0, totals, 1.0) + epsilon
     return shares
 
@@ -71,8 +72,7 @@ def psi_rows(terms: Floats) -> Floats:
 def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON, reference: NDArray[Any] | None = None) -> Floats:
     """Return the PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins;
     ``reference`` as in :func:`psi_terms`."""
-    summed: Floats = psi_terms(counts, reference, epsilon).sum(axis=2)
-    return summed
+    return np.asarray(psi_terms(counts, reference, epsilon).sum(axis=2))
 
 
 def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
@@ -84,8 +84,7 @@ def size_terms(sizes: Ids, mean: float | None = None) -> Floats:
     signed, because unsigned values of the smallest and the largest hospitals could be equal.
     """
     ratio = sizes / (sizes.mean() if mean is None else mean)
-    terms: Floats = np.abs(ratio - 1.0) * np.log(ratio)
-    return terms
+    return np.asarray(np.abs(ratio - 1.0) * np.log(ratio))
 
 
 def bin_indices(X: NDArray[Any], observed: NDArray[np.bool_], edges: Floats) -> NDArray[np.int64]:

@@ -37,13 +37,15 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 @dataclass(frozen=True)
 class Signature(Statistic):
-    """The signature of a hospital: ``log n``, the share of each class but the first, and for each value column the
-    missing rate, mean and population standard deviation.
+    """The signature of a hospital: ``log n``, the share of each class but the first, and three values of each value
+    column.
 
-    For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
-    observed values, and NaN for a column without them. All values are NaN for a hospital without rows. With noise, the
-    program sends the sums over rows that the ``blocks`` need. A row adds 1, 1 for its class, and for each column
-    whether there is a value, the value and its square, in units of ``CLIP``.
+    These are the missing rate, the mean and the population standard deviation. For a real label, its mean and
+    population standard deviation replace the shares. Means and deviations are over observed values, and NaN for a
+    column without them. All values are NaN for a hospital without rows.
+
+    With noise, the program sends the sums over rows that the ``blocks`` need. A row adds 1, 1 for its class, and for
+    each column whether there is a value, the value and its square, in units of ``CLIP``.
     """
 
     classes: int
@@ -62,7 +64,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many powers of the values (from power 0 on) have sums that the blocks need."""
+        """Return how many powers of the values have sums that the blocks need, from power 0 on."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -173,10 +175,10 @@ def standardise(rows: Floats, among: Floats | None = None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class NearestSignature(Newcomers):
-    """The rule for a hospital that did not take part: it gets the cluster whose mean signature is nearest to its own,
-    in the standardised space of the participants.
+    """The rule for a hospital that did not take part: it joins the cluster whose mean signature is nearest to its own.
 
-    Values and missing rates are computed on all its rows, the description of the label on its labelled rows.
+    Distances are in the standardised space of the participants. Values and missing rates are computed on all rows of
+    the hospital, the description of the label on its labelled rows.
     """
 
     participants: Floats

@@ -14,8 +14,8 @@ from raysim.strategies.base import Floats, Ids
 from raysim.strategies.shared.clustering import by_smallest_member, kmeans
 
 TIE = 1e-12
-"""The largest difference between silhouettes that count as equal. Of equal ones the smaller number of clusters is
-chosen."""
+"""The largest difference between silhouettes that are treated as equal. Among equal silhouettes, the smaller number of
+clusters is chosen."""
 
 SAMPLE = 2000
 """The largest number of rows for the silhouettes of given labels: 32 MB of distances."""

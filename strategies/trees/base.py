@@ -114,7 +114,7 @@ def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], N
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return a mask ``[F]`` of the columns that may split the trees of boosting step ``tree``; None means all
+    """Return a mask ``[F]`` of the columns by which the trees of boosting step ``tree`` may be split; None: all
     columns."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
@@ -170,5 +170,4 @@ def _finished(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
-    mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-    return mixed
+    return np.asarray(z ^ (z >> np.uint64(31)))

@@ -136,7 +136,7 @@ def _splits(trees: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PooledTrees(FederatedTrees):
-    """The same trees, grown on the pooled rows of all hospitals."""
+    """Boosted trees on the pooled rows of all hospitals; they equal the trees of :class:`FederatedTrees`."""
 
     title: ClassVar[str] = "Pooled training"
     needs: ClassVar[Needs] = Needs.more("sends every row")

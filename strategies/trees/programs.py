@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.strategies.base import Added, Context, Keep, Program, Reply, Send
 from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
-from raysim.trees.edges import WIDTH, Floats, Ints, Prefixes, counts, ranked
+from raysim.trees.edges import WIDTH, Prefixes, counts, ranked
 from raysim.trees.growing import descended, level_of, members
 from raysim.trees.histograms import CHANNELS, FEW, Binned
 from raysim.trees.losses import GRID, check_counts, gradients, label_scale, label_units
@@ -66,7 +67,7 @@ class LabelScales(Program):
 
 @dataclass(frozen=True)
 class LabelSums(Program):
-    """The number of rows of each class, or the sum of labels divided by ``2^scale``."""
+    """The number of rows of each class, or the sum of labels after division by ``2^scale``."""
 
     classes: int
     scale: int = 0
@@ -188,7 +189,7 @@ class _Together:
         self._names = who, f"{bins.digest} {who}"
 
     def _made(self, name: str, of: Callable[[Context], NDArray[Any]]) -> NDArray[Any]:
-        """Return the result of ``of`` for each hospital, concatenated and computed once per process."""
+        """Return the results of ``of`` at all hospitals, concatenated. They are computed once per process."""
         who = self._names[0]
         return self._contexts[0].cache(f"{name} {who}", lambda: np.concatenate([of(at) for at in self._contexts]))
 

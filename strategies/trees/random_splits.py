@@ -4,9 +4,9 @@ S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha: *Federated Boosted Decision T
 2022 (random splits, leaves by noisy sums). The columns and thresholds of a tree follow from the seed and from the
 limits in ``data.ranges``, without any row. Each node has a random column and a side for missing values. A numeric
 column is split at one of ``model.bins - 1`` thresholds at equal distances in its range, a categorical column into
-random halves of its categories. All nodes above ``model.depth`` are split. Its leaves need one sum over hospitals: the
-gradients and second derivatives of the rows in each leaf. The first tree has no split: its one leaf, at rate 1, is the
-initial margin of all rows.
+random halves of its categories. All nodes above ``model.depth`` are split. The leaves of a tree need one sum over
+hospitals: the gradients and second derivatives of the rows in each leaf. The first tree has no split: its one leaf, at
+rate 1, is the initial margin of all rows.
 
 **Norm of a row's contribution.** A row with the residual ``a = |y - p|`` adds ``a`` and ``c a (1 - a)`` to its leaf.
 The norm of both together is at most 1 for ``c <= phi^2.5 = 3.33``, with the golden ratio ``phi``: the second derivative
@@ -15,10 +15,9 @@ adds nothing to the gradient's privacy cost. With more than two classes a row ad
 more than two classes, is one release.
 
 **Leaves.** A leaf with sums ``G`` and ``H`` has the value ``-rate G / (max(H, 0) + l2 + 3 s)``, where ``s`` is the
-standard deviation of the noise on ``G`` (0 without a guarantee).
-Of the factors 0, 1 and 3, 3 had the best AUROC on one synthetic population, and on new rows of it. Larger factors were
-not tried. The value is 0 if ``H`` is below ``min_rows / 4``, the largest ``H`` of ``min_rows`` rows: such a leaf is
-mostly noise or has few patients.
+standard deviation of the noise on ``G`` (0 without a guarantee). The factor 3 had the best AUROC among 0, 1 and 3, on
+one synthetic population and on new rows of it. Larger factors were not tried. The value is 0 if ``H`` is below
+``min_rows / 4``, the largest ``H`` of ``min_rows`` rows: such a leaf is mostly noise or has few patients.
 
 Traffic of a round and hospital: the model down; up, ``2^(depth + 1)`` numbers for each of the K trees, 8 bytes each.
 """

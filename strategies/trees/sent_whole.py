@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ints
 from raysim.strategies.base import (
     Answers,
     Call,
@@ -42,7 +43,6 @@ from raysim.strategies.trees.base import (
 from raysim.strategies.trees.federated import Lost, prepared
 from raysim.trees.binning import Bins
 from raysim.trees.boosting import Rows
-from raysim.trees.edges import Ints
 from raysim.trees.forest import Forest
 from raysim.trees.histograms import Binned
 from raysim.trees.settings import TreeTask
@@ -67,8 +67,8 @@ class NextTrees(Program):
     lacking: int
     key: int
     known: Floats | None = None
-    """The trees that the hospital lacks, if it received them for checks on its validation rows; otherwise the call
-    sends them."""
+    """The trees that the hospital lacked, if it already received them for its validation rows. None: the call sends
+    them."""
     name: str = "next trees"
 
     @property
@@ -114,7 +114,8 @@ class SentWhole(Trees):
     def next_of(
         self, view: FederationView, state: TreesState, ids: Ids, lacking: int
     ) -> Generator[Call, Answers, list[Forest]]:
-        """Return the next K trees of each hospital. No hospital has yet the trees of the last ``lacking`` steps.
+        """Return the next K trees of each hospital. The hospitals' margins lack the trees of the last ``lacking``
+        steps.
 
         Raises ``Lost`` if a hospital did not answer.
         """
@@ -139,7 +140,7 @@ class SentWhole(Trees):
         return [shape.forest(vector) for vector in answers.each["trees"]]
 
     def vector(self, task: TreeTask, forest: Forest, steps: int) -> Floats:
-        """Return the trees of the last ``steps`` boosting steps as they are sent."""
+        """Return the trees of the last ``steps`` boosting steps, as a vector in the form in which they are sent."""
         return Shape(sized(task, steps)).vector(forest.last(steps * task.outputs))
 
     def extended(self, view: FederationView, state: TreesState, forest: Forest) -> TreesState:

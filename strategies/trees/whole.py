@@ -90,8 +90,8 @@ class OwnTrees(Program):
 class LocalTrees(Trees):
     """Local training of trees: every hospital grows the model's trees on its own rows, in one round.
 
-    With ``training.stop`` a hospital stops by the loss on its own validation rows, if they are
-    :func:`raysim.trees.boosting.enough`.
+    With ``training.stop`` the loss on a hospital's own validation rows decides how many trees it grows, provided that
+    these rows are :func:`raysim.trees.boosting.enough`.
     """
 
     title: ClassVar[str] = "Training alone"

@@ -161,7 +161,7 @@ def bound(config, folder: Path, canaries: int = 120) -> dict:
     return figures
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES)
+@pytest.mark.parametrize("sabotage", ["none", "noise x .1", "clip off"])
 @pytest.mark.parametrize("guarantee", PROMISES)
 def test_an_audit_catches_what_breaks_a_promise_and_passes_what_keeps_it(tmp_path, guarantee, sabotage):
     with SABOTAGES[sabotage]():

@@ -22,14 +22,14 @@ def piped(shell: str, folder: Path, **environment: str) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("command", ["list strategies", "list metrics --json", "--help"])
+@pytest.mark.parametrize("command", ["list strategies", "--help"])
 def test_a_pipe_that_is_closed_ends_a_command_in_silence(command: str, tmp_path: Path):
     done = piped(f"$R {command} | true", tmp_path)
     assert done.returncode in (0, 141)
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("where", ["| true", ">&-", "2>&1 | true"])
+@pytest.mark.parametrize("where", [">&-", "2>&1 | true"])
 def test_a_run_whose_output_is_closed_goes_on(where: str, tmp_path: Path):
     small = "--set data.hospitals=4 --set data.rows=200 --set training.rounds=1 --set tracking.uri=none"
     done = piped(f"$R run --in-process {small} --out out {where}", tmp_path, RAYSIM_CACHE=str(tmp_path / "cache"))

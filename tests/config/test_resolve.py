@@ -45,7 +45,7 @@ def others(name: str, value: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from([None, value, 1, 0.5, "rank", [1], ["labels"], {}])
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_reading_a_run_s_configuration_again_gives_an_equal_one(data):
     tree: dict[str, Any] = {}

@@ -85,7 +85,7 @@ def test_hospitals_of_a_large_federation_may_move_as_far_as_those_of_a_small_one
     if isinstance(strategy, FedAvg):
         np.testing.assert_allclose(outcome.models[0], [0.0, 0.1 * labels.mean()], rtol=1e-12)
     else:
-        np.testing.assert_allclose([outcome.kept[h][1] for h in range(1000)], 0.1 * labels, rtol=1e-12)
+        np.testing.assert_allclose([outcome.own_models[h][1] for h in range(1000)], 0.1 * labels, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_only_what_would_overflow_the_sum_is_refused_whoever_serves_whom(
 
 def test_who_sends_nothing_diverges_only_where_parameters_are_not_finite(tmp_path):
     far = labelled(tmp_path / "far", np.array([1.0, 1e30]))
-    assert play(far, Local(), **ONE_STEP).kept[1][1] == pytest.approx(1e29)
+    assert play(far, Local(), **ONE_STEP).own_models[1][1] == pytest.approx(1e29)
     with pytest.raises(TrainingDiverged, match="made hospital 'h1' diverge in round 1"):
         play(labelled(tmp_path / "farther", np.array([1.0, 1e39])), Local(), precision="float32", **ONE_STEP)
 

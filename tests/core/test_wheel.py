@@ -77,15 +77,6 @@ def encode(rows: Floats) -> Floats:
 UNREAD = "mlflow.*,pandas.*,ray.*,scipy.*,sklearn.*,torch.*,raysim.api.*,raysim.config.*"
 """What mypy need not read to see whether what a strategy needs is typed."""
 
-SETTINGS = {
-    "data.hospitals": "4",
-    "data.rows": "200",
-    "data.features": "4",
-    "training.rounds": "2",
-    "tracking.uri": "none",
-    "selection": "all",
-}
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -146,12 +137,6 @@ def said(folder: Path, *command: str | Path) -> str:
     return done.stdout
 
 
-def run(programs: Path, folder: Path, *options: str, **changes: str) -> str:
-    settings = {**SETTINGS, "strategy": "{class: good.Mine}", **changes}
-    listed = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    return said(folder, programs / "raysim", "run", *listed, *options)
-
-
 def test_the_wheel_holds_raysim_and_nothing_beside_it(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].rpartition(".")[2] or name for name in names} == {"raysim", "dist-info"}
@@ -185,9 +170,10 @@ def test_folders_with_the_names_of_ours_are_not_taken_for_ours(programs: Path, h
 
 def test_an_encoder_of_the_working_directory_is_taken_and_nothing_else_of_it(programs: Path, here: Path):
     add(here, *OTHERS)
-    assert "\nReport " in run(
-        programs, here, "--in-process", strategy="{name: cbfl, clusters: 2, encoder: good.encode}"
-    )
+    keys = {"data.hospitals": 4, "data.rows": 200, "data.features": 4, "training.rounds": 2, "tracking.uri": "none"}
+    keys |= {"selection": "all", "strategy": "{name: cbfl, clusters: 2, encoder: good.encode}"}
+    listed = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
+    assert "\nReport " in said(here, programs / "raysim", "run", "--in-process", *listed)
 
 
 def test_python_dash_m_raysim_puts_the_working_directory_last(programs: Path, here: Path):
@@ -198,16 +184,7 @@ def test_python_dash_m_raysim_puts_the_working_directory_last(programs: Path, he
     assert "chip" in said(here, programs / "python", "-P", "-m", "raysim", "list", "strategies")
 
 
-def test_this_process_and_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
-    add(here, *OTHERS)
-    alone = run(programs, here, "--in-process", "--out", "alone")
-    assert "\nReport alone/report.html\n" in alone
-    run(programs, here, "--out", "actors", **{"resources.hospitals_per_actor": "4"})
-    for name in ("hospitals.csv", "egress.csv", "models.safetensors"):
-        assert (here / "alone" / name).read_bytes() == (here / "actors" / name).read_bytes(), name
-
-
-def test_trials_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
+def test_trials_and_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
     add(here, *OTHERS)
     (here / "sweep.yaml").write_text(
         "data: {hospitals: 4, rows: 200, features: 4, split: {train: 0.6, validation: 0.2, test: 0.2}}\n"
@@ -215,8 +192,8 @@ def test_trials_find_the_strategy_and_take_nothing_else(programs: Path, here: Pa
         "selection: all\n"
         "strategy: {class: good.Mine}\n"
         "tracking: {uri: none}\n"
-        "resources: {runs_at_once: 1}\n"
-        "sweep: {trials: 1, objectives: {auroc: max}, space: {strategy.rate: {uniform: [0.5, 1.0]}}}\n"
+        "resources: {runs_at_once: 1, hospitals_per_actor: 4}\n"
+        "sweep: {searcher: random, trials: 1, objectives: {auroc: max}, space: {strategy.rate: {choice: [0.5]}}}\n"
     )
     said(here, programs / "raysim", "sweep", "sweep.yaml", "--out", "out")
     assert ",completed," in (here / "out" / "trials.csv").read_text()

@@ -111,7 +111,9 @@ def test_nothing_is_lost_with_error_feedback(federation):
     (standing,) = [event for event in events if isinstance(event, RunState)]
     plain = run(federation, job_of(federation, FedAvg(), rounds=1), 1)
     sizes = federation.sizes("train")
-    owed = sum(sizes[hospital] / sizes.sum() * vectors["residual of 0"] for hospital, vectors in standing.kept.items())
+    owed = sum(
+        sizes[hospital] / sizes.sum() * vectors["residual of 0"] for hospital, vectors in standing.states.items()
+    )
     assert np.abs(owed).max() > 1e-3
     np.testing.assert_allclose(alone.models[0] + owed, plain.models[0], rtol=0, atol=1e-12)
 

@@ -162,7 +162,7 @@ def test_any_strategy_fine_tunes_as_the_one_does_that_is_called_so(federate: Mak
     for model, figures in own.figures.items():
         assert np.array_equal(figures, other.figures[model], equal_nan=True)
     assert [row.bytes_up for row in own.rounds] == [row.bytes_up for row in other.rounds]
-    assert all(np.array_equal(theta, other.kept[hospital]) for hospital, theta in own.kept.items())
+    assert all(np.array_equal(theta, other.own_models[hospital]) for hospital, theta in own.own_models.items())
     assert (other.serve["personal"] == OWN).all()
 
 

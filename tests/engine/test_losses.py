@@ -80,7 +80,9 @@ def test_it_is_the_mean_over_the_training_rows_of_all_hospitals(federate: MakeFe
 def test_of_own_models_each_on_its_own_rows(federate: MakeFederation) -> None:
     federation = federate(SIZES)
     outcome = play(federation, Local(), rounds=3)
-    sums = [mean_loss(federation, theta, federation.rows(h, "train")) * SIZES[h] for h, theta in outcome.kept.items()]
+    sums = [
+        mean_loss(federation, theta, federation.rows(h, "train")) * SIZES[h] for h, theta in outcome.own_models.items()
+    ]
     assert losses(outcome)[-1] == pytest.approx(sum(sums) / sum(SIZES), rel=1e-12)
     assert outcome.losses.model == "personal"
     assert outcome.losses.before["personal"] == pytest.approx(np.log(2))
@@ -133,7 +135,7 @@ def test_one_curve_is_of_one_model(federate: MakeFederation, strategy: Any, mode
         parts = [mean_loss(federation, outcome.models[served[h]], federation.rows(h, "train")) for h in (0, 2, 3)]
     else:
         assert outcome.serve[model].tolist() == [OWN, 0, OWN, OWN]
-        parts = [mean_loss(federation, outcome.kept[h], federation.rows(h, "train")) for h in (0, 2, 3)]
+        parts = [mean_loss(federation, outcome.own_models[h], federation.rows(h, "train")) for h in (0, 2, 3)]
     assert losses(outcome)[-1] == pytest.approx(np.average(parts, weights=[9, 5, 14]), rel=1e-12)
 
 

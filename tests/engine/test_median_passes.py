@@ -112,14 +112,14 @@ def test_masks_change_no_bit(federation, strategy):
     """Hospitals that remember models of their own remember what one training gives."""
     model, execute = (run(federation, median(federation, strategy, mode), 3) for mode in ("model", "execute"))
     assert (model.models == execute.models).all()
-    assert model.kept.keys() == execute.kept.keys()
-    for hospital, theta in model.kept.items():
-        assert (theta == execute.kept[hospital]).all()
+    assert model.own_models.keys() == execute.own_models.keys()
+    for hospital, theta in model.own_models.items():
+        assert (theta == execute.own_models[hospital]).all()
     assert model.facts["secure_sums"] == 3 * PASSES * (3 if isinstance(strategy, Chip) else 2)
     if isinstance(strategy, Ditto):
         mean = run(federation, replace(job_of(federation, strategy, epochs=2, rounds=1)), 1)
         once = run(federation, median(federation, strategy, rounds=1), 1)
-        assert all((once.kept[hospital] == theta).all() for hospital, theta in mean.kept.items())
+        assert all((once.own_models[hospital] == theta).all() for hospital, theta in mean.own_models.items())
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), Ditto()])
@@ -136,7 +136,7 @@ def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strat
     events = list(Coordinator(pool).run(job, every=1))
     assert np.bincount(trained).tolist() == [2, 2, 0, 2, 2, 2, 2, 2, 2, 2]
     (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 1]
-    held = {what for vectors in (stood.kept or {}).values() for what in vectors}
+    held = {what for vectors in (stood.states or {}).values() for what in vectors}
     assert held == ({MODEL} if isinstance(strategy, Ditto) else set())
 
 

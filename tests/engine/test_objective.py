@@ -89,9 +89,9 @@ def test_the_references_train_as_one_would_with_the_rows(federate: MakeFederatio
     central = run(federation, job(federation, Centralized(), **terms), actors)
     np.testing.assert_allclose(central.models[0], pooled.theta, atol=1e-9)
     local = run(federation, job(federation, Local(), **terms), actors)
-    for h, theta in local.kept.items():
+    for h, theta in local.own_models.items():
         np.testing.assert_allclose(theta, hospitals[h].theta, atol=1e-9)
-    assert sorted(local.kept) == [0, 2, 3]
+    assert sorted(local.own_models) == [0, 2, 3]
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
@@ -113,7 +113,7 @@ def test_plain_sgd_has_nothing_to_carry(federate: MakeFederation) -> None:
     """A hospital's own model is all that it remembers, and of pooled rows nobody remembers anything."""
     federation = federate(SIZES)
     outcome = run(federation, job(federation, Centralized()), 1)
-    assert outcome.kept == {}
+    assert outcome.own_models == {}
 
 
 @pytest.mark.parametrize("weights", ["balanced", (0.5, 3.0)])
@@ -152,7 +152,7 @@ def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -
         X, y = federation.X[rows].astype(float), federation.y[rows]
         residual = (1 / (1 + np.exp(-(X @ theta[:-1] + theta[-1]))) - y) * weights[y] / len(y)
         gradient = np.append(residual @ X + DECAY * theta[:-1], residual.sum())
-        np.testing.assert_allclose(standing.kept[h][KEPT + "variate"], gradient, atol=1e-9)
+        np.testing.assert_allclose(standing.states[h][KEPT + "variate"], gradient, atol=1e-9)
 
 
 def test_balanced_weights_are_told_by_label_counts(federate: MakeFederation) -> None:

@@ -51,7 +51,7 @@ def test_neither_placement_nor_grouping_changes_a_bit(federation: Federation, pr
     for together in (0, 1, 2, 7):
         same_models(alone, play(federation, Probe(fused=together), actors=2, **how))
     assert np.abs(alone.models).max() > 0.01
-    assert set(alone.kept) <= {0, 1, 2, 4, 5, 6}
+    assert set(alone.own_models) <= {0, 1, 2, 4, 5, 6}
 
 
 def test_a_run_goes_on_from_any_of_its_checkpoints(federation: Federation):
@@ -87,7 +87,7 @@ def test_a_hospital_that_is_lost_remembers_nothing_of_the_round(federation: Fede
     secure = SecureSection(mode="execute", minimum=3, drop={"mask": 0.3})
     job = replace(job_of(federation, Probe(each=False), rounds=4), secure=secure)
     outcome, checkpoints = played(federation, job)
-    calls = np.array([[int((c.kept or {}).get(h, {}).get("kept calls", 0)) for h in range(7)] for c in checkpoints])
+    calls = np.array([[int((c.states or {}).get(h, {}).get("kept calls", 0)) for h in range(7)] for c in checkpoints])
     made = np.diff(calls, axis=0, prepend=0)
     assert set(made[:, [0, 1, 2, 4, 5, 6]].ravel().tolist()) == {0, 2}, "both calls of a round, or none"
     model = replace(job, secure=SecureSection(mode="model", minimum=3, drop={"mask": 0.3}))

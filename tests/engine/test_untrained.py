@@ -85,7 +85,7 @@ def test_who_is_untrained_under_which_strategy(strategy: Strategy, model, untrai
     federation = federate([9, 7, 0, 8, 6])
     settings = {"selection": Uniform(0.2, 1), "rounds": 2, "model": MLP, "precision": precision}
     outcome = play(federation, strategy, **settings)
-    kept, sizes = np.isin(np.arange(5), list(outcome.kept)), federation.sizes("train")
+    kept, sizes = np.isin(np.arange(5), list(outcome.own_models)), federation.sizes("train")
     expected = {"not kept": ~kept, "not kept, with rows": ~kept & (sizes > 0), "nobody": np.zeros(5, bool)}[untrained]
     assert outcome.untrained[model].tolist() == expected.tolist()
     assert np.isnan(outcome.figures[model][:, COLUMN["log_loss"]]).tolist() == expected.tolist()

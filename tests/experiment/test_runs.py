@@ -24,7 +24,7 @@ from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
-from tests.commands import STRICT, raysim, said
+from tests.commands import STRICT, said
 from tests.conftest import empty_store, play, shared_ray
 
 pytestmark = shared_ray("actors")
@@ -38,12 +38,6 @@ SMALL = {
 
 def environment(folder: Path) -> dict[str, str]:
     return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
-
-
-def command(folder: Path, *arguments: str) -> None:
-    """``raysim`` with ``arguments``, run in ``folder``; it must succeed."""
-    done = raysim(arguments, empty_store(folder), environment(folder))
-    assert done.code == 0, done.out + done.err
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +123,10 @@ def test_the_models_of_a_run_are_named_and_make_its_figures(ran):
     np.testing.assert_allclose(models["global/weight"], mean, atol=1e-6)
 
 
-def test_the_frozen_configuration_runs_again_to_the_same_numbers(ran):
+def test_the_frozen_configuration_runs_again_to_the_same_numbers(ran, monkeypatch):
     folder, _ = ran
-    command(folder, "run", "out/config.yaml", "--out", "again", "--in-process", "--set", "tracking.uri=none")
+    monkeypatch.setenv("RAYSIM_CACHE", str(folder / "cache"))
+    running.run(folder / "out/config.yaml", overrides=["tracking.uri=none"], out=folder / "again", in_process=True)
     for name in ("models.safetensors", "hospitals.csv", "egress.csv"):
         assert (folder / "again" / name).read_bytes() == (folder / "out" / name).read_bytes(), name
     assert (folder / "again" / "config.yaml").read_text().splitlines()[9:]
@@ -228,12 +223,13 @@ def runs(folder: Path) -> list[Run]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-def test_a_comparison_takes_strategies_from_other_configurations(tmp_path):
+def test_a_comparison_takes_strategies_from_other_configurations(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     tuned = SMALL | {"training": {"rounds": 2, "batch_size": 16, "learning_rate": 0.2}, "strategy": "fedprox"}
     (tmp_path / "tuned.yaml").write_text(yaml.safe_dump(tuned))
     base = SMALL | {"strategies": ["fedavg", {"from": "tuned.yaml", "label": "tuned"}], "tracking": {"uri": "none"}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(base))
-    command(tmp_path, "compare", "c.yaml", "--out", "out", "--in-process")
+    running.compare(tmp_path / "c.yaml", seed=42, out=tmp_path / "out", in_process=True)
     assert pd.read_csv(tmp_path / "out" / "comparison.csv")["strategy"].tolist() == ["fedavg", "tuned"]
     frozen = yaml.safe_load((tmp_path / "out" / "runs" / "tuned" / "seed-42" / "config.yaml").read_text())
     assert frozen["strategy"]["name"] == "fedprox"

@@ -24,6 +24,7 @@ SMALL = [
     "selection=all",
     "tracking.uri=none",
     "training.local_epochs=1",
+    "seeds=[42]",
 ]
 
 

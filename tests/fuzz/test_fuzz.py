@@ -15,7 +15,7 @@ from tests.fuzz.command import Answer, Hangs, limited
 pytestmark = pytest.mark.faults
 
 SAMPLE = settings(
-    max_examples=12,
+    max_examples=8,
     derandomize=True,
     database=None,
     deadline=None,
@@ -48,7 +48,7 @@ def test_a_sample_of_what_is_resumed(compare, tmp_path):
     unchanged = cases.Case(("resume", "out", "--in-process"), template=template, same=())
     assert cases.fault(unchanged, tmp_path / "case") is None
 
-    @settings(SAMPLE, max_examples=2 if compare else 5)  # a comparison takes three times as long
+    @settings(SAMPLE, max_examples=1 if compare else 3)  # a comparison takes three times as long
     @given(stopped_runs.resumptions(template))
     def each(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
@@ -83,7 +83,7 @@ def test_a_sample_of_sweeps_that_are_resumed(tmp_path):
     def with_trials(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
 
-    @settings(SAMPLE, max_examples=5)
+    @settings(SAMPLE, max_examples=3)
     @given(sweeps.resumptions(template))
     def without(case: cases.Case) -> None:
         with sweeps.up_to_trials():
@@ -123,4 +123,4 @@ def test_cases_differ():
         seen.append(repr(case))
 
     each()
-    assert len(set(seen)) > 8
+    assert len(set(seen)) > 5

@@ -11,7 +11,8 @@ from raysim.config.sections.privacy import PrivacySection
 from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.job import Job
+from raysim.data.federation import Federation
+from raysim.engine.job import Job, Outcome
 from raysim.engine.server.job_checks import check_job
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, run, with_patients
@@ -65,28 +66,27 @@ def test_every_strategy_is_in_the_table():
     assert set(registry.entries("strategies")) == set(PLAYED)
 
 
-@pytest.mark.parametrize("mode", MODES)
+def played(job: Job, federation: Federation) -> Outcome:
+    check_job(job, federation)
+    return run(federation, job, 2)
+
+
 @pytest.mark.parametrize("name", PLAYED)
-def test_a_strategy_is_played_or_refused(federate, name, mode):
+def test_a_strategy_is_played_or_refused(federate, name):
     federation = with_patients(federate([12, 9, 10, 11, 13, 8, 10, 9, 12]))
     cls = registry.load("strategies", name, "strategy.name")
     settings: dict[str, object] = {"weights": "uniform"} if "weights" in cls.__dataclass_fields__ else {}
     settings |= {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
-    privacy, secure = MODES[mode]
-    job = fitting(job_of(federation, cls(**settings), selection=All(), rounds=2), federation)
-    guarantee = guaranteed(job, privacy)
-    job = replace(job, privacy=guarantee, secure=secure)
-
-    def played():
-        check_job(job, federation)
-        return run(federation, job, 2)
-
-    if mode in PLAYED[name]:
-        outcome = played()
-        assert guarantee is None or "update" in outcome.privacy.covers or not outcome.ledger.sent(1)
-    else:
+    plain = fitting(job_of(federation, cls(**settings), selection=All(), rounds=2), federation)
+    for mode, (privacy, secure) in MODES.items():
+        guarantee = guaranteed(plain, privacy)
+        job = replace(plain, privacy=guarantee, secure=secure)
+        if mode in PLAYED[name]:
+            outcome = played(job, federation)
+            assert guarantee is None or "update" in outcome.privacy.covers or not outcome.ledger.sent(1), mode
+            continue
         with pytest.raises(ConfigError) as refused:
-            played()
+            played(job, federation)
         (line,) = str(refused.value).splitlines()
         assert "strategy" in line or "model.name" in line, line
         assert "secure." in line or "privacy." in line, line

@@ -24,6 +24,7 @@ from raysim.report.judgement.gathered import Asked
 from raysim.report.judgement.judged import events_figure, marks, not_trained, rarer, sentence
 from raysim.report.naming import short
 from raysim.statistics.differences.paired import Limits
+from raysim.statistics.over_seeds import OverSeeds
 from tests.report import test_answer
 from tests.report.pages import HOSTILE, Page, frames
 
@@ -298,14 +299,14 @@ def test_a_figure_stands_by_itself_as_svg() -> None:
 
 def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     value = np.array([0.9, np.nan, 0.5, 0.7])
-    served = gains.HospitalFigures(value, value - 0.1, value + 0.05, np.ones(4, dtype=np.int64))
+    served = OverSeeds(value, value - 0.1, value + 0.05, np.ones(4, dtype=np.int64))
     (drawn,) = gains.standing(served, CLASSIFICATION, "global")
     text = str(drawn.charts[0].markup())
     assert re.findall(r'<circle [^>]*data-h="(\d)"', text) == ["2", "3", "0"]
     assert text.count("whisker") == 3
     assert drawn.charts[0].description.startswith("3 hospitals from 0.500 to 0.900")
     undefined = np.full(2, np.nan)
-    nowhere = gains.HospitalFigures(undefined, undefined, undefined, np.zeros(2, dtype=np.int64))
+    nowhere = OverSeeds(undefined, undefined, undefined, np.zeros(2, dtype=np.int64))
     assert gains.standing(nowhere, CLASSIFICATION, "global") == []
 
 

@@ -430,6 +430,9 @@ def test_fairness() -> None:
     shown = fairness([gap("sex", 0.08, 0.01), gap("age", -0.01, 0.7)])
     assert (shown.state, shown.forbids) == ("warn", False)
     assert shown.text.startswith("Within hospitals the model ranks men better than women by sex (+0.080, ")
+    assert f"; {gap('sex', 0.08, 0.01).hospitals} hospitals). No gap" in shown.text, (
+        "a claim names its hospitals' number"
+    )
     assert "No gap within hospitals demonstrated: age -0.010 (-0.040 to +0.020)" in shown.text
     wide = PairGap(("men", "women"), 0.1, 0.3, -0.4, 0.6, NAN, NAN, 3, 0.5)
     vague = fairness([WithinGap("sex", True, wide, (wide,), 0.7, 0.7)])

@@ -15,6 +15,7 @@ from raysim.metrics.labels import CLASSIFICATION
 from raysim.report.hospital import beside, gains
 from raysim.report.hospital.your_hospital import own_headline
 from raysim.report.pages.again import rewritten
+from raysim.statistics.over_seeds import OverSeeds
 from tests.report.pages import Page, assert_sound
 
 SETTINGS = {
@@ -35,12 +36,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def made(low: list[float], high: list[float]) -> tuple[gains.Gains, gains.HospitalFigures]:
+def made(low: list[float], high: list[float]) -> tuple[gains.Gains, OverSeeds]:
     ends = np.array(low), np.array(high)
     value = (ends[0] + ends[1]) / 2
     seeds = np.where(np.isfinite(value), 3, 0)
     of = gains.Gains(value, *ends, seeds, 3, "FedAvg", "training alone", CLASSIFICATION)
-    return of, gains.HospitalFigures(0.8 + value, 0.7 + value, 0.85 + value, seeds)
+    return of, OverSeeds(0.8 + value, 0.7 + value, 0.85 + value, seeds)
 
 
 def test_the_headline_is_the_hospital_s_own() -> None:

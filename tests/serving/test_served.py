@@ -138,7 +138,7 @@ def test_hospitals_own_models_have_no_mean_shift_for_others(federate):
 def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     federation = federate(UNEVEN)
     outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
-    never = [h for h in range(len(UNEVEN)) if h not in outcome.kept]
+    never = [h for h in range(len(UNEVEN)) if h not in outcome.own_models]
     assert len(never) > 1
     models = served(federation, outcome, "float64")
     assert {"cluster/0", "cluster/1"} < set(models.vectors)
@@ -150,7 +150,7 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
         np.testing.assert_allclose(
             theta_of, weights[1] * outcome.models[1] + weights[2] * outcome.models[2], rtol=1e-12
         )
-    for hospital, theta in outcome.kept.items():
+    for hospital, theta in outcome.own_models.items():
         np.testing.assert_array_equal(models.vectors[f"personal/h{hospital}"], theta)
     assert models.others is None, "no hospital that it did not know can be served"
 
@@ -158,7 +158,7 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
 def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
     federation = federate(UNEVEN)
     ditto = play(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
-    never = next(h for h in (0, 1, 2) if h not in ditto.kept)
+    never = next(h for h in (0, 1, 2) if h not in ditto.own_models)
     models = served(federation, ditto, "float64")
     assert models.owners["personal"][f"h{never}"] == NOBODY
     assert f"personal/h{never}" not in models.vectors
@@ -167,13 +167,13 @@ def test_hospitals_that_were_never_drawn_have_no_model_of_their_own(federate):
 
     shared = play(federation, FedPer(final_head_epochs=0), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     assert shared.private is not None
-    never = next(h for h in (0, 1, 2) if h not in shared.kept)
-    drawn = next(iter(shared.kept))
+    never = next(h for h in (0, 1, 2) if h not in shared.own_models)
+    drawn = next(iter(shared.own_models))
     models = served(federation, shared, "float64")
     assert models.owners["personal"][f"h{never}"] == NOBODY, "the common start's head is nobody's"
     personal = models.vectors[f"personal/h{drawn}"]
     np.testing.assert_array_equal(personal[~shared.private], shared.models[0][~shared.private])
-    np.testing.assert_array_equal(personal[shared.private], shared.kept[drawn][shared.private])
+    np.testing.assert_array_equal(personal[shared.private], shared.own_models[drawn][shared.private])
     assert models.others is None, "the body alone is not a model"
 
 

@@ -143,10 +143,10 @@ def test_13_the_global_model_of_chip_is_the_mean_of_its_clusters_by_rows(federat
 def test_28_fine_tuning_without_rate_or_epochs_changes_nothing(federation):
     for how in (Personalization(epochs=3, learning_rate=0.0), Personalization(epochs=0)):
         outcome = play(federation, FineTuning(personalization=how))
-        for theta in outcome.kept.values():
+        for theta in outcome.own_models.values():
             assert_same(theta, outcome.models[0])
     tuned = play(federation, FineTuning(personalization=Personalization(epochs=2, learning_rate=0.1)))
-    assert_different(tuned.kept[2], tuned.models[0])
+    assert_different(tuned.own_models[2], tuned.models[0])
 
 
 def test_29_two_identical_hospitals_are_one_with_its_rows_doubled(tmp_path):
@@ -168,7 +168,7 @@ def test_29_two_identical_hospitals_are_one_with_its_rows_doubled(tmp_path):
 def test_a_federation_of_one_hospital_is_that_hospital_alone(federate):
     federation = federate([11], [6])
     run = {"rounds": 3, "epochs": 2}
-    assert_same(play(federation, FedAvg(), **run).models[0], play(federation, Local(), **run).kept[0])
+    assert_same(play(federation, FedAvg(), **run).models[0], play(federation, Local(), **run).own_models[0])
 
 
 def test_weights_with_a_floor_above_one_are_uniform(federation):
@@ -210,8 +210,8 @@ def test_streams_depend_on_their_key_alone():
 def test_training_alone_goes_on_where_it_stopped(federation, optimizer):
     """Rounds of an epoch are epochs of a round: an optimiser's moments stay with the hospital."""
     run = {"batch_size": 0, "optimizer": optimizer}
-    rounds = play(federation, Local(), rounds=4, epochs=1, **run).kept
-    epochs = play(federation, Local(), rounds=1, epochs=4, **run).kept
+    rounds = play(federation, Local(), rounds=4, epochs=1, **run).own_models
+    epochs = play(federation, Local(), rounds=1, epochs=4, **run).own_models
     assert rounds.keys() == epochs.keys()
     for h in epochs:
         assert_same(rounds[h], epochs[h])

@@ -118,9 +118,9 @@ def test_a_mixture_learns_its_share(federation: Federation):
 
     outcome = play(federation, Apfl(alpha=0.4), **DRAWN)
     assert_same(outcome.models[0], by_hand(federation, outcome, visit))
-    assert outcome.kept.keys() == mixed.keys()
+    assert outcome.own_models.keys() == mixed.keys()
     for h, theta in mixed.items():
-        assert_same(outcome.kept[h], theta)
+        assert_same(outcome.own_models[h], theta)
     assert len({round(alpha, 6) for _, alpha in kept.values()}) > 1
 
 
@@ -141,7 +141,7 @@ def test_envelopes(federation: Federation):
     outcome = play(federation, PFedMe(lam=lam, steps=steps, approach=approach, beta=0.9), **DRAWN)
     assert_same(outcome.models[0], by_hand(federation, outcome, visit, uniform=True))
     for h, theta in thetas.items():
-        assert_same(outcome.kept[h], theta)
+        assert_same(outcome.own_models[h], theta)
     one = {"rounds": 3, "batch_size": 0}
     uniform = play(federation, FedAvg(weights="uniform"), **one)
     assert_same(play(federation, PFedMe(steps=1, approach=1.0), **one).models, uniform.models)
@@ -162,7 +162,7 @@ def test_a_start_one_step_ahead(federation: Federation):
     w = outcome.models[0]
     for h in range(len(SIZES)):
         hand = ByHand(federation, h, 0)
-        assert_same(outcome.kept[h], w - alpha * hand.gradient(w, np.arange(len(hand.y))))
+        assert_same(outcome.own_models[h], w - alpha * hand.gradient(w, np.arange(len(hand.y))))
 
 
 def test_dynamic_regularisation(federation: Federation):

@@ -115,8 +115,8 @@ def test_one_cluster_wins_only_where_it_may_and_nothing_is_better():
 
 
 def test_above_the_limit_the_number_is_found_on_a_sample_and_everybody_is_clustered():
-    rows = groups(30, 20, 15)
-    assert search(rows, search_sample=25) == search(rows) == [0] * 30 + [1] * 20 + [2] * 15
+    rows = groups(14, 10, 8)
+    assert search(rows, search_sample=16) == search(rows) == [0] * 14 + [1] * 10 + [2] * 8
 
 
 def test_a_sample_is_drawn_by_a_stream_of_its_own_and_stays_in_order(monkeypatch):

@@ -273,12 +273,12 @@ def test_hospitals_tell_losses_under_their_own_private_parameters(actors, federa
     play(federation, FedPer(), rounds=2, selection=listening, **run)
     one = play(federation, FedPer(), rounds=1, selection=Listening(), **run)
     assert after.private is not None
-    assert sorted(one.kept) == [0, 1, 3]
-    assert np.abs(one.kept[0] - one.models[0])[after.private].max() > 1e-3, "or the test would not notice"
+    assert sorted(one.own_models) == [0, 1, 3]
+    assert np.abs(one.own_models[0] - one.models[0])[after.private].max() > 1e-3, "or the test would not notice"
     expected = []
     for h in (0, 1, 3, 4):
         rows = federation.rows(h, "train")
-        theta = np.where(after.private, one.kept.get(h, one.models[0]), one.models[0])
+        theta = np.where(after.private, one.own_models.get(h, one.models[0]), one.models[0])
         X, y = federation.X[rows].astype(np.float64), federation.y[rows]
         z = X @ theta[:-1] + theta[-1]
         expected.append((np.logaddexp(0, z) - y * z).mean())

@@ -111,7 +111,7 @@ def test_a_group_is_bounded(
     assert [h for group in found for h in group] == list(range(5))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("kind", ["dense", "vmap"])
 @pytest.mark.parametrize("batch_size", [0, 16])
 def test_running_out_of_memory_changes_no_bit(
@@ -121,7 +121,7 @@ def test_running_out_of_memory_changes_no_bit(
     model, _ = cohort(monkeypatch, kind)
     tasks = visits(model.layout.size, (70, 64, 66, 71, 80, 90))
     whole = model.train(tasks, terms)
-    for most in (1, 2, 4):
+    for most in (1, 4):
         model, gradient = cohort(monkeypatch, kind, most=most)
         again = [replace(task, moments=Moments()) for task in tasks]
         assert model.train(again, terms).tobytes() == whole.tobytes()

@@ -128,7 +128,7 @@ def test_a_model_that_has_trained_others_trains_as_a_new_one_does(
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("kind", ["numpy", "dense", "vmap"])
 @pytest.mark.parametrize(("family", "C"), FAMILIES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 9), max_size=4),
     F=st.integers(1, 4),

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from raysim.tracking import recording
 from raysim.tracking.charts import VIEW_TAG, charts_page, view_of
 from raysim.tune import tracking as trackings
 from raysim.tune.plan import make_plan
@@ -130,7 +131,7 @@ class Away:
 
 
 def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypatch, tmp_path):
-    monkeypatch.setattr(trackings, "Tracker", Away)
+    monkeypatch.setattr(recording, "Tracker", Away)
     monkeypatch.setattr(trackings, "WAITS", (0.01,))
     Away.up, Away.started = False, ()
     with sweep() as tracker:
@@ -163,8 +164,8 @@ def test_a_call_that_never_comes_back_is_left_behind(sweep, monkeypatch):
             never.wait()
             return name
 
-    monkeypatch.setattr(trackings, "Tracker", Hanging)
-    monkeypatch.setattr(trackings, "CLOSING_SECONDS", 0.2)
+    monkeypatch.setattr(recording, "Tracker", Hanging)
+    monkeypatch.setattr(recording, "CLOSING_SECONDS", 0.2)
     Away.up = True
     with sweep() as tracker:
         tracker.finished(ONE)

@@ -29,13 +29,13 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class Setting:
-    """The setting of the search and its data, printed at the foot of the page."""
+    """The facts about a search and its data that are printed at the foot of the page."""
 
     data: str
     """The fingerprint of the data."""
     hospitals: int
     rows: int | None
-    """The number of rows of the data; None if hospitals report it with noise."""
+    """The number of rows of the data; None if hospitals report their numbers of rows with noise."""
     seeds: Sequence[int]
     """The seeds with which each trial runs."""
     config: str
@@ -139,7 +139,8 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
-    """Return one row per objective: the recommended trial on validation and test rows, and the set's best."""
+    """Return one row per objective: the recommended trial on validation and test rows, and the best trial of the Pareto
+    set."""
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
         return []

@@ -1,8 +1,9 @@
 """Importances of searched keys: the share of the variance between trials that each key explains (functional ANOVA).
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a forest of
-regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes. Its mean
-over all other coordinates, and the variance of that mean, are therefore sums over leaves.
+regression trees is fitted to the trials, which are points of a box. A tree is constant on each of its leaves, which are
+boxes too. The mean of a tree over all coordinates but one, and the variance of this mean, are therefore sums over
+leaves.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.tune.choice import Choice
 from raysim.tune.spaces import Dimension, Params, Space
-
-Floats = NDArray[np.float64]
 
 ENOUGH = 20
 """The smallest number of completed trials for which importances are computed. With fewer trials they are mostly
@@ -25,10 +25,11 @@ noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, summing to 1; the most important first.
+    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, which sum to 1; the most important
+    first.
 
-    Only keys that all trials have and that vary are used. An objective that is equal in all trials gives NaN. The
-    result is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
+    Only keys that all trials have and that vary are used. An objective that is equal in all trials has NaN. The result
+    is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.
     """
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
@@ -55,7 +56,7 @@ def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple
     """Encode trials' values as points ``[n, D]``; also return their sampling box ``[D, 2]`` and each dimension's
     columns.
 
-    A key with listed values has one column for each value, 1 where a trial has that value.
+    A key with listed values has one column for each value. The column is 1 where a trial has that value, otherwise 0.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []
@@ -107,8 +108,7 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
     explained = np.mean(parts, axis=0) if parts else np.zeros(len(coordinates))
     if explained.sum() == 0:
         return np.full(len(coordinates), 1 / len(coordinates))
-    result: Floats = explained / explained.sum()
-    return result
+    return np.asarray(explained / explained.sum())
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:

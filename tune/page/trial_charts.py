@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from raysim.core.arrays import Floats
 from raysim.metrics.equity import pareto_front
 from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
@@ -29,13 +29,10 @@ SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias"
 """Short names of objectives."""
 
 MOST_LINES = 400
-"""The largest number of trials in parallel coordinates: all of the Pareto set, and a regular selection of the
-others."""
+"""The largest number of trials in parallel coordinates: all trials of the Pareto set, and every n-th of the others."""
 
 STEPS = 300
 """The number of points of the hypervolume curve."""
-
-Floats = NDArray[np.float64]
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:

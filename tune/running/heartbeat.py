@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 """The time between two checks of the driver, in seconds."""
 
 COUNTED_SECONDS = 10.0
-"""The largest part of the time between two checks that counts as silence, in seconds. A suspended driver checks
+"""The largest part of the time between two checks that is treated as silence, in seconds. A suspended driver checks
 nothing."""
 
 

@@ -60,7 +60,7 @@ class Places:
 def open_places(
     plan: SweepPlan, resources: ResourcesSection, federation: Federation, left: int, verbose: bool
 ) -> Iterator[Places]:
-    """Open the processes for the ``left`` remaining trials of a sweep on such federations.
+    """Open the processes for the ``left`` remaining trials of a sweep on federations like ``federation``.
 
     They end when the context exits. Raises ``ResourceError`` if the requested resources do not exist.
     """

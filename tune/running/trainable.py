@@ -26,7 +26,7 @@ STATE = "standing-{}.safetensors"
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
-    """The coordinator of the trial in ``config``: ``{trial: {number, params}}``.
+    """The coordinator of the trial that ``config`` describes: ``{trial: {number, params}}``.
 
     ``folders`` may contain the user's modules; heartbeats are in the folder ``alive``.
     """

@@ -249,7 +249,9 @@ class PrivacySection(Section):
 
     @property
     def sends_bits(self) -> bool:
-        """Whether each hospital sends one bit: whether its update was shorter than the clip."""
+        """Whether each hospital also sends one bit, from which the clip adapts: whether its update was shorter than the
+        clip.
+        """
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
     @property

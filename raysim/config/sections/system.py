@@ -24,8 +24,8 @@ DRAWS: dict[str, Any] = {
     "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
     "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
 }
-"""The distributions by name. Each gives ``n`` random values. A hospital's value does not depend on the number of later
-hospitals."""
+"""The distributions by name: functions that return ``n`` random values. A hospital's value does not depend on how many
+hospitals follow it."""
 
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 

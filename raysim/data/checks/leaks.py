@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ints
 from raysim.core.words import counted
 from raysim.data.checks.separation import FEWEST, Cells, Separation, separation
 from raysim.data.checks.suspects import LEVELS, Leaks, Suspect, columns_at, in_order
 from raysim.data.raw_columns import RawColumns
-
-Ints = NDArray[np.int64]
 
 WARN, ASK, LIST = 0.95, 0.90, 0.80
 """The AUROC of a single column above which the column is reported. A column has a warning above ``WARN`` (by its lower

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.core.csv_files import is_number
 from raysim.core.words import counted, listed
 from raysim.data.checks.suspects import LEVELS, Suspect, columns_at, in_order
 from raysim.data.raw_columns import RawColumns
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 FACTORS = {
     1000.0: "about a thousand times",
@@ -148,7 +146,7 @@ class _Asked:
         """Report a value that many rows of a few hospitals have and hardly any row of most hospitals: it may mean a
         missing value.
 
-        The value is further from all other values than the standard deviation of these, and many rows have it.
+        The distance of the value from all other values is more than their standard deviation.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -212,9 +210,9 @@ class _Asked:
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """Report a number beyond all others that often means a missing value, such as -999.
+        """Report a number beyond all other values of a column that often means a missing value, such as -999.
 
-        -1 and negative numbers of nines are reported if all other values are at least 0. The number 999, and longer
+        The numbers -1 and -9, -99, ... are reported if all other values are at least 0. The number 999, and longer
         numbers of nines, are reported if they are further from the other values than these are from each other.
         """
         value = column.value

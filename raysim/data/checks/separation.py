@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ints
 from raysim.core.levels import Z
 from raysim.metrics.measures import hanley_mcneil
 from raysim.metrics.segments import sortable
-
-Ints = NDArray[np.int64]
 
 FEWEST = 5
 """The smallest number of rows of the class, and of the rest, with which a hospital is included."""

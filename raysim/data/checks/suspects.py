@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ints
 from raysim.data.raw_columns import RawColumns
 
 Level = Literal["warn", "ask", "list"]
@@ -49,8 +50,6 @@ def suspects_of(trees: Any) -> tuple[Suspect, ...]:
     """Read suspects from JSON values."""
     return tuple(Suspect(**each) for each in trees)
 
-
-Ints = NDArray[np.int64]
 
 _MOST = 250_000  # largest number of rows that are checked
 _OF_HOSPITAL = 5_000  # largest number of rows of a hospital that are checked in a larger table

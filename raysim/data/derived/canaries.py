@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ids
 from raysim.data.federation import Federation, write
-
-Ids = NDArray[np.int64]
 
 
 def with_patients(

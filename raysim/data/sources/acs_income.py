@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
-from raysim.data.sources.pooled import Pooled
+from raysim.data.sources.pooled import Pooled, read_csv
 
 FEATURES = ["AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P"]
 ABOVE = 50_000
@@ -49,11 +49,8 @@ class AcsIncome(Pooled):
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
         parts = []
         for file in self.files():
-            try:
-                table = pd.read_csv(file, usecols=[*FEATURES, "PINCP", "PWGTP"], dtype=np.float64)
-            except (ValueError, pd.errors.ParserError, OSError) as error:
-                reason = str(error).splitlines()[0]
-                raise DataError(f"data.path: {file} is not an ACS person file ({reason}); fetch it again") from None
+            columns = [*FEATURES, "PINCP", "PWGTP"]
+            table = read_csv(file, "is not an ACS person file", usecols=columns, dtype=np.float64)
             kept = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
             parts.append(table[kept])
         rows = pd.concat(parts, ignore_index=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
-from raysim.data.sources.pooled import check_homes, existing
+from raysim.data.sources.pooled import check_homes, existing, read_csv
 from raysim.data.sources.tokens import Texts, check_texts
 
 FILES = ["train_40k.csv", "val_10k.csv"]
@@ -48,11 +48,7 @@ class AmazonReviews(Texts):
 def _reviews(file: Path, silo: str) -> pd.DataFrame:
     """Read category, reviewer and text from a file; raises ``DataError`` naming the file and the row."""
     wanted = ["Cat1", "userId", "Text"]
-    try:
-        reviews = pd.read_csv(file, usecols=wanted, dtype=str, keep_default_na=False)
-    except (ValueError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"data.path: {file} is not a file of these reviews ({reason}); fetch it again") from None
+    reviews = read_csv(file, "is not a file of these reviews", usecols=wanted, dtype=str, keep_default_na=False)
     strange = np.flatnonzero(~reviews["Cat1"].isin(CATEGORIES))
     if len(strange):
         value = reviews["Cat1"].iloc[strange[0]]

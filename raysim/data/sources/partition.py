@@ -14,11 +14,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Ids, shared_out
 from raysim.core.errors import DataError
 from raysim.core.streams import stream
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 TRIES = 1000
 
@@ -118,7 +116,7 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
         if counts.min() < 2:
             part[rows[:tested]] = 2
             continue
-        quota = _quotas(counts, tested)
+        quota = shared_out(tested, counts)
         # The number of earlier rows of the same class for each row of the permutation.
         order = np.argsort(codes, kind="stable")
         before = np.empty(len(rows), dtype=np.int64)
@@ -127,9 +125,7 @@ def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[
     return part
 
 
-def _draw(
-    of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
-) -> NDArray[np.int64] | None:
+def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool) -> Ids | None:
     """Sample the number of rows of each class for each hospital, ``[C, H]``. Return None if the sampled shares of all
     hospitals that are not yet full are 0."""
     held = np.zeros(hospitals, dtype=np.int64)
@@ -148,7 +144,7 @@ def _draw(
     return parts
 
 
-def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
+def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
     """Return the hospital of each row, ``[n]``. The rows of each class are shuffled and cut into pieces of sizes
     ``parts [C, H]``.
     """
@@ -158,18 +154,6 @@ def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids
     for c, sizes in enumerate(parts):
         home[rng.permutation(np.flatnonzero(codes == c))] = np.repeat(np.arange(len(sizes)), sizes)
     return home
-
-
-def _quotas(counts: Ids, tested: int) -> Ids:
-    """Divide ``tested`` rows among classes in proportion to their rows ``counts [C]``, by largest remainders.
-
-    Among equal remainders, the earlier class has precedence. ``tested`` must be less than the sum of ``counts``; no
-    class then gets more rows than it has.
-    """
-    exact = tested * counts / counts.sum()
-    quota: Ids = np.floor(exact).astype(np.int64)
-    quota[np.argsort(quota - exact, kind="stable")[: tested - int(quota.sum())]] += 1
-    return quota
 
 
 def _check(labels: Ids, hospitals: int) -> None:

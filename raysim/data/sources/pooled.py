@@ -215,6 +215,15 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
     return pd.DataFrame(flat, columns=[f"pixel_{j}" for j in range(flat.shape[1])])
 
 
+def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
+    """Read a CSV file. Raises ``DataError`` for a file that cannot be read; ``wrong`` is what it then is not."""
+    try:
+        table: pd.DataFrame = pd.read_csv(file, **options)
+        return table
+    except (ValueError, OSError) as error:
+        raise DataError(f"data.path: {file} {wrong} ({str(error).splitlines()[0]}); fetch it again") from None
+
+
 def existing(path: Path, names: list[str], what: str) -> list[Path]:
     """Return the files ``names`` in the folder ``path``; raises ``DataError`` naming the first missing file."""
     for name in names:

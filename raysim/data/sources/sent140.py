@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
-from raysim.data.sources.pooled import check_homes, existing
+from raysim.data.sources.pooled import check_homes, existing, read_csv
 from raysim.data.sources.tokens import Texts, check_texts
 
 TRAINING, BY_HAND = "training.1600000.processed.noemoticon.csv", "testdata.manual.2009.06.14.csv"
@@ -52,10 +52,7 @@ class Sent140(Texts):
 
 def _tweets(file: Path, silo: str) -> pd.DataFrame:
     """Read polarity, user and text from a file; raises ``DataError`` naming the file and the row."""
-    try:
-        tweets = pd.read_csv(file, header=None, encoding="latin-1", dtype=str, keep_default_na=False)
-    except (ValueError, OSError) as error:
-        raise DataError(f"data.path: {file} cannot be read ({str(error).splitlines()[0]}); fetch it again") from None
+    tweets = read_csv(file, "cannot be read", header=None, encoding="latin-1", dtype=str, keep_default_na=False)
     if tweets.shape[1] != len(COLUMNS):
         raise DataError(f"data.path: {file} has {tweets.shape[1]} columns, not the six of Sentiment140; fetch it again")
     tweets.columns = pd.Index(COLUMNS)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from raysim.core.errors import DataError
-from raysim.data.sources.pooled import Homed
+from raysim.data.sources.pooled import Homed, read_csv
 
 PATTERN = "SnapshotSerengeti*annotations*.csv"
 COUNTS = ("count_min", "count_median", "count_max")
@@ -82,11 +82,7 @@ def _annotations(file: Path) -> pd.DataFrame:
     """Read the captures of a single animal species, with texts in all columns; an empty field is missing."""
     questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
     wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
-    try:
-        table = pd.read_csv(file, usecols=wanted, dtype=str)
-    except (ValueError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"data.path: {file} is not LILA's table of annotations ({reason}); fetch it again") from None
+    table = read_csv(file, "is not LILA's table of annotations", usecols=wanted, dtype=str)
     for column in ("capture_id", "site", "question__species"):
         missing = np.flatnonzero(table[column].isna())
         if len(missing):

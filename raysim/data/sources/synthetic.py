@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raysim.core import memory
+from raysim.core.arrays import shared_out
 from raysim.core.section import Seed
 from raysim.core.streams import Streams, stream
 from raysim.core.words import counted
@@ -315,12 +316,7 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
         return np.full(H, config.rows_per_hospital, np.int64)
     floor = max(1, min(config.smallest, config.rows // (2 * H)))
     weights = np.exp(log_size - log_size.max()).astype(np.float64)
-    exact = (config.rows - floor * H) * weights / weights.sum()
-    sizes = exact.astype(np.int64)
-    short = config.rows - floor * H - int(sizes.sum())
-    # Largest remainders first, so that sizes add up to ``rows``.
-    sizes[np.argsort(sizes - exact, kind="stable")[:short]] += 1
-    return np.asarray(floor + sizes)
+    return floor + shared_out(config.rows - floor * H, weights)
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,9 @@ from raysim.data.tables.columns import texts
 from raysim.data.tables.spelling import twins_said
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""An attribute's values if it is not given for a hospital (``UNKNOWN``) or differs by row (``MIXED``)."""
+"""The value of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
+(``MIXED``).
+"""
 
 
 def hospital_attributes(

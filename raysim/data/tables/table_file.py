@@ -27,7 +27,9 @@ from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The name that pandas gives an unnamed index in a Parquet file: row labels, not a column of the data."""
+"""The pattern of the name under which pandas stores an unnamed index in a Parquet file. Such a column has row labels
+and is no data.
+"""
 
 
 MOST_COLUMNS = 30_000

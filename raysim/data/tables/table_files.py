@@ -50,9 +50,9 @@ class Files:
     rows: NDArray[np.int64] | None = None
 
     def with_hospitals(self, column: str, field: str = "data.path") -> pa.Table:
-        """Return the rows with a ``column`` of hospitals, named after their files.
+        """Return the rows with an added ``column`` of hospitals, which are named after their files.
 
-        Raises ``DataError`` where there already is such a column and, naming ``field``, for two files of one name.
+        Raises ``DataError`` if there already is such a column and, naming ``field``, if two files have the same name.
         """
         if column in self.table.column_names:
             raise DataError(

@@ -51,8 +51,7 @@ class Canaries(Tampering):
         """Return the component of a round's ``update`` along each canary, ``[M]``; 0 if its hospital sent nothing."""
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
-            along: Floats = update.sums[:, self.parameters].sum(axis=(0, 2)) / root
-            return along
+            return np.asarray(update.sums[:, self.parameters].sum(axis=(0, 2)) / root)
         along = np.zeros(len(self.hospital))
         for k, (hospital, parameters) in enumerate(zip(self.hospital, self.parameters, strict=True)):
             along[k] = update.deltas[update.ids == hospital][:, parameters].sum() / root

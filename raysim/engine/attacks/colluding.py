@@ -63,8 +63,7 @@ class Colluders:
         if section.attack == "min_sum":
             return collusion.min_sum(updates, section.deviation)
         if section.attack == "mimic":
-            copied: Floats = updates[self._mimicked(updates, ids[observed])]
-            return copied
+            return np.asarray(updates[self._mimicked(updates, ids[observed])])
         assumed = honest[members]
         liars = np.isin(members, theirs)
 

@@ -47,8 +47,7 @@ class FeatureScale:
         """Return a mask ``[n]`` of the rows ``X [n, d]`` in which ``feature`` has a recorded value; None means all
         rows."""
         if self.flag is not None:
-            present: NDArray[np.bool_] = X[:, self.flag] == 0
-            return present
+            return np.asarray(X[:, self.flag] == 0)
         return None if self.gap is None else X[:, feature] != X.dtype.type(self.gap)
 
 

@@ -120,8 +120,7 @@ def points(update: Update) -> Floats:
     if update.numbers is None:
         raise ValueError("the update has no pulls")
     pulls = update.numbers[:, None]
-    means: Floats = np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0)
-    return means
+    return np.asarray(np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0))
 
 
 def passing(problem: LocalProblem) -> LocalProblem:

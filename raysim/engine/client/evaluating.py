@@ -55,23 +55,23 @@ class Evaluating:
         self._initials: dict[str, Floats] = {}
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
-    def measure(self, plan: RoundPlan, kept: HospitalStates, result: Measured) -> None:
-        """Add the measurements that the plan requests to ``result``; ``kept`` is the hospitals' memory."""
+    def measure(self, plan: RoundPlan, states: HospitalStates, result: Measured) -> None:
+        """Add the measurements that the plan requests to ``result``; ``states`` is the hospitals' memory."""
         asked, folder, seed = plan.measured, plan.work.federation, plan.work.seed
         for name, rows_of in asked.losses_of.items():
-            result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
+            result.loss_sums[name] = self._loss_sums(plan, states, rows_of)
         for name, rows_of in asked.serve.items():
             federation, rows = self._federation(folder, False), self._part_rows(folder, asked.part)
-            outputs = self._scores_of_all(plan, asked.part, rows_of, kept)
+            outputs = self._scores_of_all(plan, asked.part, rows_of, states)
             if asked.noise is not None:
                 hospitals, among = self.served.tolist(), self._contributions
                 sums = noisy_figures(federation, among, hospitals, asked.part, seed, asked.noise, outputs, rows)
                 result.noisy_sums[name], result.figures[name] = sums, asked.noise.sums.figures(sums)
                 result.untrained[name] = np.zeros(len(hospitals), dtype=np.bool_)
                 continue
-            ranked, lost, held = outputs, self._untrained(plan, rows_of, kept), None
+            ranked, lost, held = outputs, self._untrained(plan, rows_of, states), None
             if asked.recalibrating is not None:
-                held = self._held_back(plan, rows_of, kept)
+                held = self._held_back(plan, rows_of, states)
                 # A model that nobody has trained is not recalibrated.
                 result.own_shifts = OwnShifts.fitted(asked.recalibrating, *held.of(~lost), lost)
                 outputs = result.own_shifts.applied(ranked, rows.offsets)
@@ -79,18 +79,18 @@ class Evaluating:
             model.enter(asked, seed, result)
             counted = asked.last and model.scores_rows and (asked.thresholds is not None or asked.counted == name)
             if counted and asked.part != VALIDATION:
-                held = held or self._held_back(plan, rows_of, kept)
+                held = held or self._held_back(plan, rows_of, states)
                 if result.own_shifts is not None:
                     held = held._replace(outputs=result.own_shifts.applied(held.outputs, held.offsets))
                 result.validation_scores[name] = score_counts(*held.of(~lost))
             if asked.predictions:
-                predictions = self._predictions(plan, rows_of, kept, lost)
+                predictions = self._predictions(plan, rows_of, states, lost)
                 if result.own_shifts is not None:
                     bounds = np.concatenate([[0], np.cumsum(federation.totals[self.served])])
                     predictions = result.own_shifts.applied(predictions, bounds)
                 result.predictions[name] = predictions
 
-    def _predictions(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates, lost: Mask) -> NDArray[Any]:
+    def _predictions(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates, lost: Mask) -> NDArray[Any]:
         """Return the outputs for all rows of this process's hospitals, concatenated by hospital. Each hospital's rows
         have the outputs of the model that it uses.
 
@@ -102,18 +102,18 @@ class Evaluating:
                 np.full_like(outputs, np.nan) if nobodys else outputs
                 for hospital, nobodys in zip(self.served.tolist(), lost.tolist(), strict=True)
                 for each in PARTS
-                for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)]
+                for outputs in [self._scores(plan, each, model, federation, hospital, rows_of[hospital], states)]
             ]
         )
 
-    def _held_back(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Rows:
+    def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
         """Return the outputs and the labels for the validation rows of this process's hospitals, by the model that each
         uses.
         """
         rows = self._part_rows(plan.work.federation, VALIDATION)
-        return Rows(self._scores_of_all(plan, VALIDATION, rows_of, kept), rows.y, rows.offsets)
+        return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
-    def _untrained(self, plan: RoundPlan, rows_of: Ids, kept: HospitalStates) -> Mask:
+    def _untrained(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Mask:
         """Return which of this process's hospitals use an untrained model, ``[h]``."""
         federation = self._federation(plan.work.federation, False)
 
@@ -123,7 +123,7 @@ class Evaluating:
         def has_rows(hospital: int, group: int) -> bool:
             return len(self._groups.rows(federation, plan.division, hospital, plan.measured.part, group)) > 0
 
-        return untrained(plan, rows_of, self.served, kept, initial, has_rows)
+        return untrained(plan, rows_of, self.served, states, initial, has_rows)
 
     def _initial(self, work: Work) -> Floats:
         """Return the initial parameters ``[P]`` of all models of a run. They are computed once."""
@@ -132,25 +132,25 @@ class Evaluating:
             self._initials = {key: self.model(work).initial(stream(work.seed, "initial"))}
         return self._initials[key]
 
-    def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
+    def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any]:
         """Return the outputs for the rows of a part, concatenated over this process's hospitals, by the model that each
         uses.
         """
-        together = self._scored_together(plan, part, rows_of, kept)
+        together = self._scored_together(plan, part, rows_of, states)
         if together is not None:
             return together
         federation, model, scores = self._federation(plan.work.federation, False), self.model(plan.work), []
         for hospital in self.served.tolist():
             with named(federation, hospital, f"evaluating in round {plan.round}"):
-                scores.append(self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept))
+                scores.append(self._scores(plan, part, model, federation, hospital, rows_of[hospital], states))
         return np.concatenate(scores)
 
-    def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
+    def _loss_sums(self, plan: RoundPlan, states: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
         """Return each hospital's sum of row losses, as training minimises them, and its number of rows, ``[h, 2]``."""
         work, part = plan.work, plan.measured.loss_part
         federation, model = self._federation(work.federation, False), self.model(work)
         sums = np.zeros((len(self.served), 2))
-        outputs = self._scored_together(plan, part, rows_of, kept)
+        outputs = self._scored_together(plan, part, rows_of, states)
         if outputs is not None:
             rows = self._part_rows(work.federation, part)
             segments = Segments(rows.offsets, np.diff(rows.offsets))
@@ -161,7 +161,7 @@ class Evaluating:
             y = federation.y[federation.rows(hospital, part)]
             if len(y):
                 with named(federation, hospital, f"measuring its losses in round {plan.round}"):
-                    z = self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept)
+                    z = self._scores(plan, part, model, federation, hospital, rows_of[hospital], states)
                     losses = weighted_losses(model, work.class_weights, z, y)
                 sums[i] = losses.sum(), len(y)
         return sums
@@ -169,11 +169,12 @@ class Evaluating:
     def _gathered(self, folder: str, part: str) -> PartRows:
         return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
 
-    def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
-        """Return the outputs ``[n]`` of the server's models for a part's rows of all hospitals here, with few calls.
+    def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any] | None:
+        """Return the outputs ``[n]`` of the server's models for a part's rows of this process's hospitals, with few
+        calls.
 
-        Return None if hospitals have to be scored one at a time. This is so if hospitals store models or parts of
-        models, if groups of rows have their own models, or if the model has no ``logits_of_many``.
+        Return None if hospitals have to be scored one at a time. This is necessary if hospitals store models or parts
+        of models, if groups of rows have their own models, or if the model has no ``logits_of_many``.
         """
         logits = getattr(self.model(plan.work), "logits_of_many", None)
         if logits is None or plan.private is not None or rows_of.ndim != 1:
@@ -196,16 +197,16 @@ class Evaluating:
         federation: Federation,
         hospital: int,
         served: Any,
-        kept: HospitalStates,
+        states: HospitalStates,
     ) -> NDArray[Any]:
         """Return the outputs for a hospital's rows of a part, ``[n]`` or ``[n, C]``. ``served`` is the model row that
         the hospital uses, or one for each group of rows, ``[G]``."""
         rows, each = federation.rows(hospital, part), np.atleast_1d(served)
-        scores = model.logits(parameters(plan, int(each[0]), hospital, kept), federation.X[rows])
+        scores = model.logits(parameters(plan, int(each[0]), hospital, states), federation.X[rows])
         for group in range(1, len(each)):
             inside = self._groups.rows(federation, plan.division, hospital, part, group)
             if len(inside):
-                theta = parameters(plan, int(each[group]), hospital, kept)
+                theta = parameters(plan, int(each[group]), hospital, states)
                 scores[inside - rows.start] = model.logits(theta, federation.X[inside])
         _check_finite(plan, federation, hospital, part, scores)
         return scores
@@ -229,7 +230,7 @@ def untrained(
     plan: RoundPlan,
     rows_of: Ids,
     hospitals: Ids,
-    kept: HospitalStates,
+    states: HospitalStates,
     initial: Callable[[], Parameters],
     has_rows: Callable[[int, int], bool],
 ) -> Mask:
@@ -246,7 +247,7 @@ def untrained(
         return np.asarray(fresh[served], dtype=np.bool_)
 
     def is_fresh(hospital: int, row: int) -> bool:
-        own = kept.get(hospital, {}).get(MODEL)
+        own = states.get(hospital, {}).get(MODEL)
         if plan.private is not None and row >= 0:
             # Until a hospital has stored its private part, that part comes from the served model.
             part = (plan.models[row] if own is None else own)[plan.private]

@@ -1,8 +1,8 @@
 """The hospitals that one process runs: they train, evaluate and run client programs on their own rows.
 
-A :class:`HospitalGroup` has no state of its own: it stores only mapped data and compiled models, which can be loaded
-again. A call that is repeated after a crash gives the same result, and several runs can share the group. Hospitals'
-memory between rounds comes with each call and is returned with its result.
+A :class:`HospitalGroup` has no state: it caches only mapped data and compiled models, which can be loaded again. A call
+that is repeated after a crash gives the same result, and several runs can share the group. Hospitals' memory between
+rounds is sent with each call and returned with its result.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class HospitalGroup:
         arguments = (served, self._federation, self.model, self._groups, self._contributions)
         self._evaluating = Evaluating(*arguments)
 
-    def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
+    def round(self, plan: RoundPlan, states: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the server's models, then train the sampled hospitals from them.
 
         Return the partial result and the hospitals' new memory, which is empty if the plan does not change it. Raises
         :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
         began = time.perf_counter()
-        kept = kept or {}
+        states = states or {}
         result = PartialResult()
-        self._evaluating.measure(plan, kept, result.measured)
+        self._evaluating.measure(plan, states, result.measured)
         if (plan.problem is not None or plan.call is not None) and (mine := self._mine(plan.ids)):
             opened = partial(self._federation, plan.work.federation)
             if plan.problem is not None:
@@ -79,17 +79,17 @@ class HospitalGroup:
                     mine,
                     self.model(plan.work),
                     opened,
-                    kept,
+                    states,
                     self._groups,
                     self._contributions,
                     self._made,
                 )
-                kept = CohortTraining(*arguments).train(self._chunk(plan, mine), result)
+                states = CohortTraining(*arguments).train(self._chunk(plan, mine), result)
             elif plan.call is not None:
                 model = partial(self.model, plan.work)
-                kept = programs.run(plan, plan.call, mine, opened, model, kept, result, self._made)
+                states = programs.run(plan, plan.call, mine, opened, model, states, result, self._made)
         result.seconds = time.perf_counter() - began
-        return result, {} if plan.only_reads else kept
+        return result, {} if plan.only_reads else states
 
     def model(self, work: Work) -> Model:
         """Return the model of a run. It is built once."""

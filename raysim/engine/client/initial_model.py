@@ -24,11 +24,11 @@ class Models(Protocol):
     def private(self) -> NDArray[np.bool_] | None: ...
 
 
-def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
+def parameters(plan: Models, row: int, hospital: int, states: HospitalStates) -> Parameters:
     """Return the parameters ``[P]`` that a hospital uses for ``row``: an index of the server's models, ``OWN`` or
     ``MIXTURE``. The hospital's private parameters are included.
     """
-    model = kept.get(hospital, {}).get(MODEL)
+    model = states.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:
         return model
     shared: Parameters
@@ -39,7 +39,7 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
     return with_private(shared, plan.private, model)
 
 
-def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
-    """Return ``theta [P]`` with its ``private [P]`` parameters replaced by the values in ``kept [P]``, the hospital's
-    own model. If ``private`` or ``kept`` is None, nothing is replaced."""
-    return theta if private is None or kept is None else np.where(private, kept, theta)
+def with_private(theta: Parameters, private: Mask | None, own: Parameters | None) -> Parameters:
+    """Return ``theta [P]`` with its ``private [P]`` parameters replaced by the values in ``own [P]``, the hospital's
+    own model. If ``private`` or ``own`` is None, nothing is replaced."""
+    return theta if private is None or own is None else np.where(private, own, theta)

@@ -39,7 +39,7 @@ class CohortTraining:
     """The training of the entries ``mine`` of ``plan``'s cohort with ``model``.
 
     - ``open(pooled)`` returns the federation.
-    - ``kept`` is the hospitals' memory; it is not changed.
+    - ``states`` is the hospitals' memory; it is not changed.
     - ``groups`` knows which rows are in which group of patients.
     - ``contributions`` knows which rows count for which patient.
     - ``made`` caches what client programs have computed from rows.
@@ -51,7 +51,7 @@ class CohortTraining:
         mine: Sequence[int],
         model: Model,
         open: Callable[[bool], Federation],
-        kept: HospitalStates,
+        states: HospitalStates,
         groups: Groups,
         contributions: Contributions,
         made: MadeOfRows,
@@ -60,9 +60,9 @@ class CohortTraining:
             raise ValueError("the plan has no problem")
         self._plan, self._mine, self._model, self._open = plan, mine, model, open
         self._problem, self._contributions, self._made = plan.problem, contributions, made
-        self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
-        self._tasks = Tasks(plan, plan.problem, open, self._kept, groups)
-        self._sending = Sending(plan, plan.problem, self._tasks, self._kept, open)
+        self._states = {hospital: dict(vectors) for hospital, vectors in states.items()}
+        self._tasks = Tasks(plan, plan.problem, open, self._states, groups)
+        self._sending = Sending(plan, plan.problem, self._tasks, self._states, open)
         self._release = release_of(plan)
         self._losses: list[float] = []
 
@@ -99,7 +99,7 @@ class CohortTraining:
         result.ids, result.units = self._plan.ids[list(self._mine)], self._sending.units
         result.deltas, result.bits = self._sending.deltas, self._sending.bits
         result.losses = np.array(self._losses) if self._losses else None
-        return self._kept
+        return self._states
 
     def _send_again(self, first: int) -> None:
         """Run only the steps after training, from step ``first`` on, with the updates that hospitals have stored."""
@@ -107,7 +107,7 @@ class CohortTraining:
         if phase.upload is None:
             return
         for j in self._mine:
-            memory = self._kept[int(self._plan.ids[j])]
+            memory = self._states[int(self._plan.ids[j])]
             loss = float(memory[HELD_LOSS][0])
             if self._plan.losses:
                 self._losses.append(loss)
@@ -120,7 +120,7 @@ class CohortTraining:
         if self._plan.call is None or phase.upload is None:
             raise ValueError("the plan has no program")
         here = ProgramRun(self._plan, self._plan.call, self._open, lambda: self._model, self._made)
-        program, (context,) = here.call.program, contexts_of(here, [j], self._kept)
+        program, (context,) = here.call.program, contexts_of(here, [j], self._states)
         context.received = {**context.received, "theta": task.start}
         hospital, hidden = context.hospital, self._release is not None and self._release.hides
         with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
@@ -142,7 +142,7 @@ class CohortTraining:
             for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
                 if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
-        self._kept[hospital] = self._kept.get(hospital, {}) | remembered(memory, program, task.start.dtype)
+        self._states[hospital] = self._states.get(hospital, {}) | remembered(memory, program, task.start.dtype)
 
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)

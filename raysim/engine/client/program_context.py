@@ -68,9 +68,9 @@ class ProgramRun:
 class HospitalContext:
     """A program's view of one hospital; see :class:`raysim.strategies.programs.Context`."""
 
-    def __init__(self, run: ProgramRun, j: int, hospital: int, kept: HospitalStates) -> None:
-        """``j`` is the entry of the plan. ``kept`` is the stored memory of all hospitals of the process."""
-        self._run, self._j, self.hospital, self._kept = run, j, hospital, kept
+    def __init__(self, run: ProgramRun, j: int, hospital: int, states: HospitalStates) -> None:
+        """``j`` is the entry of the plan. ``states`` is the stored memory of all hospitals of the process."""
+        self._run, self._j, self.hospital, self._states = run, j, hospital, states
         self.received: Mapping[str, NDArray[Any]] = run.received
         if run.call.each_of:
             own = {name: _read_only(each[j]) for name, each in run.call.each_of.items()}
@@ -80,8 +80,8 @@ class HospitalContext:
     def memory(self) -> Mapping[str, NDArray[Any]]:
         """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` if an array's shape is not as
         the program declares."""
-        kept, program = self._kept.get(self.hospital, {}), self._run.call.program
-        own = {name: kept[what] for name, what in self._run.kept_names if what in kept}
+        states, program = self._states.get(self.hospital, {}), self._run.call.program
+        own = {name: states[what] for name, what in self._run.kept_names if what in states}
         if own:
             said(self._run, self.hospital, partial(check_memory, own, program, self.count))
         return MappingProxyType(own)
@@ -127,8 +127,7 @@ class HospitalContext:
         """Return the patient of each row, ``[n]``; if rows are the protected unit, each row is its own patient."""
         if self._contribution is not None:
             return self._contribution.patient
-        people: NDArray[Any] = self._federation.people[self._taken]
-        return people
+        return np.asarray(self._federation.people[self._taken])
 
     @cached_property
     def rows(self) -> Rows:
@@ -188,7 +187,7 @@ class MadeOfRows:
     """A cache of what client programs have computed from rows. The least recently used entries are dropped first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
+        self._arrays: OrderedDict[tuple[Any, ...], tuple[bytes, NDArray[Any]]] = OrderedDict()
         self._bytes = 0
         self.contributions = Contributions()
         """The rows that are used for hospitals' units."""
@@ -197,25 +196,25 @@ class MadeOfRows:
         """Return the array cached under ``key`` if it was computed from the same bytes ``of``; else compute and cache
         it.
         """
-        known = self._kept.get(key)
+        known = self._arrays.get(key)
         if known is None or known[0] != of:
             made = np.asarray(make())
-            self._bytes += made.nbytes - (self._kept[key][1].nbytes if key in self._kept else 0)
-            self._kept[key] = of, made
-            while self._bytes > MADE_BYTES and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1][1].nbytes
-        self._kept.move_to_end(key)
-        return self._kept[key][1]
+            self._bytes += made.nbytes - (self._arrays[key][1].nbytes if key in self._arrays else 0)
+            self._arrays[key] = of, made
+            while self._bytes > MADE_BYTES and len(self._arrays) > 1:
+                self._bytes -= self._arrays.popitem(last=False)[1][1].nbytes
+        self._arrays.move_to_end(key)
+        return self._arrays[key][1]
 
 
-def contexts_of(here: ProgramRun, mine: Sequence[int], kept: HospitalStates) -> list[HospitalContext]:
+def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -> list[HospitalContext]:
     """Return the program's view of the hospital of each of the plan's entries ``mine``."""
     # This runs at every hospital in every call, so everything that hospitals share is made once.
     private = here.plan.private if MODELS in here.received else None
     hospitals = here.plan.ids.tolist()
-    contexts = [HospitalContext(here, j, hospitals[j], kept) for j in mine]
+    contexts = [HospitalContext(here, j, hospitals[j], states) for j in mine]
     for context in contexts if private is not None else ():
-        model = kept.get(context.hospital, {}).get(MODEL)
+        model = states.get(context.hospital, {}).get(MODEL)
         models = [with_private(theta, private, model) for theta in here.received[MODELS]]
         context.received = {**context.received, MODELS: _read_only(np.array(models))}
     return contexts

@@ -59,8 +59,7 @@ class HospitalModel:
 
     def gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         optimizer = replace(self._optimizer, name="sgd", batch_size=0)
-        gradient: Floats = self._descended([self._task(theta, rows, 1, GREAT_STEP)], optimizer)[0]
-        return gradient
+        return np.asarray(self._descended([self._task(theta, rows, 1, GREAT_STEP)], optimizer)[0])
 
     def rows_gradient(self, theta: Floats, rows: Ids | None = None) -> Floats:
         each = np.arange(len(self._rows.y)) if rows is None else rows
@@ -108,8 +107,7 @@ class HospitalModel:
         ends = self._model.train(tasks, optimizer)
         steps = np.stack([task.start for task in tasks]).astype(np.float64) - ends
         steps[:, self._model.layout.trained :] = 0.0
-        gradients: Floats = steps / GREAT_STEP
-        return gradients
+        return np.asarray(steps / GREAT_STEP)
 
     def _labels(self, rows: Ids | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
         y, weights = self._rows.y, self._rows.weights

@@ -24,7 +24,7 @@ from raysim.training.base import Model
 T = TypeVar("T")
 
 TOGETHER = 64
-"""The number of hospitals in one call of a program that computes for many hospitals at once."""
+"""The number of hospitals in one call of a program that can compute for several hospitals in one call."""
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
     mine: Sequence[int],
     open: Callable[[bool], Federation],
     model: Callable[[], Model],
-    kept: HospitalStates,
+    states: HospitalStates,
     result: PartialResult,
     made: MadeOfRows,
 ) -> HospitalStates:
@@ -42,7 +42,7 @@ def run(
 
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
     """
-    program, layout, later = call.program, SumLayout(call.program), dict(kept)
+    program, layout, later = call.program, SumLayout(call.program), dict(states)
     # A hospital lost in this round neither sends nor remembers anything of it. The same holds for all hospitals
     # of a sum that is given up.
     adding = plan.steps[-1] if plan.steps else None
@@ -53,12 +53,12 @@ def run(
     if _adds(program, plan):
         result.ids, result.sums = plan.ids[mine], sums
         if mine:
-            _run_added(here, layout, contexts_of(here, mine, kept), sums, later)
+            _run_added(here, layout, contexts_of(here, mine, states), sums, later)
         return later
     fused = type(program).run_many is not Program.run_many
     for first in range(0, len(mine), TOGETHER):
         some = mine[first : first + TOGETHER]
-        contexts = contexts_of(here, some, kept)
+        contexts = contexts_of(here, some, states)
         federations = [here.open(context.hospital == POOLED) for context in contexts]
         together = _run_many(here, contexts) if fused else [None] * len(some)
         for context, federation, answer in zip(contexts, federations, together, strict=True):
@@ -115,7 +115,7 @@ def _added(program: Program, contexts: Sequence[Context]) -> tuple[list[Added], 
 
 
 def _run_many(here: ProgramRun, contexts: Sequence[HospitalContext]) -> list[Reply]:
-    """Return the replies of several hospitals that the program computes at once."""
+    """Return the replies of several hospitals, which the program computes in one call."""
     program = here.call.program
     replies = _together(here, contexts, "run_many", lambda: list(program.run_many(contexts)))
     _check_count(here, "run_many", replies, contexts)
@@ -147,8 +147,10 @@ def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
     """Return a hospital's memory of a program, under the engine's names."""
-    kept = {}
+    states = {}
     for name, value in memory.items():
-        kept[kept_name(name)] = array = np.array(value, dtype=precision if name == MODEL else program.keeps[name].dtype)
+        states[kept_name(name)] = array = np.array(
+            value, dtype=precision if name == MODEL else program.keeps[name].dtype
+        )
         array.flags.writeable = False
-    return kept
+    return states

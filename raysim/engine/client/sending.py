@@ -30,7 +30,7 @@ from raysim.training.base import Task
 class Sending:
     """The messages of the entries of ``plan``'s cohort in this process, for ``problem``.
 
-    ``tasks`` makes the entries' tasks. ``kept`` is the hospitals' memory, which is changed. ``open(pooled)`` returns
+    ``tasks`` makes the entries' tasks. ``states`` is the hospitals' memory, which is changed. ``open(pooled)`` returns
     the federation.
     """
 
@@ -39,10 +39,10 @@ class Sending:
         plan: RoundPlan,
         problem: LocalProblem,
         tasks: Tasks,
-        kept: HospitalStates,
+        states: HospitalStates,
         open: Callable[[bool], Federation],
     ) -> None:
-        self._plan, self._problem, self._tasks, self._kept, self._open = plan, problem, tasks, kept, open
+        self._plan, self._problem, self._tasks, self._states, self._open = plan, problem, tasks, states, open
         count = sum_count(problem, plan.models.shape[1])
         self._sums = ExactSum(count + plan.bit, plan.models.shape[1]) if count else None
         release = release_of(plan)
@@ -103,7 +103,7 @@ class Sending:
             limit=self._largest if summed else np.inf,
             loss=loss,
             check=lambda vector, limit: self.check(vector, limit, j, rate),
-            kept=self._kept,
+            states=self._states,
             hidden=self._hidden,
             group=0 if groups is None else int(groups.group[j]),
         )
@@ -169,7 +169,7 @@ class Sending:
 
     def remember(self, j: int, what: str, vector: Any) -> None:
         """Store a copy of ``vector`` in the memory of entry ``j``'s hospital, under the name ``what``."""
-        self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
+        self._states.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
 
     def _add(self, leaving: Leaving, group: int, weight: float, vector: Parameters) -> None:
         """Add a vector to a sum. Raises :class:`TrainingDiverged` for a vector that sums cannot store."""

@@ -26,7 +26,7 @@ from raysim.training.class_weights import row_weights
 class Tasks:
     """The local-training task of each entry of ``plan``: a hospital, or one group of a hospital's rows.
 
-    ``kept`` is the hospitals' memory, which may change meanwhile. ``open(pooled)`` returns the federation. ``groups``
+    ``states`` is the hospitals' memory, which may change meanwhile. ``open(pooled)`` returns the federation. ``groups``
     knows which rows are in which group of patients.
     """
 
@@ -35,10 +35,10 @@ class Tasks:
         plan: RoundPlan,
         problem: LocalProblem,
         open: Callable[[bool], Federation],
-        kept: HospitalStates,
+        states: HospitalStates,
         groups: Groups,
     ) -> None:
-        self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
+        self._plan, self._problem, self._open, self._states, self._groups = plan, problem, open, states, groups
         self._models, self._streams = dict[int, Parameters](), dict[str, Streams]()
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
@@ -52,12 +52,12 @@ class Tasks:
         elif row >= 0 and plan.private is None:
             start = self._shared(row)
         else:
-            start = parameters(plan, row, hospital, self._kept)
+            start = parameters(plan, row, hospital, self._states)
         objective = phase.objective
         weights = [(float(of_entry(term.weight, j)), term.towards[j]) for term in objective.proximal]
         contrast = None
         if objective.contrast is not None:
-            previous = self._kept.get(hospital, {}).get(MODEL, start)
+            previous = self._states.get(hospital, {}).get(MODEL, start)
             contrast = ContrastTerm(*objective.contrast, start, previous)
         return Task(
             X=X,
@@ -81,7 +81,7 @@ class Tasks:
 
     def _moments(self, hospital: int) -> Moments:
         """Return the state of the hospital's optimiser, which a kernel may overwrite."""
-        memory = self._kept.get(hospital, {})
+        memory = self._states.get(hospital, {})
         steps = memory.get(STEPS)
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 

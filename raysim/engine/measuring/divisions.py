@@ -50,8 +50,7 @@ class Groups:
         theirs = federation.rows(hospital, part)
         first = int(federation.bounds[hospital, 0])
         groups = self.of(federation, division, hospital)[theirs.start - first : theirs.stop - first]
-        inside: NDArray[np.int64] = theirs.start + np.flatnonzero(groups == group)
-        return inside
+        return np.asarray(theirs.start + np.flatnonzero(groups == group))
 
     def _of(self, federation: Federation, division: Division) -> dict[int, NDArray[np.int64]]:
         if division is not self._last[0]:  # asked for every hospital of a round, and it may hold many numbers

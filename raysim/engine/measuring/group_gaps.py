@@ -123,7 +123,7 @@ class _Patients:
     order: Ids
     """The positions of the sorted rows among all rows of the hospitals, ``[n]``."""
     offsets: Ids
-    """Where each hospital's rows begin, and where the last hospital's rows end, ``[h + 1]``."""
+    """The beginning of each hospital's rows, followed by the end of the last hospital's rows, ``[h + 1]``."""
     labels: NDArray[np.int8]
     """The group of each row, ``[n]``."""
     outcome: NDArray[np.bool_] | None

@@ -40,7 +40,7 @@ class ServedModel:
 
     @property
     def scores_rows(self) -> bool:
-        """Whether the model gives each row one score, for two classes."""
+        """Whether the model has one output per row, the score of the event, as for two classes."""
         return bool(self.rows.federation.classes) and self.outputs.ndim == 1
 
     def enter(self, asked: Measurement, seed: int, result: Measured) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.data.raw_columns import slices
@@ -25,7 +26,6 @@ from raysim.metrics.measures import ScoreHistogram, pooled_auroc, score_histogra
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 
 UNKNOWN = "unknown"
 """The group of patients whose attribute is unknown."""
@@ -125,8 +125,8 @@ def cells(
     levels: tuple[str, ...],
     bands: tuple[float, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order ``[n]`` that sorts rows by hospital and group, and where the rows of each hospital and group
-    begin in that order, ``[h * G + 1]`` with the end of the last."""
+    """Return the order ``[n]`` that sorts rows by hospital and group. Also return where in this order each hospital and
+    group begins, and the last one ends, ``[h * G + 1]``."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), np.array([r.stop - r.start for r in rows], dtype=np.int64))
     values = federation.patients[attribute]

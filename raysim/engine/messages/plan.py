@@ -129,8 +129,8 @@ class RoundPlan:
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a
-        separate last sum.
+        """Whether each hospital also sends one bit, which is 1/2 or -1/2 for an update within or beyond the clip. Bits
+        are added in a separate last sum.
         """
         return any(step.bit for step in self.steps)
 

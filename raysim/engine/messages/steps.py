@@ -44,7 +44,7 @@ class Leaving:
     """A function that returns the mean loss before training."""
     check: Callable[[Floats, float], None]
     """A function that raises :class:`TrainingDiverged` if a vector reaches a limit."""
-    kept: HospitalStates
+    states: HospitalStates
     """The hospitals' memory, which steps write to."""
     hidden: bool
     """Whether a privacy guarantee hides the hospital. If so, an update that is not finite is sent as zeros, without an
@@ -88,16 +88,16 @@ class Leaving:
 
     def recall(self, what: str) -> NDArray[Any] | None:
         """Return the hospital's memory under a name; None if there is none."""
-        return self.kept.get(self.hospital, {}).get(what)
+        return self.states.get(self.hospital, {}).get(what)
 
     def forget(self, *names: str) -> None:
         """Delete these names from the hospital's memory."""
         for name in names:
-            del self.kept[self.hospital][name]
+            del self.states[self.hospital][name]
 
     def remember(self, what: str, vector: Any) -> None:
         """Store a copy of ``vector`` in the hospital's memory under the name ``what``."""
-        self.kept.setdefault(self.hospital, {})[what] = vector.copy()
+        self.states.setdefault(self.hospital, {})[what] = vector.copy()
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ class HospitalStep:
     remembers: bool = False
     """Whether hospitals store anything for the step after the round."""
     bit: bool = False
-    """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a separate
+    """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a separate
     last sum.
     """
     trains: bool = True

@@ -73,5 +73,4 @@ def shortened(units: NDArray[np.float64], length: float) -> NDArray[np.float64]:
     """Clip rows ``[n, k]`` to norm ``length``. Rows that are not finite become 0."""
     units = np.where(np.isfinite(units).all(axis=1, keepdims=True), units, 0.0)
     norms = np.linalg.norm(units, axis=1)
-    within: NDArray[np.float64] = units * np.minimum(1.0, length / np.maximum(norms, 1e-300))[:, None]
-    return within
+    return np.asarray(units * np.minimum(1.0, length / np.maximum(norms, 1e-300))[:, None])

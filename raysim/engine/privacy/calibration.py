@@ -242,11 +242,11 @@ def epsilon_at_two_hospitals(
 
 
 def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """Return the section with mode, adversary, epsilon and noise multiplier filled in. Of the last two, the missing one
-    is computed.
+    """Return the section with mode, adversary, epsilon and noise multiplier filled in. If epsilon or the multiplier is
+    missing, it is computed from the other.
 
-    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if both are given and
-    disagree, or if epsilon is outside the range for which noise can be computed.
+    If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if epsilon and multiplier
+    are both given and disagree, or if epsilon is outside the range for which noise can be computed.
     """
     way, adversary = section.way, section.headline
     if section.against is None and terms.secure and way in ("pooled", "distributed"):

@@ -1,4 +1,4 @@
-"""Contribution bounding: at most a given number of rows of each patient, sampled once."""
+"""Contribution bounding: at most a given number of rows of each patient are used, which are sampled once."""
 
 from __future__ import annotations
 

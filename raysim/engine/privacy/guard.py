@@ -26,7 +26,7 @@ class Guard(Step):
 
     @property
     def bit(self) -> bool:
-        """Whether each hospital also sends one bit, whether its update was within the clip. Bits are added in a
+        """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a
         separate last sum.
         """
         return self._section.sends_bits

@@ -114,8 +114,7 @@ class PatientNoise(Guard):
         """Return the factor of each sum of gradients, ``[G]``: the learning rate divided by the expected number of
         sampled patients."""
         expected = self._section.sampling * np.maximum(patients, 1.0)
-        steps: Floats = self._rate(problem) / expected
-        return steps
+        return np.asarray(self._rate(problem) / expected)
 
     def _rate(self, problem: LocalProblem) -> float:
         rate = problem.training.learning_rate

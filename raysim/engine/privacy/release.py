@@ -41,8 +41,8 @@ class Release(HospitalStep):
     noise: Origin = "seeded"
     """The source of the noise."""
     bit: bool = False
-    """Whether hospitals also send one bit, whether their update was within the clip. Bits are added in a separate last
-    sum.
+    """Whether each hospital also sends one bit on whether its update was within the clip. Bits are added in a separate
+    last sum.
     """
     own_bit: float = 0.0
     """The standard deviation of the noise on a hospital's bit."""

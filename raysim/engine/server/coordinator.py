@@ -239,7 +239,7 @@ class JobRun:
         if self._stopping is not None and since.stopping is not None:
             self._stopping = replace(since.stopping, section=self._stopping.section)
         if since.best is not None:
-            remembered = server.hospitals.dealt(since.best.kept)
+            remembered = server.hospitals.dealt(since.best.states)
             self._best = RemoteState(since.best.round, since.best.state, remembered)
 
     def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:

@@ -132,7 +132,7 @@ class Ending:
             models=state.models,
             cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
             newcomers=server.newcomers(),
-            kept=server.hospitals.models(),
+            own_models=server.hospitals.models(),
             layout=server.layout,
             ledger=server.traffic.ledger,
             seconds=time.perf_counter() - self._began,

@@ -70,8 +70,7 @@ class JobServer:
         def ask(program: Statistic, shared: bool) -> Floats:
             shares = len(self.everyone) if shared else 0
             answers = before.answers(Call(program, {}, self.everyone), 0, job.name, shares)
-            statistics: Floats = answers.each[program.name]
-            return statistics
+            return np.asarray(answers.each[program.name])
 
         self.first = FirstAnswers.of(job, len(federation.classes), ask, earlier)
         work, self.strategy = weighted(job.work, federation, self.first), CheckedStrategy(job.strategy, job.name)
@@ -110,7 +109,7 @@ class JobServer:
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self.private = self.strategy.private(view)
-        self.hospitals = RemoteHospitals(pool, work, self.private, None if since is None else since.kept, job.privacy)
+        self.hospitals = RemoteHospitals(pool, work, self.private, None if since is None else since.states, job.privacy)
         size, uses_losses = self.layout.size, self.strategy.uses_selection() and job.selection.uses_losses
         self.travels = size - (0 if self.private is None else int(self.private.sum()))
         self.pipeline = UpdatePipeline(job, self.strategy, federation, size, self.private, self.first, self.guarantee)

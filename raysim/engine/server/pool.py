@@ -20,8 +20,6 @@ class Pool(Protocol):
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         """Run a plan in all processes; return the partial results and the hospitals' new memory."""
-        ...
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         """Fetch the hospitals' memory."""
-        ...

@@ -126,4 +126,4 @@ class RemoteState:
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
         """Return the complete state, with the memory of ``hospitals`` fetched."""
         fields = vars(self) | {"best": None if self.best is None else self.best.fetched(hospitals)}
-        return RunState(kept=hospitals.states(fields.pop("remembered")), **fields)
+        return RunState(states=hospitals.states(fields.pop("remembered")), **fields)

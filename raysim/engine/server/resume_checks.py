@@ -33,15 +33,15 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     """Raise ``ValueError`` for a state that does not belong to this job, or from which an entry was removed."""
     check_state(since.state, server.view)
     job, hospitals, history = server.job, len(server.everyone), since.history
-    for kept in (since.kept, None if since.best is None else since.best.kept):
-        check_remembered(kept or {}, hospitals, server.layout.size, server.travels)
+    for states in (since.states, None if since.best is None else since.best.states):
+        check_remembered(states or {}, hospitals, server.layout.size, server.travels)
     if history is None:
         return
     if history.models_held.shape != (hospitals,):
         raise ValueError(f"it has {len(history.models_held)} hospitals, and the run has {hospitals}")
     in_rounds = job.system is None and server.strategy.asynchrony() is None
     if server.pipeline.keeps_residuals:
-        check_residuals(since.kept, history, all_trained=in_rounds)
+        check_residuals(since.states, history, all_trained=in_rounds)
     if job.privacy is None:
         return
     if since.round >= job.rounds:
@@ -91,11 +91,11 @@ def _unasked(call: Call) -> Answers:
     raise _Asked
 
 
-def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for impossible vectors in the hospitals' memory ``kept``. A model has ``size`` scalars, of
+def check_remembered(states: HospitalStates, hospitals: int, size: int, travels: int) -> None:
+    """Raise ``ValueError`` for impossible vectors in the hospitals' memory ``states``. A model has ``size`` scalars, of
     which ``travels`` are sent.
     """
-    for hospital, vectors in kept.items():
+    for hospital, vectors in states.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it has stored state of hospital {hospital}, but there are {hospitals} hospitals")
         for what, vector in vectors.items():
@@ -118,7 +118,7 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
                 )
 
 
-def check_residuals(kept: HospitalStates | None, history: History, *, all_trained: bool) -> None:
+def check_residuals(states: HospitalStates | None, history: History, *, all_trained: bool) -> None:
     """Raise ``ValueError`` unless exactly the hospitals that sent compressed updates have residuals.
 
     ``all_trained`` says whether every update sent has been used, so that each sender has trained.
@@ -126,7 +126,7 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
     # Training on pooled rows sends no updates, so its residuals have no entry in the ledger.
     owing = {
         hospital
-        for hospital, vectors in (kept or {}).items()
+        for hospital, vectors in (states or {}).items()
         if hospital != POOLED and any(RESIDUAL.fullmatch(what) for what in vectors)
     }
     updates = (entry.hospitals for entry in history.ledger.entries if entry.kind == UPDATE)
@@ -146,9 +146,9 @@ def check_guarantee(history: History, setup: Ledger, due: Callable[[int], Sequen
     - ``due``: a function that returns, for a round, the known lists of hospitals that had to send an update.
     - ``always``: whether every round in which updates were requested must have an entry.
     """
-    kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
+    known = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent, _ in history.ledger.entries if t == 0}
     for _, kind, ids, sent, _ in setup.entries:
-        if (kind, _key(ids), _key(sent)) not in kept:
+        if (kind, _key(ids), _key(sent)) not in known:
             raise ValueError(f"its ledger lacks '{kind}', which hospitals sent before the first round")
     senders: dict[int, set[int]] = {}
     for t, kind, ids, _, _ in history.ledger.entries:

@@ -290,5 +290,4 @@ class UpdatePipeline:
             )
         among = np.setdiff1d(trainable, self.bad)
         clusters, sizes = np.unique(honest.cluster[among], return_counts=True)
-        target: Ids = among[honest.cluster[among] == clusters[np.argmax(sizes)]]
-        return target
+        return np.asarray(among[honest.cluster[among] == clusters[np.argmax(sizes)]])

@@ -18,9 +18,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from raysim.config.schema import Config
 from raysim.config.sections.privacy import AuditSection
@@ -31,9 +32,6 @@ from raysim.experiment.audits.canary_audit import can_hold_canaries, canary_boun
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import data_warnings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST_SHADOWS = 4
 """Smallest number of shadow federations. With fewer, a row is in and out too rarely to fit densities."""

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.audit import inversion, one_run
@@ -28,9 +29,6 @@ from raysim.statistics.meta_analysis.size_slope import size_slope
 from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels.clipped import DenseLayers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Opened = Callable[[Federation], AbstractContextManager[Session]]
 """A function that opens a session with the hospitals of a federation."""
@@ -79,8 +77,6 @@ class Auditor:
             tables.append(self._table("lira", scores, inside, np.isfinite(scores)))
         if canaries:
             summary["one_run"] = self._canaries(canaries)
-        import pandas as pd
-
         membership = pd.concat(tables, ignore_index=True)
         for attack, rows in membership.groupby("attack", sort=False):
             summary[str(attack)] = _federation_figures(rows)
@@ -165,8 +161,6 @@ class Auditor:
 
         Returns one row per hospital, then one row for all hospitals.
         """
-        import pandas as pd
-
         federation = self._federation
         rows = []
         stacked, inside, use = np.atleast_2d(scores), np.atleast_2d(members), np.atleast_2d(judged)
@@ -226,8 +220,6 @@ class Auditor:
 
         Returns None if not all of the model's layers are dense.
         """
-        import pandas as pd
-
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
         if not isinstance(model, DenseLayers):

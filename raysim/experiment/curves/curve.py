@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
 from pydantic import Field, field_validator
 from rich.console import Console
 
@@ -33,8 +34,6 @@ from raysim.report.terminal.progress import phase
 from raysim.storage.manifest import Manifest, check_plain
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from raysim.engine.job import Result
     from raysim.experiment.curves.found import Found
     from raysim.metrics.labels import TaskKind
@@ -255,8 +254,6 @@ def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataF
     A strategy that uses several models is represented by its last model, the headline. Hospitals without the figure are
     excluded; ``hospitals`` counts those included.
     """
-    import pandas as pd
-
     rows = []
     for label, (line, value) in lines.items():
         rows_of = hospitals[hospitals["strategy"] == label]

@@ -166,7 +166,7 @@ def outcome_of(
         serve=serve,
         models=np.zeros((1, 0)),
         cluster=None,
-        kept={},
+        own_models={},
         layout=Layout((), ()),
         ledger=ledger,
         seconds=float("nan"),

@@ -68,7 +68,7 @@ class Judged:
         return self.answer.as_json() | ({} if self.search is None else {"search": self.search.as_json()})
 
     def __repr__(self) -> str:
-        """Return the answer, without rows."""
+        """Return the answer as text. The tables are left out, because a notebook would print all of their rows."""
         return f"<judged: {self.answer.card.headline}>"
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ HOSPITALS, SUMMARY, DIFFERENCE = "unseen.csv", "unseen_summary.csv", "unseen_dif
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The results at hospitals that took no part: the frames of the three files."""
+    """The results at hospitals that took no part: the content of the three files, as data frames."""
 
     hospitals: pd.DataFrame
     summary: pd.DataFrame

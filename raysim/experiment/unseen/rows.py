@@ -15,12 +15,36 @@ from numpy.typing import NDArray
 
 from raysim.config.sections.evaluation import UnseenSection
 from raysim.core.streams import stream
+from raysim.core.words import listed
 from raysim.data.federation import Federation, pooled_rows
+from raysim.data.fitted import Categorical
 from raysim.data.split import number
 from raysim.engine.measuring.recalibrating import estimated
-from raysim.experiment.unseen import unknown
 from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import NOBODY, in_cluster, joined, name_of
+
+
+def notes_of(run: LeftOut) -> Iterator[str]:
+    """Return sentences on empty columns, and on categories that no participant has and that are therefore ignored."""
+    federation = run.result.federation
+    for name in run.fold.held:
+        rows = federation.rows(federation.hospitals.index(name), "test")
+        X, observed, first, empty = federation.X[rows], federation.observed[rows], 0, []
+        for column in federation.preprocessing.columns:
+            block = slice(first, first + len(column.values))
+            known, first = observed[:, block].any(axis=1), block.stop
+            if not known.any():
+                empty.append(f"'{column.name}'")
+            elif isinstance(column, Categorical) and not column.coded:
+                share = float((known & ~X[:, block].any(axis=1)).mean())
+                if share:
+                    yield (
+                        f"{share:.0%} of the rows of {name} have a '{column.name}' that no participant has: they are "
+                        "scored with none of its categories."
+                    )
+        if empty and np.size(X):
+            yield f"{name} has no value of {listed(empty, 5)}: what participants fill in stands there."
+
 
 Joins = int | Literal["all"]
 
@@ -99,7 +123,7 @@ def judge(run: LeftOut, section: UnseenSection) -> Judged:
         margins = {model: outputs[own].copy() for model, outputs in predictions.items()}
         everything[name] = AllRows(federation.source_rows[own].copy(), margins)
     rows = {(model, k): tuple(_rows(run, model, k, section)) for model in predictions for k in section.onboarding}
-    notes = tuple(unknown.notes_of(run))
+    notes = tuple(notes_of(run))
     return Judged(result.label, result.seed, run.fold, result.folder, rows, everything, notes)
 
 

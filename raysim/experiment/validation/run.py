@@ -55,7 +55,7 @@ class Validated:
     """Remarks for the reader, one sentence each."""
 
     def __repr__(self) -> str:
-        """Return the headline, without rows."""
+        """Return the headline. The tables are left out, because a notebook would print all of their rows."""
         return f"<validated: {self.headline}>"
 
     def __str__(self) -> str:

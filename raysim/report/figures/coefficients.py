@@ -34,11 +34,11 @@ FIGURES = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One coefficient of the figure. Triples are ``(value, low, high)``, NaN where undefined."""
+    """One coefficient of the figure. The triples are ``(value, low, high)``, NaN where undefined."""
 
     name: str
     model: tuple[float, float, float]
-    """The coefficient with the interval of the likelihood."""
+    """The coefficient with the likelihood-based interval."""
     robust: tuple[float, float, float]
     """The coefficient with the robust interval, which is valid if hospitals differ."""
     unit: float
@@ -127,7 +127,7 @@ def _said(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Format a ratio with :data:`FIGURES` significant digits and few decimals."""
+    """Format a ratio with :data:`FIGURES` significant digits, but few decimals."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
@@ -164,7 +164,7 @@ def _table(rows: Sequence[Row], axis: Axis, title: str, robust: bool, called: st
 
 
 def _none(axis: Axis) -> float:
-    """Return the ratio or coefficient of a column without effect."""
+    """Return the value that means no effect: 1 for ratios, 0 for coefficients."""
     return 1.0 if axis.kind == "log" else 0.0
 
 

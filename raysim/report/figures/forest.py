@@ -52,7 +52,7 @@ class Row:
     reference: bool
 
     def shown(self, columns: int) -> tuple[Difference, ...]:
-        """Return the differences in the first ``columns``: of the mean, then of the worst decile."""
+        """Return the first ``columns`` differences of this row: of the mean, and of the worst decile."""
         return (self.mean, self.worst)[:columns]
 
 
@@ -116,7 +116,7 @@ def _of(differences: pd.DataFrame, key: Key, figure: str, larger: bool, level: f
 
 
 def _caption(shown: Evidence, worst: bool, empty: int) -> str:
-    """Explain the intervals. ``empty`` of them have no numbers, since they are too wide."""
+    """Explain the intervals. ``empty`` is the number of intervals that are too wide to have limits."""
     parts = equal_sentences(shown)
     if empty:
         wide = f"{counted(empty, 'interval')} of the mean {'is' if empty == 1 else 'are'} wider than {WIDEST:g}"

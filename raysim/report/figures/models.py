@@ -1,7 +1,7 @@
 """Figures of a run's and a comparison's page, from plain data frames; undefined values are left out.
 
 ``names`` and ``looks`` have a name and a style for each strategy and model of the page. ``numbers`` has each hospital's
-number on the page, so that a selected hospital is marked in every figure.
+number on the page, by which a selected hospital is marked in every figure.
 """
 
 from __future__ import annotations

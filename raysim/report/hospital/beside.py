@@ -1,4 +1,5 @@
-"""Figures next to a hospital's gains on a page: calibration under every model, acting at thresholds, and data sent."""
+"""Figures of a hospital that a page has next to its gains: calibration under every model, acting at thresholds, and
+data sent."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ ACTING = ("Sensitivity (95 % interval)", "Alerts per 100 patients", "Predictive 
 SENT = ("Took part", "Kinds and bytes")
 
 SHOWN = ("observed_over_expected", "sensitivity", "ppv")
-"""The figures of ``clinical.csv`` shown here, with two decimals."""
+"""The figures of ``clinical.csv`` that are printed here with two decimals."""
 
 At = tuple[str, str, str, float]
-"""Strategy, model, hospital and threshold; -1 stands for a threshold of NaN."""
+"""A key of strategy, model, hospital and threshold. The threshold -1 stands for NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Measured:
     """The clinical figures of hospitals under models; empty if no run measured them."""
 
     keys: frozenset[Key] = frozenset()
-    """The models with clinical figures."""
+    """The strategies and models with clinical figures."""
     texts: Mapping[str, Mapping[At, str]] = field(default_factory=dict)
     """For each figure, its text by strategy, model, hospital and threshold."""
     alerts: Mapping[At, float] = field(default_factory=dict)

@@ -28,13 +28,13 @@ OVERALL = (
 """The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
 
 LEAST = 5
-"""A page to pass on omits figures based on fewer patients than this."""
+"""A page that a user passes on omits figures based on fewer patients than this."""
 
 ROUNDING = 1e-9
-"""Net benefits that differ by less than this count as equal."""
+"""Net benefits that differ by less than this are treated as equal."""
 
 Columns = list[tuple[str, float | None, str, int]]
-"""For each column: figure, threshold, heading and decimals."""
+"""The figure, threshold, heading and decimals of each column."""
 
 AT_THRESHOLDS = (
     ("sensitivity", "sensitivity from {at:.0%}", 3),

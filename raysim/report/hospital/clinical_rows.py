@@ -77,11 +77,12 @@ class ClinicalRows:
         return float(row["of"]) / float(row["n"]) if row is not None and row["n"] else float("nan")
 
     def without_few(self, least: int) -> ClinicalRows | None:
-        """Return these rows without parts based on fewer than ``least`` patients; None if nothing remains.
+        """Return these rows without figures based on fewer than ``least`` patients; None if nothing remains.
 
-        - A figure at a threshold needs ``least`` patients above and below it, both with and without the event.
-        - A bin needs ``least`` patients with the event and ``least`` without.
-        - Net benefit ends where the last of these bins begins.
+        - A figure at a threshold needs at least ``least`` patients in each of four cells: above and below the
+          threshold, with and without the event.
+        - A bin needs at least ``least`` patients with the event, and as many without.
+        - The curve of net benefit ends where the last of these bins begins.
         """
         overall = self.figures[self.figures["at"].isna()]
         if overall.empty or min(overall["events"].min(), (overall["n"] - overall["events"]).min()) < least:
@@ -150,7 +151,7 @@ def read_rows(paths: Sequence[Path], **wanted: Set[str]) -> pd.DataFrame:
 
 
 def _column(name: str, cells: pa.ChunkedArray) -> list[str] | NDArray[Any]:
-    """Return the texts or numbers of a column; one without any number is NaN."""
+    """Return the texts or numbers of a column. A column without any number is NaN."""
     if name not in TEXTS:
         return np.asarray((cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells).to_numpy())
     texts = {each: text_of(each) for each in cells.unique().to_pylist()}

@@ -13,36 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.words import counted
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import MODELS, Key, number
 from raysim.statistics.differences.one_hospital import Sent, gain
-from raysim.statistics.over_seeds import over_seeds
+from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.run_tables import auroc_intervals
-
-Floats = NDArray[np.float64]
 
 MUCH = 0.05
 """AUROC losses larger than this are counted separately."""
 
 GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 """The markers of hospitals that gain or lose beyond what chance explains."""
-
-
-@dataclass(frozen=True, eq=False)
-class HospitalFigures:
-    """The headline figure of each of ``H`` hospitals under one model, NaN where undefined."""
-
-    value: Floats
-    """The mean over seeds, ``[H]``."""
-    low: Floats
-    """The lower limit of the interval of ``value``, ``[H]``."""
-    high: Floats
-    """The upper limit of the interval, ``[H]``."""
-    seeds: NDArray[np.int64]
-    """The number of seeds with a defined figure, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +52,19 @@ class Gains:
 
     @property
     def sign(self) -> int:
-        """1 if larger figures are better, else -1."""
+        """The sign of an improvement: 1 if larger figures are better, else -1."""
         return 1 if self.kind.larger else -1
 
     def gaining(self) -> NDArray[np.bool_]:
-        """The hospitals that demonstrably gain: their intervals exclude 0, ``[H]``."""
+        """Whether each hospital demonstrably gains, ``[H]``: its interval excludes 0."""
         return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
-        """The hospitals that demonstrably lose, ``[H]``."""
+        """Whether each hospital demonstrably loses, ``[H]``: its interval excludes 0."""
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """The hospitals whose intervals count, ``[H]``.
+        """Whether each hospital's interval counts, ``[H]``.
 
         With several training seeds, at least two must define the gain.
         """
@@ -112,7 +97,7 @@ class Gains:
         ]
 
 
-def served(results: Sequence[Result], key: Key) -> HospitalFigures:
+def served(results: Sequence[Result], key: Key) -> OverSeeds:
     """Return the headline figure of each hospital under the model ``key``, with its interval if there is one.
 
     ``results`` may contain other strategies and seeds; only the runs of ``key`` count.
@@ -120,7 +105,7 @@ def served(results: Sequence[Result], key: Key) -> HospitalFigures:
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
-    return HospitalFigures(*over_seeds(*np.stack(each, axis=1), within=bounds))
+    return over_seeds(*np.stack(each, axis=1), within=bounds)
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
@@ -205,7 +190,7 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
     return chart
 
 
-def standing(figures: HospitalFigures, kind: TaskKind, model: str) -> list[svg.Figure]:
+def standing(figures: OverSeeds, kind: TaskKind, model: str) -> list[svg.Figure]:
     """Plot each hospital's headline figure under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
     order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]

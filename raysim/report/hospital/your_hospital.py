@@ -19,9 +19,10 @@ from raysim.metrics.labels import TaskKind
 from raysim.report import possible
 from raysim.report.hospital import beside
 from raysim.report.hospital.clinical_rows import over_runs, read_rows
-from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
+from raysim.report.hospital.gains import Gains, between, compared_with, served
 from raysim.report.naming import Key, of_strategy, with_interval
 from raysim.statistics.differences.paired import Limits
+from raysim.statistics.over_seeds import OverSeeds
 
 MORE_OFTEN = 2
 """The largest number of a cluster's over-represented attributes that a card names."""
@@ -59,8 +60,8 @@ def cards(
       ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
     - ``tables``: captions and columns of the tables.
 
-    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table; ``by_itself`` is the model
-    of training alone that they are compared with, if there are several.
+    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
+    model of training alone with which the recommended model is compared, if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]
     trained = len({result.seed for result in results})
@@ -124,11 +125,11 @@ def cards(
     return {"hospitals": built, "tables": captions}
 
 
-def own_headline(gains: Gains | None, figures: HospitalFigures, name: str, h: int, kind: TaskKind) -> list[str]:
-    """Sentences for hospital ``h``, based only on its own interval.
+def own_headline(gains: Gains | None, figures: OverSeeds, name: str, h: int, kind: TaskKind) -> list[str]:
+    """Return the headline sentences for hospital ``h``, based only on its own interval.
 
-    ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` its gains; None without another model
-    to compare with.
+    ``figures`` are the hospitals' figures under the model ``name``, and ``gains`` the gains of this model; None if
+    there is no other model to compare with.
     """
     value = float(figures.value[h])
     digits = kind.decimals([value])
@@ -188,7 +189,7 @@ def _range(low: float, high: float) -> str:
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}, by seed"
 
 
-def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
+def _row(name: str, figure: OverSeeds, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
     digits = kind.decimals(figure.value)
     cells = [name, _reached(figure, h, kind, digits)]
     if key in gains:
@@ -198,7 +199,7 @@ def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Ke
     return cells
 
 
-def _reached(figures: HospitalFigures, h: int, kind: TaskKind, digits: int) -> str:
+def _reached(figures: OverSeeds, h: int, kind: TaskKind, digits: int) -> str:
     """Format the headline figure of hospital ``h`` with its interval, cut to possible values."""
     limits = possible.level(Limits(float(figures.low[h]), float(figures.high[h])), kind.larger)
     return with_interval(float(figures.value[h]), *limits, digits)

@@ -30,7 +30,7 @@ def headline(summary: Mapping[str, Any]) -> str:
 
 
 def read_out(inversion: Mapping[str, Any]) -> str:
-    """A sentence on the row that was reconstructed from an update."""
+    """Return a sentence on the row that was reconstructed from an update."""
     exactly = "exactly" if inversion["exact"] else f"to within {inversion['deviation']:.1g}"
     text = (
         f"A patient's row, {inversion['features']} features and the label, was read {exactly} from the update of a "
@@ -42,7 +42,7 @@ def read_out(inversion: Mapping[str, Any]) -> str:
 
 
 def from_sums(sums: Mapping[str, Any]) -> str:
-    """A sentence on the rows that were reconstructed from the sums of a regression."""
+    """Return a sentence on the rows that were reconstructed from the sums of a regression."""
     if not sums["read"]:
         return (
             f"No row was read from the sums of a hospital: each has more rows ({sums['fewest_rows']} or more) than the "
@@ -55,7 +55,7 @@ def from_sums(sums: Mapping[str, Any]) -> str:
 
 
 def members(summary: Mapping[str, Any]) -> str:
-    """A sentence on the best membership-inference attack; empty if no attack was run."""
+    """Return a sentence on the best membership-inference attack; empty if no attack was run."""
     found = {title: summary[attack] for attack, title in TITLES.items() if attack in summary}
     defined = {title: each for title, each in found.items() if each["auroc"] is not None}
     if not found:
@@ -70,7 +70,7 @@ def members(summary: Mapping[str, Any]) -> str:
 
 
 def canaries(bound: Mapping[str, Any]) -> str:
-    """One or two sentences on the canaries (planted records) and on the epsilon that they demonstrate."""
+    """Return one or two sentences on the canaries (planted records), and on the epsilon that they demonstrate."""
     least, claimed = bound["epsilon_at_least"], bound["epsilon_claimed"]
     guessed = f"{bound['canaries']} planted records: {bound['right']} of {bound['guesses']} guesses right"
     if _refuted(bound):
@@ -88,7 +88,7 @@ def canaries(bound: Mapping[str, Any]) -> str:
 
 
 def block(summary: Mapping[str, Any], name: str, seconds: str, report: str, next: str) -> Block:
-    """The terminal block for the audit of the run ``name``, from its ``audit.json``."""
+    """Return the terminal block for the audit of the run ``name``, from its ``audit.json``."""
     inversion, bound = summary.get("inversion"), summary.get("one_run")
     warnings = []
     if inversion is not None and _bare(inversion):

@@ -1,7 +1,7 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
-A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence, and a headline, which is composed
-last. The headline repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` render it.
+A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence. It also has a headline, which is
+composed last and repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` present the card.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Line:
     fact: str
     """The subject of the line, an entry of :data:`FACTS`."""
     state: State
-    """``ok``: demonstrated; ``warn``: a fault is demonstrated; ``open``: these data leave it open."""
+    """The state of the finding: ``ok`` (demonstrated), ``warn`` (a fault is demonstrated), or ``open`` (these data
+    leave the question open)."""
     text: str
     """One or a few sentences; numbers are given with their intervals where these are defined."""
     figure: Mapping[str, Any] | None = None
@@ -65,17 +66,19 @@ class Way:
     key: tuple[str, str]
     """The label of its strategy and the model used."""
     role: Role
-    """``taken``: the card's method; ``reference``: training alone or on pooled rows; else ``method``."""
+    """The role of the method: ``taken`` (the card is about it), ``reference`` (training alone or on pooled rows), or
+    ``method``."""
     mean: float
     """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")
-    """The difference of ``mean`` from that of the recommended method; NaN for the recommended method itself."""
+    """The method's ``mean`` minus that of the recommended method; NaN for the recommended method itself."""
     low: float = float("nan")
     """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
     high: float = float("nan")
     """The upper limit of the simultaneous interval of ``difference``."""
     verdict: str = ""
-    """``better``, ``worse``, ``equal``, ``no difference`` (none was found), ``one seed`` (not compared), or empty."""
+    """How the method compares with the recommended one: ``better``, ``worse``, ``equal``, ``no difference`` (none was
+    found), ``one seed`` (methods cannot be compared). Empty for the recommended method."""
     also: tuple[str, ...] = ()
     """The names of the other methods with the same figure at every hospital."""
 
@@ -91,7 +94,7 @@ class Card:
     lines: tuple[Line, ...]
     """The lines in the order of :data:`FACTS`."""
     ways: tuple[Way, ...]
-    """The rows: the recommended method, then references, then the other methods by their means."""
+    """The rows of the card: the recommended method, then references, then the other methods by their means."""
     use: Use
     """The permitted use of the recommended model."""
     federate: Federate
@@ -103,9 +106,11 @@ class Card:
     predicts: str
     """The predicted outcome, such as ``death in hospital``."""
     calibration: Mapping[str, Any] | None = None
-    """``estimate``, ``low``, ``high``, ``state``, ``at_least``, ``of`` and ``named``; None if it was not measured."""
+    """The calibration of the model, with the keys ``estimate``, ``low``, ``high``, ``state``, ``at_least``, ``of`` and
+    ``named``; None if it was not measured."""
     harmed: Mapping[str, Any] | None = None
-    """``against``, ``at_least``, ``of`` and ``named``; None if there is no model to compare with."""
+    """The hospitals that lose, with the keys ``against``, ``at_least``, ``of`` and ``named``; None if there is no model
+    to compare with."""
 
     @property
     def forbids(self) -> tuple[Line, ...]:
@@ -113,7 +118,7 @@ class Card:
         return tuple(line for line in self.lines if line.forbids)
 
     def line(self, fact: str) -> Line | None:
-        """Return the first line about ``fact``, or None."""
+        """Return the first line about ``fact``; None if there is none."""
         return next((line for line in self.lines if line.fact == fact), None)
 
     def as_json(self) -> dict[str, Any]:

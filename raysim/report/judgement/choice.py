@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Flags = NDArray[np.bool_]
+from raysim.core.arrays import Flags
 
 Why = Literal["better", "reference", "unbeaten", "simpler"]
 
@@ -38,7 +38,7 @@ class Choice:
     """The recommended method and the reason for it."""
 
     index: int
-    """Its index among the methods."""
+    """The index of the recommended method among the methods."""
     why: Why
     """Why the method is recommended:
 
@@ -48,9 +48,10 @@ class Choice:
     - ``simpler``: its model is simpler than that of the method that the other three reasons would choose.
     """
     equals: tuple[int, ...]
-    """The methods that are equivalent to it."""
+    """The methods that are equivalent to the recommended method."""
     instead_of: int | None = None
-    """The equivalent method that it replaces because it sends clearly fewer bytes; None if bytes did not matter."""
+    """The equivalent method that the recommended one replaces because it sends clearly fewer bytes; None if bytes did
+    not matter."""
 
 
 def choose(
@@ -94,5 +95,5 @@ def choose(
 
 
 def _best(values: NDArray[np.float64], among: Sequence[int]) -> int:
-    """Return the index of the largest mean, the first of equal means; undefined means rank last."""
+    """Return the index of the largest mean; among equal means, the first. Undefined means rank last."""
     return max(among, key=lambda i: (-np.inf if np.isnan(values[i]) else values[i], -i))

@@ -74,8 +74,8 @@ def comparison_card(
 ) -> Card:
     """Compose the card of a comparison.
 
-    - ``shown``: its evidence, with labels as names; None if no headline figure is defined.
-    - ``results``: needed for calibration, net benefit and harm; may be empty.
+    - ``shown``: the comparison's evidence, with labels as names; None if no headline figure is defined.
+    - ``results``: the results from which calibration, net benefit and harm are computed; may be empty.
     - ``hospitals``: the table of :mod:`raysim.report.tables`.
     - ``names``: display names of the models.
     - ``noise``: the noise of the first seed.

@@ -45,7 +45,7 @@ class Entry:
     key: Key
     """The key of the member that gives the entry its name."""
     bytes: float
-    """The bytes that this member sends, set-up included, the mean over seeds."""
+    """The bytes that the member ``key`` sends, set-up included, as the mean over seeds."""
     members: tuple[Key, ...]
     """The keys of all strategies and models with equal final models."""
     called: tuple[str, ...]
@@ -71,12 +71,12 @@ class Evidence:
     intervals: dict[tuple[int, int], Limits]
     """The intervals of ``differences``, which hold jointly."""
     better: NDArray[np.bool_]
-    """``[i, j]``: whether entry i is demonstrably better than entry j, ``[E, E]``."""
+    """Whether entry i is demonstrably better than entry j, at ``[i, j]`` of ``[E, E]``."""
     front: NDArray[np.bool_]
-    """The entries that no other entry dominates on the headline figure and the worst decile, ``[E]``.
+    """Whether no other entry dominates an entry on the headline figure and the worst decile, ``[E]``.
 
-    An entry dominates another if it is demonstrably better on one of the two, and the other is better on neither. The
-    worst decile only counts if enough hospitals are judged.
+    An entry dominates another entry if it is demonstrably better on one of the two figures, and demonstrably worse on
+    neither. The worst decile only counts if enough hospitals are judged.
     """
     base: int | None
     """The index of the reference strategy's entry; None if it was not run or is not a federated method."""
@@ -97,7 +97,8 @@ class Evidence:
     both figures.
     """
     over_alone_two_classes: tuple[int, AtSome] | None
-    """The number of hospitals with only one class in training, and the difference at the others.
+    """The number of hospitals that trained on one class only, and the difference from training alone at the other
+    hospitals.
 
     None if there are no such hospitals.
     """
@@ -119,7 +120,7 @@ class Evidence:
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Each entry's mean headline figure, which bounds differences from it."""
+        """Each entry's mean headline figure. It limits the possible differences from the entry."""
         return tuple(entry.level.difference for entry in self.entries)
 
     @property
@@ -139,7 +140,8 @@ class Evidence:
 
     @property
     def difference_shown(self) -> bool:
-        """Whether any entry demonstrably differs from the reference strategy; without one, any two differ."""
+        """Whether any entry demonstrably differs from the reference strategy. Without a reference: whether any two
+        entries differ."""
         if self.base is None:
             return bool(self.better.any())
         return bool(self.better[self.base].any() or self.better[:, self.base].any())
@@ -155,10 +157,10 @@ class Evidence:
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return training alone minus ``entries[i]``, with its printed joint interval over the entries.
+        """Return training alone minus ``entries[i]``, and its joint interval over the entries as it is printed.
 
-        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. The
-        method needs a run of training alone.
+        The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Requires
+        a run of training alone.
         """
         assert self.alone is not None
         level = self.references[self.alone].level.difference
@@ -258,7 +260,8 @@ def evidence(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Count the hospitals that trained one of the two models on one class only; compare the models at the others.
+    """Count the hospitals at which one of the two models was trained on one class only; compare the models at the
+    others.
 
     Returns None if there are no such hospitals.
     """
@@ -292,7 +295,7 @@ def _turned(interval: Limits) -> Limits:
 
 
 def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """``[i, j]``: whether the ``intervals`` of differences demonstrate that entry i is better than j, ``[E, E]``."""
+    """Return whether the ``intervals`` demonstrate that entry i is better than entry j, at ``[i, j]`` of ``[E, E]``."""
     better = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():
         if interval.shows:
@@ -302,9 +305,9 @@ def _better(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Li
 
 
 def _equal(kind: TaskKind, entries: int, intervals: Mapping[tuple[int, int], Limits]) -> NDArray[np.bool_]:
-    """Find equivalent entries: the joint interval of their difference lies within the equivalence margin, ``[E, E]``.
+    """Return whether two entries are equivalent, ``[E, E]``: their joint interval lies within the equivalence margin.
 
-    Equality is defined for the AUROC alone, because the margin of an error would depend on its unit.
+    Equivalence is defined for the AUROC alone, because the margin of an error would depend on its unit.
     """
     equal = np.zeros((entries, entries), dtype=np.bool_)
     for (i, j), interval in intervals.items():

@@ -58,7 +58,7 @@ def figures(gap: WithinGap) -> str:
 
 
 def interval(gap: WithinGap) -> str:
-    """The interval for these hospitals, formatted."""
+    """Return the interval for these hospitals as text."""
     if not np.isfinite([gap.low, gap.high]).all():
         return "no limits"
     digits = _digits(gap)
@@ -66,7 +66,7 @@ def interval(gap: WithinGap) -> str:
 
 
 def chance(gap: WithinGap) -> str:
-    """The p-value: how often equally treated groups differ as much; never 0."""
+    """Return the p-value as text: how often equally treated groups differ as much. It is never 0."""
     return words.chance(gap.p)
 
 
@@ -88,7 +88,8 @@ def treated(gap: WithinGap) -> str:
 
 
 def _digits(gap: WithinGap) -> int:
-    """The decimals of a difference: three for AUROC; for errors, enough for three significant digits of the limits."""
+    """Return the decimals of a difference: three for AUROC; for errors, enough for three significant digits of the
+    limits."""
     if gap.larger:
         return 3
     largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))

@@ -45,9 +45,9 @@ class Asked:
     part: str
     """The part of the rows that is evaluated."""
     clinical: ClinicalSection | None
-    """The settings of the clinical figures; None if there are none."""
+    """The settings of the clinical figures; None if they are not computed."""
     counted: bool
-    """Whether row counts are public."""
+    """Whether numbers of rows are public."""
 
 
 def data_of(results: Sequence[Result], hospitals: pd.DataFrame, asked: Asked, key: Key | None) -> Data:
@@ -102,7 +102,7 @@ def unseen_of(results: Sequence[Result], hospitals: pd.DataFrame, key: Key, data
 
 
 def _outcomes(results: Sequence[Result], key: Key) -> dict[int, Outcome]:
-    """The outcomes of the runs that have the model, by seed."""
+    """Return the outcomes of the runs that have the model, by seed."""
     return {
         result.seed: result.outcome for result in results if result.label == key[0] and key[1] in result.outcome.figures
     }
@@ -143,10 +143,10 @@ def calibration_of(results: Sequence[Result], key: Key) -> Calibration | None:
 
 
 def most_seeds(p: Sequence[float]) -> float:
-    """Combine the p-values of several seeds' models, which share many test rows; NaN without any.
+    """Combine the p-values of several seeds' models, which share many test rows; NaN if there are none.
 
-    Returns twice the (upper) median, which is valid under any dependence (Meinshausen, Meier and Buehlmann 2009). For
-    two seeds it uses the larger p-value.
+    Returns twice the (upper) median, which is valid under any dependence (Meinshausen, Meier and Buehlmann 2009). With
+    two seeds the upper median is the larger p-value.
     """
     if len(p) < 3:
         return max(p, default=float("nan"))
@@ -154,7 +154,7 @@ def most_seeds(p: Sequence[float]) -> float:
 
 
 def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
-    """The p-value of equal calibration in the large at all hospitals."""
+    """Return the p-value of equal calibration in the large at all hospitals."""
     of = equity[(equity["model"].astype(str) == model) & (equity["figure"] == "calibration_in_the_large")]
     return float(of["p"].iloc[0]) if len(of) else float("nan")
 
@@ -190,7 +190,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 
 
 def _without_spread(auroc: float, data: Data) -> Limits:
-    """The score interval of a mean AUROC of 0 or 1, whose estimated variance is 0.
+    """Return the score interval of a mean AUROC of 0 or 1, whose estimated variance is 0.
 
     It uses Hanley and McNeil's variance at each hospital's rows, with the weights of the mean.
     """
@@ -207,9 +207,9 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 
 
 def visible_sizes(shown: Evidence) -> list[float]:
-    """The smallest differences from the recommended method that this comparison detects with 80 % power.
+    """Return the smallest difference from each other method that this comparison detects with 80 % power.
 
-    A size is infinite if no difference that large is possible.
+    A value is infinite if no difference that large is possible.
     """
     if shown.one_seed:
         return []

@@ -39,8 +39,8 @@ def rarer(events: ArrayLike, rows: ArrayLike) -> NDArray[np.float64]:
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
     """Return one table for each seed with one row for each hospital.
 
-    The row is from the first listed model with a defined figure, if there is one. If the label has an event, ``rarer``
-    is the number of rows of the rarer class.
+    The row is that of the first listed model with a defined figure, if there is such a model. If the label has an
+    event, ``rarer`` is the number of rows of the rarer class.
     """
     undefined = ~np.isfinite(hospitals[reporting(hospitals).headline].to_numpy(float))
     table = hospitals.assign(place=np.arange(len(hospitals)), undefined=undefined).sort_values(
@@ -121,10 +121,10 @@ def marks(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def not_trained(hospitals: pd.DataFrame, called: Mapping[Key, str]) -> list[str]:
-    """Sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
+    """Return sentences on hospitals without a trained model, and on hospitals whose model was trained on one class.
 
     ``called`` are the names of strategies and models. The column ``trained`` of ``hospitals`` is from
-    :func:`raysim.storage.run_tables.hospitals_table`. A hospital counts if it qualifies under any seed.
+    :func:`raysim.storage.run_tables.hospitals_table`. A hospital is counted if it qualifies under any seed.
     """
     if "trained" not in hospitals:
         return []
@@ -168,7 +168,7 @@ def number_of(rows: float) -> str:
 
 
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """A bar chart of hospitals by their number of rows of the rarer class, means over seeds; none without events."""
+    """Plot hospitals by their number of rows of the rarer class (means over seeds), as bars; empty without events."""
     if not _has_events(hospitals):
         return []
     tables = _of_seeds(hospitals)

@@ -55,7 +55,7 @@ class Noise:
     """The largest difference between groups over all rows by attribute; it mixes groups with their hospitals."""
 
     def sentences(self) -> list[str]:
-        """Describe these differences in sentences."""
+        """Describe these differences from chance in sentences."""
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))

@@ -1,4 +1,5 @@
-"""The effect of recalibration in words: whether it is worth its labelled rows, and its effect where it was done.
+"""The effect of recalibration in words: whether it is worth its labelled rows, and its measured effect after it was
+done.
 
 The estimate for a model without recalibration uses halves of its validation rows
 (:mod:`raysim.statistics.clinical.recalibration_benefit`). The effect of a completed recalibration is measured on test
@@ -68,7 +69,7 @@ class Effect:
 
 
 def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Line:
-    """Add the effect of recalibration, done or proposed, to the calibration ``line`` of the model ``key``."""
+    """Add the effect of a completed or proposed recalibration to the calibration ``line`` of the model ``key``."""
     done = effect(results, key)
     if done is not None:
         remedy = line.remedy and ("take it without recalibration" if done.harms else "more labelled rows")

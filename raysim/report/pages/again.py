@@ -95,7 +95,7 @@ def _shared(tree: Any, folder: Path) -> Page:
 
 
 def _sheet(tree: Any) -> Sheet:
-    """Return the kind of page of a ``report.json``; files of earlier versions name a template instead."""
+    """Return the kind of page of a ``report.json``. Files of earlier versions name a template instead of a kind."""
     return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 

@@ -43,7 +43,11 @@ class Row:
 
 
 def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool], ...]:
-    """Return figure, heading, whether larger is better (None: neither), decimals, and whether numbers have signs."""
+    """Return the columns of the main table.
+
+    A column has the figure, the heading, whether larger is better (None: neither direction), the decimals, and whether
+    numbers have signs.
+    """
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     beside = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]

@@ -25,7 +25,7 @@ from raysim.report.sections.section import Sheet
 from raysim.report.terms import explained
 
 SCRIPTS = ("page.js", "trials.js", "figures.js")
-"""The templates of a page's scripts."""
+"""The names of templates that are scripts of pages."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _policy(environment: Environment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that JSON does not support; JSON then converts its members in turn."""
+    """Convert a value that JSON does not support. The members of the result are then converted in the same way."""
     if isinstance(value, svg.Figure):
         return value.tree()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

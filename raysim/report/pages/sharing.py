@@ -1,9 +1,9 @@
-"""A page to pass on: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
+"""A page that a user passes on: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
-- The page contains only what is named here; all other content of a page is left out.
+- The page contains only what this module names; all other content of a page is left out.
 - A hospital's counts become ranges. If the total of all hospitals would narrow a count below five further, all
   hospitals' counts of that kind are left out.
-- A hospital's figures remain if at least five of its patients had the event and five did not, in every seed.
+- A hospital's figures remain if at least five of its patients had the event and at least five did not, in every seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WITHHELD = "withheld"
 FIGURES = frozenset(
     ("forest", "curve", "trade-offs", "by-round", "alike", "costs", "by-bytes", "training-loss", "virtual-time")
 )
-"""The figures of a page that contain nothing on a single hospital, and no count of patients."""
+"""The names of figures that contain nothing on a single hospital, and no count of patients."""
 
 KEPT = (
     "title",
@@ -174,7 +174,8 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """Return the card without the parentheses in which lines list hospitals, whose names may be numbers."""
+    """Return the card without the parentheses in which its lines list hospitals, because a hospital's name may be a
+    number."""
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]

@@ -23,7 +23,10 @@ COLUMNS = (
     *(("accuracy", "Accuracy", True), ("ad", "AD", False), ("sdad", "SDAD", False)),
     *((each.name, capitalised(each.unit.partition(",")[0]), each.larger) for each in SCORES if each.name in ADDED),
 )
-"""Figure, heading, and whether more is better (None: neither); figures that other packages register come last."""
+"""The columns of the accuracy table: figure, heading, and whether more is better (None: neither).
+
+Figures that other packages register come last.
+"""
 
 
 def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Sections that several pages have: the answer in words, pictures, and what was run."""
+"""Sections that several pages have: the answer in words, plots, and the settings of the command."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ PICTURES = Section("pictures", "Pictures", "{{ parts.figures_shown(pictures) }}\
 
 
 def setting(title: str, *, facts: bool = True) -> Section:
-    """The section on reproducing the numbers, with the page's own ``facts`` instead of those on its data."""
+    """Return the section on reproducing the numbers. With ``facts``, it has the page's own facts instead of those on
+    its data."""
     return Section("setting", title, "{{ parts.setting(provenance, links%s) }}" % (", facts" if facts else ""))
 
 
 def plain(
     name: str, kind: str, sections: Sequence[Section], pictures: str = "Pictures", last: str = "What was run"
 ) -> Sheet:
-    """Build a page: the answer, ``sections``, and last the pictures and what was run, under these two headings."""
+    """Build a page: the answer, then ``sections``, then the plots and the settings under the headings ``pictures`` and
+    ``last``."""
     whole = (ANSWER, *sections, replace(PICTURES, title=pictures), setting(last))
     return Sheet(name, kind, whole, scripts=("figures.js",))
 

@@ -30,7 +30,8 @@ TOLD_FEATURES = 6
 """The number of features whose means are reported; clusters differ most in these features."""
 
 Told = tuple[list[str], NDArray[np.float64], list[list[str]]]
-"""Row names, the standardised difference of each cluster from the mean of all hospitals ``[R, K]``, and texts."""
+"""Row names ``[R]``, the standardised difference of each cluster from the mean of all hospitals ``[R, K]``, and cells
+as text."""
 
 
 def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
@@ -126,7 +127,7 @@ def _shares(
 
 
 def _told_signatures(result: Result) -> bool:
-    """Whether hospitals sent exact signatures in a run, so that the server knows them."""
+    """Return whether hospitals sent exact signatures in a run, so that the server knows these signatures."""
     if result.outcome.privacy is not None and Signature.name in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:

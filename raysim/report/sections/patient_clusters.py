@@ -26,7 +26,7 @@ SHADES = (0.12, 0.45, 0.25)
 """Shades of the areas from the bottom up; neighbouring areas differ."""
 
 LABELLED = 0.07
-"""Areas with a smaller share than this are too small for their number."""
+"""The smallest share of an area that is labelled with its number; smaller areas have no room."""
 
 
 def protocol(

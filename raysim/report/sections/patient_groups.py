@@ -1,7 +1,7 @@
 """Equity between groups of patients in a comparison: its table, its figure, and the printed table.
 
-Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.measuring.subgroups.table`), with ``strategy`` and
-``seed`` as first columns; ``part`` names the evaluated rows.
+Frames are the ``patients.csv`` of all runs, stacked (:func:`raysim.engine.measuring.subgroups.table`), with
+``strategy`` and ``seed`` as first columns. ``part`` names the evaluated rows.
 """
 
 from __future__ import annotations

@@ -60,9 +60,9 @@ def sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
 
 
 def traffic(results: Sequence[Result], titles: Mapping[str, str]) -> Rows:
-    """For each strategy: whether hospitals sent patients' rows, and the bytes per hospital by kind.
+    """Return a row for each strategy: whether hospitals sent patients' rows, and the bytes per hospital by kind.
 
-    Bytes are given from the lowest to the highest over hospitals and seeds.
+    Bytes are given as the range over hospitals and seeds.
     """
     rows = []
     for label in dict.fromkeys(result.label for result in results):

@@ -31,7 +31,7 @@ class Supplement:
     use: Figures = ()
     """Figures of calibration and decisions."""
     use_shared: Figures = ()
-    """The same figures without parts based on few patients, for a page to pass on."""
+    """The figures of ``use`` without parts based on few patients, for a page that a user passes on."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
@@ -66,7 +66,7 @@ class Material:
     called: Names
     """The display name of each model."""
     distinct: Names
-    """The same without duplicates: each group of equal final models has one member."""
+    """The display names of the models that differ: each group of equal final models has one member."""
     looks: Looks
     results: Sequence[Result]
     """The runs; empty if the page reports nothing on single hospitals."""
@@ -101,7 +101,8 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone that the decision compares with: the best of several, or None."""
+        """The model of training alone with which the decision compares: the best of several; None if none was
+        trained."""
         shown = self.shown
         return None if shown is None or shown.alone is None else shown.references[shown.alone].key
 
@@ -141,11 +142,11 @@ class Section:
     A mapping has one template for each sheet that contains the section.
     """
     values: Callable[[Material], Values] = _nothing
-    """Returns the values for the markup of a run or a comparison, in addition to the page's own values."""
+    """A function that returns the values for the section's markup, in addition to the page's own values."""
     shown: Callable[[Values], object] = lambda values: True
-    """Whether a page with these values has the section.
+    """A function that returns whether a page with these values has the section.
 
-    A page to pass on contains only values named in :mod:`raysim.report.pages.sharing`.
+    A page that a user passes on contains only values named in :mod:`raysim.report.pages.sharing`.
     """
 
     def on(self, sheet: str) -> str | None:

@@ -27,9 +27,9 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
     """Return the labels of strategies that have not converged, each with the recent fall of its training loss.
 
-    A run counts as trained if its loss has converged or falls by less than
-    :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, or if early stopping ended it. The fall is a share
-    of the start, the largest of a label's untrained seeds; it is NaN if a seed has too few points for a verdict. Labels
+    A run is treated as trained in three cases: its loss has converged, its loss falls by less than
+    :data:`~raysim.statistics.convergence.SMALL_FALL` of its start, or early stopping ended it. The fall is a share of
+    the start, the largest of a label's untrained seeds. It is NaN if a seed has too few points for a verdict. Labels
     with a diverged seed are left out, and so are runs without a measured loss.
     """
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
@@ -46,7 +46,7 @@ def untrained(results: Sequence[Result]) -> list[tuple[str, float]]:
 
 
 def of_run(result: Result) -> str:
-    """Say how far one run is trained; empty if no loss was measured."""
+    """Return a sentence on whether one run has converged; empty if no loss was measured."""
     outcome = result.outcome
     return sentence(outcome.convergence, _played(outcome), outcome.stopped, by_steps=result.by_steps)
 

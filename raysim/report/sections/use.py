@@ -1,4 +1,4 @@
-"""The section on calibration and use; only the page of a comparison has the parts that are folded away."""
+"""The section on calibration and use. Only the page of a comparison has the collapsed parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RUN = "{{ parts.gallery(use) }}\n"
 
 
 def values(material: Material) -> Values:
-    """Return the figures, and the figures for a page to pass on."""
+    """Return the figures, and the figures for a page that a user passes on."""
     supplement = material.supplement
     return {"use": list(supplement.use), "use_shared": [figure.tree() for figure in supplement.use_shared]}
 

@@ -14,10 +14,10 @@ from raysim.report.svg.markup import element
 from raysim.report.svg.styles import PLAIN, Style
 
 LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
-"""The width of a letter in labels and values of such charts, which share a line."""
+"""The width of a letter in labels and in values of charts as wide as the text; labels and values share a line."""
 
 ENDS = 185.0
-"""The units on the right of a chart for the names of its lines."""
+"""The free units on the right of a chart that has the names of its lines there."""
 
 MARKED = 6
 """The number of points of a long line that have a marker, evenly spaced."""
@@ -168,7 +168,8 @@ class Chart(Frame):
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def beside(self, y: float, first: str, last: str) -> None:
-        """Write one text at the left end of the chart and one at its right, at the height of ``y``."""
+        """Write the text ``first`` at the left end of the chart and ``last`` at its right end, at the height of
+        ``y``."""
         at = float(self.up([y])[0]) + 4
         label, value = (LARGE_LABEL, LARGE_VALUE) if self.width >= WIDTH else (LETTER, LETTER)
         room = round((self.width - 4 - value * len(last)) / label) - 2

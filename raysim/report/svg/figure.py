@@ -1,9 +1,17 @@
-"""A figure of a page: charts next to each other, with a legend and a caption."""
+"""A figure of a page: charts next to each other, with a legend and a caption.
+
+A figure in a separate file has a style sheet of light colours only. Programs that convert SVG to PDF or PNG support
+classes, but no variables, mixed colours or media rules. So each rule with the colour of a series is repeated for each
+colour of the figure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
@@ -12,9 +20,69 @@ from numpy.typing import ArrayLike
 from raysim.report.svg.chart import Chart, short_share
 from raysim.report.svg.frame import LINE, WIDTH, heading_lines
 from raysim.report.svg.markup import element, joined
-from raysim.report.svg.printed import styles
 from raysim.report.svg.scales import fixed, names
 from raysim.report.svg.styles import Style
+
+LIGHT = {
+    "ink": "#1a1c1f",
+    "muted": "#55595f",
+    "line": "#d5d8dc",
+    "paper": "#ffffff",
+    "accent": "#005a91",
+    "chosen": "#e0218a",
+}
+"""The colours of a page in light mode."""
+
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+_MIX = re.compile(r"color-mix\(in srgb, (#\w{6}) (\d+)%, (#\w{6})\)")
+_SERIES = re.compile(r'class="c(-?\d+)\b')
+
+
+def styles(markup: str) -> str:
+    """Return the style sheet of a figure with this ``markup``."""
+    rules, colours = _read()
+    used = sorted({int(number) for number in _SERIES.findall(markup)})
+    return "\n".join(each for selector, body in rules for each in _written(selector, body, used, colours))
+
+
+@functools.cache
+def _read() -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Return selectors with their declarations, and the colours of series by number and name."""
+    text = (Path(__file__).parents[1] / "templates" / "charts.css").read_text(encoding="utf-8")
+    light = text.partition("\n@media (max-width")[0]
+    light = "\n".join(line for line in light.splitlines() if not line.startswith("@media"))
+    found = [(selector.strip(), body.strip()) for selector, body in _RULE.findall(light)]
+    (series,) = (body for selector, body in found if selector == ":root")
+    colours = LIGHT | dict(re.findall(r"--(c\d+): (#\w{6})", series)) | {"c-1": LIGHT["ink"]}
+    html = (":root", ".chosen", ".legend", ".panels", "figure ")
+    kept = [(selector, body) for selector, body in found if not (selector.startswith(html) or body.startswith("--own"))]
+    return kept, colours
+
+
+def _written(selector: str, body: str, used: Iterable[int], colours: dict[str, str]) -> list[str]:
+    declared = [each.strip() for each in body.split(";") if "--units" not in each]
+    body = "; ".join(filter(None, declared))
+    if not body:
+        return []
+    if "var(--own)" not in body:
+        return [f"{selector} {{ {_plain(body, colours)} }}"]
+    return [
+        f"{', '.join(f'{part.strip()}.c{number}' for part in selector.split(','))} {{ "
+        f"{_plain(body.replace('var(--own)', colours[f'c{number}']), colours)} }}"
+        for number in used
+    ]
+
+
+def _plain(body: str, colours: dict[str, str]) -> str:
+    """Replace variables and mixed colours in declarations by plain colours."""
+    return _MIX.sub(_mixed, re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], body))
+
+
+def _mixed(found: re.Match[str]) -> str:
+    share = int(found[2]) / 100
+    first, second = ([int(each[i : i + 2], 16) for i in (1, 3, 5)] for each in (found[1], found[3]))
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in zip(first, second, strict=True))
+
 
 PANEL = 250.0
 """The width of each of several charts next to each other, in units."""
@@ -31,7 +99,7 @@ class Figure:
     charts: tuple[Chart, ...] = ()
     legend: Legend | None = None
     more: bool = False
-    """Whether the figure is among the folded-away figures of a tab; else it is always visible."""
+    """Whether the figure is among a tab's collapsed figures; otherwise it is always visible."""
 
     @property
     def file(self) -> str:

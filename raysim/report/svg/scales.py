@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 Kind = Literal["linear", "log", "names"]
 
 LARGEST = 1e150
-"""Values larger than this, as from a training that diverges, have no position on an axis.
+"""The largest absolute value with a position on an axis; values of a training that diverges may be larger.
 
 On a logarithmic axis, values smaller than its inverse have no position either. Ranges and ratios of the other values
 are then finite.
@@ -25,10 +25,10 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis from ``low`` to ``high``; ``title`` names the unit.
+    """An axis from ``low`` to ``high``; ``title`` names the quantity and its unit.
 
-    ``ticks`` and their ``texts`` have the same length. ``turned``: high values come first. On an axis of names, value i
-    is the middle of name i.
+    ``ticks`` and their ``texts`` have the same length. ``turned``: high values come first. On an axis of names, the
+    value i is at the middle of name i.
     """
 
     title: str
@@ -149,7 +149,7 @@ def round_ticks(low: float, high: float, count: int, least: float = 0.0) -> tupl
 
 
 def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]:
-    """Format ticks, all with as many decimals as the finest needs.
+    """Format ticks, all with as many decimals as the finest tick needs.
 
     >>> decimals((0.75, 0.8)), decimals((-0.1, 0.0, 0.1), signed=True), decimals((1000.0, 20000.0))
     (('0.75', '0.80'), ('−0.1', '0', '+0.1'), ('1,000', '20,000'))

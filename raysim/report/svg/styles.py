@@ -43,7 +43,7 @@ The second constant has the corners of a plus.
 
 @dataclass(frozen=True)
 class Style:
-    """A style: ``colour`` 0 to 11, ``shape`` of :data:`SHAPES`, ``form`` filled, ringed, open or dashed."""
+    """A style: ``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, and ``form``: filled, ringed, open or dashed."""
 
     colour: int
     shape: str

@@ -28,7 +28,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Warning:
-    """A fact that limits the answer."""
+    """A fact that limits what a reader may conclude from the answer."""
 
     text: str
     """One sentence on the fact and its remedy."""
@@ -45,7 +45,7 @@ class Block:
     headline: str
     """The answer."""
     warnings: Sequence[Warning] = ()
-    """The facts that limit the answer; those that forbid a use come first."""
+    """The facts that limit what a reader may conclude; facts that forbid a use come first."""
     rows: Sequence[Sequence[str]] = ()
     """The rows of a table with equal numbers of cells; the first column is aligned left."""
     notes: Sequence[str] = ()
@@ -57,7 +57,7 @@ class Block:
     more: int = 0
     """The number of rows that are missing in ``rows``."""
     noun: str = "row"
-    """The noun for the subject of a row."""
+    """The noun for what a row of the table is about."""
     references: int = 0
     """The number of references, which are the last rows; other rows are left out before them."""
 

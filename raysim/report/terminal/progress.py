@@ -30,7 +30,7 @@ UNSAID = (
     "what is odd in the data, and which columns may give the label away, is not said under privacy; raysim describe "
     "says it"
 )
-"""The line that replaces findings in the data, which are not printed under a privacy guarantee."""
+"""The line that replaces the findings on the data, which are not printed under a privacy guarantee."""
 
 
 @contextlib.contextmanager

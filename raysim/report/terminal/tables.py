@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -13,9 +14,6 @@ from rich.table import Table
 from raysim.core.words import counted
 from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
 """The characters that a comparison's table needs for spreads next to the means, and for any differences."""
@@ -30,7 +28,7 @@ RANKING = {
 """The columns if AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""The columns if AUROC is undefined: hospitals with one class each have none."""
+"""The columns if AUROC is undefined, as for hospitals whose rows all have one class."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -101,7 +99,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 
 
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
-    """Return the figures in tables of models with these ``headlines``, with their headings.
+    """Return the figures in tables of models, with their headings; ``headlines`` are these models' headline figures.
 
     With ``few`` hospitals there is neither a worst decile nor a slope on size.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from raysim.core.arrays import Floats
 
 TENTH = 10
 """The smallest number of hospitals for a worst decile and a slope on size."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, Z
 from raysim.statistics.chance.inversion import SAME, Estimate, at
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, POWER
-
-Floats = NDArray[np.float64]
 
 TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
 """Grid of true spreads (standard deviations of the logit of AUROC); values between them are interpolated."""

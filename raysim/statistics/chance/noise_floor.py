@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
 from raysim.statistics.chance.ahead import ahead
@@ -29,8 +30,6 @@ from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, vis
 from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
-
-Floats = NDArray[np.float64]
 
 FEWEST = 3
 """The smallest number of judged hospitals for a statement about their spread."""

@@ -8,10 +8,8 @@ cell are compared.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from raysim.core.arrays import Floats, Ints
 
 CELLS = 2
 """Number of cells for each score of a hospital."""

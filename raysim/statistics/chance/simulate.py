@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit, logit, ndtri
 
+from raysim.core.arrays import Floats, Ints
 from raysim.statistics.chance.ahead import ahead
 from raysim.statistics.chance.ranks import Ranks
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 T = TypeVar("T")
 
 BLOCK = 1 << 21
@@ -207,7 +206,7 @@ def errors(
         yield DrawnFederations(true * (1.0 + narrower * (means - 1.0)), true)
 
 
-def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:
+def _ascending(scores: Floats, hospital: Ints) -> Floats:
     """Return ``scores [b, n]`` sorted within each hospital; lookups in this order use the processor's cache well."""
     scores += GAP * hospital
     scores.sort(axis=1)

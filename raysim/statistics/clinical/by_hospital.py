@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.curves import expected_events, probabilities, unless_broken
@@ -22,7 +23,6 @@ from raysim.statistics.intervals import observed_over_expected
 from raysim.statistics.over_seeds import mean_of, over_seeds
 from raysim.statistics.several import Bound, bound, holm
 
-Floats = NDArray[np.float64]
 State = Literal["off", "within", "open", ""]
 
 LARGE = 5000

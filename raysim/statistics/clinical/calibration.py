@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL, Z
 from raysim.core.streams import stream
 from raysim.metrics.measures import ScoreHistogram
-
-Floats = NDArray[np.float64]
 
 NAN = float("nan")
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import (
     BINNED_ROWS,
@@ -30,7 +31,6 @@ from raysim.statistics.clinical.operating_points import OperatingPoint, with_the
 from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.intervals import observed_over_expected, share_interval
 
-Floats = NDArray[np.float64]
 Words = NDArray[np.object_]
 
 NAN = float("nan")

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.segments import sortable
 from raysim.statistics.clinical.calibration import Bins, Groups, bin_of, edges, from_histogram
 from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.intervals import share_interval
-
-Floats = NDArray[np.float64]
 
 CURVE = np.arange(1, 100) / 100
 """The thresholds of the net benefit curve of all hospitals together."""

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats
 from raysim.metrics.equity import over_hospitals, worst_decile
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import Groups, calibration, from_histogram
 from raysim.statistics.clinical.clinical_figures import ClinicalFigure
-
-Floats = NDArray[np.float64]
 
 NAN = float("nan")
 

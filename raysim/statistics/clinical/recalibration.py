@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats, Ints
 from raysim.statistics.clinical.calibration import STEEPEST, STEPS
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Words = NDArray[np.object_]
 Method = Literal["eb", "intercept", "logistic", "closed"]
 

@@ -13,19 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.core.arrays import Floats, Ints
 from raysim.core.levels import ALPHA
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.calibration import from_histogram
-from raysim.statistics.clinical.recalibration import (
-    Floats,
-    Ints,
-    Method,
-    Rows,
-    estimated_prior,
-    fit,
-    grouped,
-    log_likelihood,
-)
+from raysim.statistics.clinical.recalibration import Method, Rows, estimated_prior, fit, grouped, log_likelihood
 
 ENOUGH_ROWS = 3
 """Validation rows of the rarer class that the median hospital needs for recalibration to be recommended."""

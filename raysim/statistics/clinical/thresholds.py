@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.statistics.clinical.calibration import Groups
-
-Floats = NDArray[np.float64]
 
 NAN = float("nan")
 

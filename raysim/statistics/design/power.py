@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtri
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
 from raysim.core.streams import stream
 from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.differences.paired import paired
 from raysim.statistics.meta_analysis.gain_slope import gain_slope
-
-Floats = NDArray[np.float64]
 
 COMMON_CURVE = 0.75
 """The variance of an AUROC of normal scores, divided by Hanley and McNeil's variance, which is for exponential

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr
 
+from raysim.core.arrays import Floats
 from raysim.statistics.differences.one_hospital import Sent, one_seed
 from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.several import Bound, bound
-
-Floats = NDArray[np.float64]
 
 ENOUGH = 10
 """Smallest number of rows of the rarer class for a test of a hospital's difference."""

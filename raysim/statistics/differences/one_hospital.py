@@ -19,13 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics
 from raysim.statistics.discrimination.sketches import SUMS
 from raysim.statistics.intervals import stdtrit
 from raysim.statistics.over_seeds import OverSeeds, mean_of, squared_reach
-
-Floats = NDArray[np.float64]
 
 
 class Sent(NamedTuple):

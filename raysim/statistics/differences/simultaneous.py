@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from raysim.core.arrays import Flags
 from raysim.core.levels import ALPHA
 from raysim.statistics.differences.paired import Limits, Paired
-
-Flags = NDArray[np.bool_]
 
 
 def adjusted(differences: Sequence[Paired]) -> list[Limits]:

@@ -17,10 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.metrics.segments import Segments, cumulative, floating, sortable
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

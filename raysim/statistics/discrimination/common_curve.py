@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, owens_t
 
+from raysim.core.arrays import Floats
 from raysim.metrics.measures import hanley_mcneil
 from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
-
-Floats = NDArray[np.float64]
 
 LEAST = 20
 """The smallest total number of rows of the rarer class for averaged components; each hospital's first row is not

@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
-
-Floats = NDArray[np.float64]
 
 SUMS = 100
 """Number of sums that a hospital sends for each model. A hospital's variance then has an error of 14 %; a mean over

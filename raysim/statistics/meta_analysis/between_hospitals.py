@@ -15,13 +15,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.statistics.discrimination.common_curve import CommonCurve
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
-
-Floats = NDArray[np.float64]
 
 FEWEST = 3
 """Number of judged hospitals below which there are only the raw figures."""

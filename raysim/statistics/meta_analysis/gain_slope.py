@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import ALPHA
 from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
-
-Floats = NDArray[np.float64]
 
 LEAST_VARIANCE = 1e-6
 """Smallest own variance. Smaller values are raised to it, because the logarithm of variances is used."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import LEVEL
-
-Floats = NDArray[np.float64]
 
 PRECISION = 1e-12
 """Relative change at which iterations end."""

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.arrays import Floats
 from raysim.statistics.patient_groups.arrangements import Labels
-
-Floats = NDArray[np.float64]
 
 ONE_ROW = 1.0 / 12.0
 """Variance of a class with one row: the variance of a placement under uninformative scores (AUROC .5)."""

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.metrics.segments import Segments
-
-Floats = NDArray[np.float64]
 
 NAN = float("nan")
 

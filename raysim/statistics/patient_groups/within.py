@@ -13,17 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from raysim.core.arrays import Floats, Ints
 from raysim.core.levels import ALPHA, LEVEL, POWER, Z
 from raysim.statistics.chance.inversion import SAME
 from raysim.statistics.patient_groups.composition import NO_COMPOSITION, Composition
 from raysim.statistics.patient_groups.contributions import FRACTION_BITS, pairs, weights
 from raysim.statistics.patient_groups.risks import GroupRisk
 from raysim.statistics.several import holm
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 NAN = float("nan")
 

@@ -37,7 +37,6 @@ class Gradient(Protocol):
 
         Shapes: ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]``, ``weight [H, B]``. ``into`` may be ``theta``.
         """
-        ...
 
 
 class Dense:

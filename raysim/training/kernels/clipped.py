@@ -44,7 +44,6 @@ class Traceable(Protocol):
 
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1).
         """
-        ...
 
 
 @runtime_checkable
@@ -55,7 +54,6 @@ class Clippable(Protocol):
     def unclippable(self) -> str | None:
         """Return why gradients cannot be clipped, such as a layer that mixes rows or uses random numbers; None if they
         can."""
-        ...
 
     def clipped_sum(
         self,
@@ -71,7 +69,6 @@ class Clippable(Protocol):
         Each row's loss is multiplied by its ``weights [n]`` (None: all are 1). A patient's gradient that is not finite
         counts as zero.
         """
-        ...
 
 
 def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:

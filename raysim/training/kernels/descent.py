@@ -88,11 +88,9 @@ class StepRule(Protocol):
 
     def finish(self) -> None:
         """Complete the step, once the batch's gradient is in ``target``."""
-        ...
 
     def moments(self) -> Moments:
         """Return the state from which the next local update continues."""
-        ...
 
 
 class Sgd:

@@ -1,7 +1,7 @@
 """Text networks of published experiments, as plain ``torch`` modules on rows of token ids.
 
 Rows ``[n, L]`` are whole numbers below ``vocabulary``, stored as floats like all features. The id 0 is padding, whose
-embedding is always zero. All hospitals use the vocabulary of the data.
+embedding is always zero. All hospitals use one vocabulary, which belongs to the data.
 """
 
 from __future__ import annotations

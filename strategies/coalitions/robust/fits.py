@@ -32,9 +32,11 @@ class RadiusRule:
     small: int
     """A hospital with at most this many rows is small."""
     radii: tuple[float, ...]
-    """A grid that replaces both radii, or empty. The hospital chooses the radius whose robustly trained models have the
-    smallest plain loss in cross-validation; ties go to the smaller radius. A single row cannot be validated: the
-    largest radius is used."""
+    """A grid that replaces both radii; empty for no grid.
+
+    The hospital chooses the radius whose robustly trained models have the smallest plain loss in cross-validation; ties
+    go to the smaller radius. A single row cannot be validated: the largest radius is used.
+    """
     folds: int
     """The number of folds of the cross-validation."""
     kappa: float
@@ -55,7 +57,7 @@ class RadiusRule:
     def check_trainable(self, classes: int, trains: bool) -> None:
         """Raise ``ValueError`` for a radius that is used in training and so large that the zero model is optimal.
 
-        ``trains`` says whether hospitals train robustly; the choice from a grid always does.
+        ``trains``: whether hospitals train robustly. A choice from a grid always includes robust training.
         """
         # Cross-validation trains robustly, even if the sent models are trained plainly.
         fields = self._given() if trains else {"radii": self.radii}
@@ -116,7 +118,7 @@ def transfer_losses(
 
 @dataclass(frozen=True)
 class LinearModelFit(Statistic):
-    """A hospital's own model with the smallest plain loss, or with a ``rule`` the smallest robust loss."""
+    """A hospital's own model with the smallest plain loss; with a ``rule``, the model with the smallest robust loss."""
 
     classes: int
     shape: tuple[int]
@@ -136,8 +138,8 @@ class LinearModelFit(Statistic):
 class RobustTransferLoss(Statistic):
     """The robust loss of each received model, ``[M]``, with the radius of the hospital's ``rule``.
 
-    Without a rule the radius is 0: plain losses. ``norms [M]`` are the models' norms without intercepts; they reveal
-    nothing to a hospital that has the models.
+    Without a rule the radius is 0, and losses are plain. ``norms [M]`` are the models' norms without intercepts; they
+    reveal nothing to a hospital that has the models.
     """
 
     classes: int

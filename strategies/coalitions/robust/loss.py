@@ -36,8 +36,7 @@ def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float
     if not len(y):
         return np.full(len(norms), np.nan)
     residuals = np.abs(np.asarray(y, np.float64)[:, None] - predicted)
-    losses: Floats = radius * np.sqrt(norms**2 + 1.0) + residuals.mean(axis=0)
-    return losses
+    return np.asarray(radius * np.sqrt(norms**2 + 1.0) + residuals.mean(axis=0))
 
 
 def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
@@ -83,8 +82,7 @@ def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float
         return norms.copy()
     r = int(above)
     threshold = np.partition(margins, n - 1 - r, axis=0)[n - 1 - r]
-    prices: Floats = np.maximum(norms, np.maximum(threshold, 0.0) / kappa)
-    return prices
+    return np.asarray(np.maximum(norms, np.maximum(threshold, 0.0) / kappa))
 
 
 def signs(y: NDArray[Any]) -> Floats:

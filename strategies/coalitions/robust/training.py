@@ -307,7 +307,7 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
 
 
 def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
-    """Return a dual point scaled down to ``radius`` if the radius that it needs, ``needed``, is larger."""
+    """Return the dual point ``dual``, scaled down to ``radius`` if the radius that it needs (``needed``) is larger."""
     return dual * (radius / needed) if needed > radius else dual
 
 
@@ -330,8 +330,7 @@ def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
 
 
 def _sigmoid(z: Floats) -> Floats:
-    s: Floats = np.exp(-np.logaddexp(0, -z))
-    return s
+    return np.asarray(np.exp(-np.logaddexp(0, -z)))
 
 
 def _entropy(s: Floats) -> float:

@@ -10,11 +10,11 @@ less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M orthogonal to the ones``.
 
-The bound is valid for multipliers that are not optimal, so the search for good ones may stop at any time. They come
-from the alternating direction method of multipliers, which splits the spectral set from the non-negative matrices.
+The bound is valid for multipliers that are not optimal, so the search for good multipliers may stop at any time. The
+search is the alternating direction method of multipliers, which splits the spectral set from the non-negative matrices.
 Violated clique inequalities are added during the search, and a primal-dual step moves their multipliers (Condat and
 Vũ). One iteration needs one eigendecomposition. The converged bound is at least as high as the bound of the linear
-program over Z. For 50 hospitals or more it is far cheaper.
+program over Z. For 50 hospitals or more it takes far less time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PENALTY = 100.0
 CHECK = 50
 """The number of iterations between two evaluations of the bound."""
 WITHOUT_CUTS = 400
-"""The number of iterations before the first clique inequalities. They are worth finding only near a solution."""
+"""The number of iterations before the first clique inequalities are added. They are useful only near a solution."""
 BETWEEN_CUTS = 100
 """The number of iterations between two additions of clique inequalities."""
 PATIENCE = 500
@@ -139,5 +139,4 @@ def _capped_simplex(values: Floats, total: int) -> Floats:
             high = middle
     sums = [float(np.clip(values - breaks[at], 0.0, 1.0).sum()) for at in (low, high)]
     share = (sums[0] - total) / (sums[0] - sums[1])
-    clipped: Floats = np.clip(values - (breaks[low] + share * (breaks[high] - breaks[low])), 0.0, 1.0)
-    return clipped
+    return np.asarray(np.clip(values - (breaks[low] + share * (breaks[high] - breaks[low])), 0.0, 1.0))

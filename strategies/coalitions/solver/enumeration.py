@@ -23,7 +23,7 @@ BLOCK = 9
 
 
 def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
-    """Return the optimal labels ``[N]`` under ``losses [N, N]``, or None if ``seconds`` are over before."""
+    """Return the optimal labels ``[N]`` under ``losses [N, N]``; None if ``seconds`` pass before they are found."""
     deadline = time.perf_counter() + seconds
     n = len(losses)
     costs = subset_costs(losses)
@@ -67,8 +67,7 @@ def subset_costs(losses: Floats) -> Floats:
         sums[2**h : 2 ** (h + 1)] = sums[: 2**h] + towards + losses[h, h]
         sizes[2**h : 2 ** (h + 1)] = sizes[: 2**h] + 1
     sums[0], sizes[0] = np.inf, 1.0
-    costs: Floats = sums / sizes
-    return costs
+    return np.asarray(sums / sizes)
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
@@ -114,7 +113,7 @@ def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: in
 
 
 def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
-    """Return the part of ``mask`` that has its last hospital (``a`` coalitions), and the other part (``b``
+    """Return the two parts of ``mask``: the part with its last hospital (``a`` coalitions), and the rest (``b``
     coalitions)."""
     rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
     rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])

@@ -37,7 +37,8 @@ def search_coalitions(
 ) -> Ids:
     """Return the best labels ``[N]`` of ``starts`` searches, half of them from k-medoids, and of ``kicks`` restarts.
 
-    A restart begins at the best labels so far. Coalitions 0, 1, ... by smallest member, none empty.
+    A restart begins at the best labels so far. Coalitions are numbered 0, 1, ... by their smallest member; none is
+    empty.
     """
     symmetric = (losses + losses.T) / 2
     best, least = _random_labels(len(losses), coalitions, rng), np.inf

@@ -24,7 +24,7 @@ from raysim.strategies.coalitions.solver.search import coalition_cost, search_co
 ENUMERATED = 20
 """The largest number of hospitals for which all partitions are enumerated."""
 TOLERANCE = 1e-6
-"""The largest relative gap that counts as a proof of optimality."""
+"""The largest relative gap that is treated as a proof of optimality."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,7 @@ def coalition_models(models: Floats, labels: Ids) -> Floats:
     """Return ``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]``, for ``models``, ``labels [N]``."""
     sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
     np.add.at(sums, labels, models)
-    means: Floats = sums / np.bincount(labels)[:, None]
-    return means
+    return np.asarray(sums / np.bincount(labels)[:, None])
 
 
 def _check(losses: Floats, coalitions: int, seconds: float) -> None:

@@ -94,7 +94,7 @@ def exported_from(fitted: Preprocessing) -> dict[str, Any]:
     return functions
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(made=tables())
 def test_carriers_agree(made: tuple[pd.DataFrame, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> None:
     frame, keys = made

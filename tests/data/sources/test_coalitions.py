@@ -9,8 +9,7 @@ from pydantic import ValidationError
 from raysim.core.errors import DataError
 from raysim.core.streams import stream
 from raysim.data.build import build
-from raysim.data.sources.coalition_sets import coalition_sets
-from raysim.data.sources.coalitions import Coalitions
+from raysim.data.sources.coalitions import Coalitions, coalition_sets
 from raysim.data.split import Split
 
 DRAWN = Split(column="part")

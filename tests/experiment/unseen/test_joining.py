@@ -22,8 +22,8 @@ from raysim.experiment.unseen.folds import Fold, LeftOut
 from raysim.experiment.unseen.joining import fine_tuned, in_cluster, joined
 from raysim.experiment.unseen.rows import _joining
 from raysim.strategies.base import Rows
+from raysim.strategies.hospital_clusters.clust_psi import NearestSkew, Skews
 from raysim.strategies.shared.signatures import BLOCKS, NearestSignature, exact_signature
-from raysim.strategies.shared.skews import NearestSkew, Skews
 from tests.experiment.unseen.test_unseen import config, table
 
 CHANGES: dict[str, Any] = {"model": {"name": "logistic_regression"}, "strategies": ["fedavg", "local"]}

@@ -44,7 +44,7 @@ def test_one_hospital_and_whole_mixing_is_training_at_that_hospital(federate):
     whole = FedAsync(mixing=1.0, rho=0.0)
     outcome = play(alone, whole, **run)
     assert_same(outcome.models, play(alone, FedAvg(), **run).models)
-    assert_same(outcome.models[0], play(alone, Local(), **run).kept[0])
+    assert_same(outcome.models[0], play(alone, Local(), **run).own_models[0])
     assert_same(play(alone, FedAsync(mixing=1.0, rho=0.3), **run).models, play(alone, FedProx(mu=0.3), **run).models)
     assert_different(outcome.models, play(alone, FedAsync(mixing=0.5, rho=0.0), **run).models)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import linprog
 
-from raysim.data.sources.coalition_sets import coalition_sets
+from raysim.data.sources.coalitions import coalition_sets
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
 from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
@@ -95,16 +95,15 @@ def test_20_all_ways_to_the_optimum_agree_and_bounds_are_on_their_sides(n, coali
         assert spectral_bound(losses, coalitions, least, tolerance=0, seconds=0.1) <= least + 1e-9
 
 
-@pytest.mark.parametrize("structure", [0.0, 2.0])
-def test_20_at_twelve_hospitals(structure):
+def test_20_at_twelve_hospitals():
     """Enumeration through its recursion, above the size of its table."""
     draw = np.random.default_rng(1)
-    losses = draw.uniform(size=(12, 12)) + structure * (np.arange(12)[:, None] % 3 != np.arange(12) % 3)
+    losses = draw.uniform(size=(12, 12)) + 2.0 * (np.arange(12)[:, None] % 3 != np.arange(12) % 3)
     for coalitions in (3, 6, 9):
         exact = enumerate_coalitions(losses, coalitions)
         least = coalition_cost(losses, exact)
         assert len(set(exact)) == coalitions
-        if structure and coalitions == 6:  # such a program takes a second
+        if coalitions == 6:  # such a program takes a second
             assert coalition_cost(losses, set_partitioning(losses, coalitions)) == pytest.approx(least, abs=1e-9)
         partition = find_coalitions(losses, coalitions, draw, seconds=AMPLE)
         assert partition.proven
@@ -139,8 +138,8 @@ def test_groups_that_are_there_are_found_and_proven(n):
 
 def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
     draw = np.random.default_rng(3)
-    for coalitions in (3, 6):
-        losses = draw.uniform(size=(16, 16))
+    for coalitions in (3, 5):
+        losses = draw.uniform(size=(12, 12))
         least = coalition_cost(losses, search_coalitions(losses, coalitions, draw))
         program = lp_bound(losses, coalitions)
         spectral = spectral_bound(losses, coalitions, least, tolerance=1e-6, seconds=600)
@@ -255,9 +254,9 @@ def test_losses_that_all_models_share_make_all_partitions_tie():
 
 
 def test_own_models_that_are_best_make_more_coalitions_cheaper():
-    losses = np.random.default_rng(5).uniform(1, 2, size=(9, 9))
+    losses = np.random.default_rng(5).uniform(1, 2, size=(7, 7))
     np.fill_diagonal(losses, 1.0)
-    values = [find_coalitions(losses, coalitions, rng()).value for coalitions in range(1, 10)]
+    values = [find_coalitions(losses, coalitions, rng()).value for coalitions in range(1, 8)]
     assert (np.diff(values) <= 1e-9).all()
 
 

@@ -236,7 +236,7 @@ def test_traffic(federate):
 def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
     federation = federate(UNEVEN, [40] * 7)
     outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
-    untrained = [h for h in range(7) if h not in outcome.kept]
+    untrained = [h for h in range(7) if h not in outcome.own_models]
     assert 3 in untrained
     assert len(untrained) > 2
     rows = federation.rows(3, "test")

@@ -97,7 +97,7 @@ def test_two_rounds_by_autograd(federation):
     assert_same(outcome.models[0], theta)
     assert_different(outcome.models[0], play(federation, FedAvg(), rounds=2, **run).models[0])
     for h, kept in previous.items():
-        assert_same(outcome.kept[h], kept)
+        assert_same(outcome.own_models[h], kept)
 
 
 def test_only_the_global_model_serves_and_travels(federation):

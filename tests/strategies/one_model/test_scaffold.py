@@ -38,7 +38,7 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
             return event, seen[:-1]
         standing = run.state_after_round()
         assert standing is not None
-        variates_by_hospital = {h: kept[KEPT + "variate"] for h, kept in (standing.kept or {}).items()}
+        variates_by_hospital = {h: kept[KEPT + "variate"] for h, kept in (standing.states or {}).items()}
         assert isinstance(standing.state, VariateState)
         assert len(standing.state.models) == 1, "the models holds models and nothing else"
         seen.append((standing.state.variate, variates_by_hospital))
@@ -150,7 +150,7 @@ def test_both_vectors_travel_both_ways(federation):
     size = outcome.layout.size
     assert [row.bytes_down for row in outcome.rounds] == [4 * 3 * 2 * size] * 2
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (2 * size + 1)] * 2
-    assert not outcome.kept, "a variate is not a model"
+    assert not outcome.own_models, "a variate is not a model"
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])

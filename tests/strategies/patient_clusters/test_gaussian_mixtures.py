@@ -14,6 +14,7 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
+from raysim.core.arrays import shared_out
 from raysim.strategies.patient_clusters import gaussian_mixtures
 from raysim.strategies.patient_clusters.cluster_models import PatientClusters, most_likely_components
 from raysim.strategies.patient_clusters.continuous import chosen, defined
@@ -23,7 +24,6 @@ from raysim.strategies.patient_clusters.gaussian_mixtures import (
     Mixture,
     best_mixture,
     fitted,
-    shared_out,
 )
 from tests.strategies.contexts import hospital, sent
 

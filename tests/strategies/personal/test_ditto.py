@@ -44,10 +44,10 @@ def test_models_of_their_own_by_hand(federation):
             for _ in range(steps):
                 v = v - rate * (gradient(federation, h, v) + lam * (v - w[t - 1]))
             personal[h] = v
-    assert outcome.kept.keys() == personal.keys()
+    assert outcome.own_models.keys() == personal.keys()
     for h, v in personal.items():
-        assert_same(outcome.kept[h], v)
-        assert_different(outcome.kept[h], outcome.models[0])
+        assert_same(outcome.own_models[h], v)
+        assert_different(outcome.own_models[h], outcome.models[0])
 
 
 def cohorts(outcome):
@@ -69,19 +69,19 @@ def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation
                 X = np.column_stack([federation.X[batch].astype(np.float64), np.ones(len(batch))])
                 v = v - 0.1 * X.T @ (1 / (1 + np.exp(-X @ v)) - federation.y[batch]) / len(batch)
             personal[h] = v
-    assert outcome.kept.keys() == personal.keys()
+    assert outcome.own_models.keys() == personal.keys()
     for h, v in personal.items():
-        assert_same(outcome.kept[h], v)
+        assert_same(outcome.own_models[h], v)
 
 
 def test_one_step_from_the_received_model_is_not_pulled(federation):
     """In round 1 a hospital's own model starts where the received one is."""
     run = {"rounds": 1, "batch_size": 0}
-    ends = [play(federation, Ditto(lam=lam), **run).kept for lam in (0.0, 5.0)]
+    ends = [play(federation, Ditto(lam=lam), **run).own_models for lam in (0.0, 5.0)]
     assert ends[0].keys() == ends[1].keys() == set(range(len(SIZES)))
     for h, v in ends[0].items():
         assert_same(v, ends[1][h])
-    two = [play(federation, Ditto(lam=lam), **run | {"rounds": 2}).kept for lam in (0.0, 5.0)]
+    two = [play(federation, Ditto(lam=lam), **run | {"rounds": 2}).own_models for lam in (0.0, 5.0)]
     assert_different(two[0][0], two[1][0])
 
 
@@ -98,13 +98,13 @@ def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
     w = play(federation, FedAvg(), rounds=1, batch_size=0).models[0]
     assert w[0] > 0.01
     assert w[1] == 0.0
-    assert outcome.kept[0] == pytest.approx(w - (1 - rate * lam) ** steps * w, abs=1e-12)
+    assert outcome.own_models[0] == pytest.approx(w - (1 - rate * lam) ** steps * w, abs=1e-12)
 
 
 def test_who_never_took_part_has_no_figures_and_who_has_no_rows_those_of_the_federated_model(federate):
     federation = federate([9, 8, 0, 7], [5, 6, 4, 8])
     outcome = play(federation, Ditto(), rounds=1, selection=Uniform(0.1, 1))
-    (took_part,) = outcome.kept
+    (took_part,) = outcome.own_models
     assert outcome.serve["personal"].tolist() == [OWN, OWN, 0, OWN]
     for h in {0, 1, 3} - {took_part}:
         assert np.isnan(outcome.figures["personal"][h][log_loss()])  # not log 2, the loss of the common start

@@ -60,9 +60,9 @@ def test_21_an_empty_head_is_fedavg(strategy, weights, federation):
 def test_21_an_empty_body_is_local_training(strategy, federation):
     run = {"rounds": 3, "epochs": 2}
     outcome, local = play(federation, replace(strategy, head=EVERYTHING), **run), play(federation, Local(), **run)
-    assert outcome.kept.keys() == local.kept.keys()
-    for h, theta in local.kept.items():
-        assert_same(outcome.kept[h], theta)
+    assert outcome.own_models.keys() == local.own_models.keys()
+    for h, theta in local.own_models.items():
+        assert_same(outcome.own_models[h], theta)
     assert (outcome.models == 0).all()
     np.testing.assert_array_equal(outcome.figures["personal"], local.figures["personal"])
     assert [row.bytes_down for row in outcome.rounds] == [0] * 3
@@ -74,9 +74,9 @@ def test_a_head_that_is_trained_alone_has_its_own_optimiser_and_rate(optimizer, 
     own = {"head": EVERYTHING, "head_optimizer": optimizer, "head_learning_rate": 0.03}
     local = play(federation, Local(), rounds=1, epochs=2, learning_rate=0.03, optimizer=optimizer)
     outcome = play(federation, FedRep(**own), rounds=1, epochs=2, learning_rate=0.7)
-    for h, theta in local.kept.items():
-        assert_same(outcome.kept[h], theta)
-    assert_different(play(federation, FedRep(head=EVERYTHING), rounds=1, epochs=2).kept[0], local.kept[0])
+    for h, theta in local.own_models.items():
+        assert_same(outcome.own_models[h], theta)
+    assert_different(play(federation, FedRep(head=EVERYTHING), rounds=1, epochs=2).own_models[0], local.own_models[0])
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=r"head_learning_rate: .* is not (finite; it must be )?greater than 0"):
             FedPer(head_learning_rate=wrong)
@@ -88,10 +88,10 @@ def test_21_an_empty_body_trains_in_the_rounds_in_which_a_hospital_is_drawn(stra
     three = play(federation, replace(strategy, head=EVERYTHING), rounds=3, **run)
     two = play(federation, replace(strategy, head=EVERYTHING), rounds=2, **run)
     *_, (_, last) = cohorts(three)
-    for h, theta in three.kept.items():
+    for h, theta in three.own_models.items():
         if h not in last:
-            assert_same(theta, two.kept[h])
-    assert any(h in two.kept and np.abs(three.kept[h] - two.kept[h]).max() > 1e-6 for h in last)
+            assert_same(theta, two.own_models[h])
+    assert any(h in two.own_models and np.abs(three.own_models[h] - two.own_models[h]).max() > 1e-6 for h in last)
 
 
 def test_fedper_by_hand(federation):
@@ -108,7 +108,7 @@ def test_fedper_by_hand(federation):
         heads = np.array([theta[3] for theta in ends])
     outcome = play(federation, FedPer(), rounds=3, epochs=2, batch_size=0)
     assert_same(outcome.models[0], np.append(body, 0.0))
-    assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
+    assert_same(np.array([outcome.own_models[h][3] for h in range(len(SIZES))]), heads)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -141,7 +141,7 @@ def test_fedrep_by_hand(weights, federation):
         heads = np.array([theta[3] for theta in ends])
     outcome = play(federation, FedRep(head_epochs=3, weights=weights), rounds=3, epochs=2, batch_size=0)
     assert_same(outcome.models[0], np.append(body, 0.0))
-    assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
+    assert_same(np.array([outcome.own_models[h][3] for h in range(len(SIZES))]), heads)
 
 
 @pytest.mark.parametrize("cls", [FedPer, FedRep])
@@ -181,7 +181,7 @@ def test_no_head_epochs_keep_all_heads_at_their_start(optimizer, federation):
     outcome = play(federation, FedRep(head_epochs=0), **run)
     start = play(federation, FedAvg(), **run | {"rounds": 0}).models[0]
     head = slice(outcome.layout.slices["layers.1.weight"].start, None)
-    for theta in outcome.kept.values():
+    for theta in outcome.own_models.values():
         assert theta[head].tolist() == start[head].tolist()
     assert_different(outcome.models[0], start)
 
@@ -210,20 +210,20 @@ def test_what_serves_a_hospital_is_the_last_body_with_its_own_head(strategy, fed
     stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     for h, name in enumerate(federation.hospitals):
         theta = np.where(
-            outcome.private, outcome.kept[h] if h in outcome.kept else outcome.models[0], outcome.models[0]
+            outcome.private, outcome.own_models[h] if h in outcome.own_models else outcome.models[0], outcome.models[0]
         )
         parts = outcome.layout.split(theta)
         rows = federation.rows(h, "test")
         z = np.maximum(federation.X[rows] @ parts["layers.0.weight"].T + parts["layers.0.bias"], 0)
         z = z @ parts["layers.1.weight"].T + parts["layers.1.bias"]
-        assert outcome.untrained["personal"][h] == (h not in outcome.kept)
-        if len(z) and h in outcome.kept:
+        assert outcome.untrained["personal"][h] == (h not in outcome.own_models)
+        if len(z) and h in outcome.own_models:
             accuracy = (z.argmax(axis=1) == federation.y[rows]).mean()
             assert outcome.figures["personal"][h][figure("accuracy")] == pytest.approx(accuracy)
-        if h in outcome.kept:
+        if h in outcome.own_models:
             for tensor, values in parts.items():
                 assert_same(stored[f"personal/{name}/{tensor}"], values)
-    assert 0 < len(outcome.kept) < len(SIZES)
+    assert 0 < len(outcome.own_models) < len(SIZES)
 
 
 def figure(name: str) -> int:
@@ -237,12 +237,12 @@ def test_final_epochs_fit_every_head_to_the_last_body_and_move_nothing_else(stra
     run = {"rounds": 2, "selection": Uniform(0.3, 1), "batch_size": 0}
     before, after = (play(federation, replace(strategy, final_head_epochs=e), **run) for e in (0, 4))
     assert_same(after.models, before.models)
-    assert len(before.kept) < len(after.kept) == len(SIZES)
+    assert len(before.own_models) < len(after.own_models) == len(SIZES)
     for h in range(len(SIZES)):
-        theta = np.append(before.models[0][:3], before.kept[h][3] if h in before.kept else 0.0)
+        theta = np.append(before.models[0][:3], before.own_models[h][3] if h in before.own_models else 0.0)
         for _ in range(4):
             theta[3] -= 0.1 * gradient(federation, h, theta)[3]
-        assert_same(after.kept[h][3:], theta[3:])
+        assert_same(after.own_models[h][3:], theta[3:])
 
 
 @BOTH

@@ -73,7 +73,7 @@ def test_a_federation(tmp_path: Path, unit: float) -> None:
     # The best predictions: residuals' means, drawn to 0 by their reliability.
     left = np.array([(G.real - G.X @ (beta / unit))[G.hospital == h].mean() for h in range(8)])
     drawn = left * between / (between + within / 12)
-    assert_allclose(np.array(intercepts(outcome.kept)) / unit, beta[0] / unit + drawn, atol=1e-8)
+    assert_allclose(np.array(intercepts(outcome.own_models)) / unit, beta[0] / unit + drawn, atol=1e-8)
 
 
 def test_alike_hospitals_have_the_pooled_fit(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_alike_hospitals_have_the_pooled_fit(tmp_path: Path) -> None:
     outcome = play(federation, RandomIntercepts(), rounds=40, model=LINEAR_MODEL)
     assert (outcome.facts["variance_between"], outcome.played) == (0.0, 1)
     assert_allclose(outcome.models, play(federation, Newton(), rounds=20, model=LINEAR_MODEL).models, atol=1e-9)
-    assert_allclose(intercepts(outcome.kept), [outcome.models[0, -1]] * 3, atol=1e-12)
+    assert_allclose(intercepts(outcome.own_models), [outcome.models[0, -1]] * 3, atol=1e-12)
 
 
 def test_neither_placement_nor_masks_change_a_bit(tmp_path: Path) -> None:

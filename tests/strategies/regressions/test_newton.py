@@ -267,10 +267,10 @@ def test_hospitals_solve_their_own_regressions(binary: Federation, tmp_path: Pat
     for h in range(3):
         X, y = T.of(h)
         ridge = RIDGES[int(shrunk(LOGISTIC, X, y, RIDGES).loss.argmin())]
-        assert_allclose(beta(outcome.kept[h]), fitted(LOGISTIC, X, y, ridge=ridge).beta, atol=1e-9)
+        assert_allclose(beta(outcome.own_models[h]), fitted(LOGISTIC, X, y, ridge=ridge).beta, atol=1e-9)
     first = np.isin(np.arange(36), (0, 2, 4))
     few = federation_of(tmp_path / "few", T._replace(hospital=np.where(first, 3, T.hospital)), T.y)
-    of_one_class = beta(play(few, Local(solve=True), rounds=2).kept[3])
+    of_one_class = beta(play(few, Local(solve=True), rounds=2).own_models[3])
     assert_allclose(of_one_class, (np.log(0.5 / 3.5), 0, 0), atol=1e-7)
     with pytest.raises(ConfigError, match=r"model\.name: local with solve fits a regression"):
         check_job(job_of(binary, Local(solve=True), model=MLP), binary)

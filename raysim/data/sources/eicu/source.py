@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -128,8 +129,6 @@ class Eicu(BaseModel):
 
     def read(self) -> Records:
         """Aggregate the tables. Raises ``DataError`` for files that cannot be read and where no stay remains."""
-        import pandas as pd
-
         tables = self._tables()
         with database(tables) as connection:
             for name, value in (("minutes", self._window_hours * 60), ("minimum", self._minimum * 60)):

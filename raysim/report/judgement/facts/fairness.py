@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysim.core.words import chance
+from raysim.core.words import chance, counted
 from raysim.report.judgement.card import Line, State
 from raysim.report.judgement.facts.wording import figure, json_number, sentences, some
 from raysim.report.judgement.fairness import CANNOT, figures, ranking
@@ -33,7 +33,10 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
         return Line("fairness", "open", "Fairness between groups of patients was not tested: no group is known.")
     shown, judged = [gap for gap in gaps if gap.shown], [gap for gap in gaps if gap.judged and not gap.shown]
     without = [gap.attribute for gap in gaps if not gap.judged]
-    claims = "; ".join(f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)})" for gap in shown)
+    claims = "; ".join(
+        f"the model {ranking(gap)} by {gap.attribute} ({figures(gap)}; {counted(gap.hospitals, 'hospital')})"
+        for gap in shown
+    )
     parts = [f"within hospitals {claims}"] if shown else []
     told = [gap for gap in judged if _limits(gap) != NOTHING]
     vague = [gap.attribute for gap in judged if _limits(gap) == NOTHING]

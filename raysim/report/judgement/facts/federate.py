@@ -14,12 +14,12 @@ from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equ
 
 
 class AtSome(NamedTuple):
-    """A method compared with training alone at some of the hospitals."""
+    """A method compared with training alone, at a subset of the hospitals."""
 
     pair: Paired
     """The difference of the method from training alone."""
     alone: float
-    """The mean headline figure of training alone at these hospitals, which bounds the difference."""
+    """The mean headline figure of training alone at these hospitals. It limits the possible differences."""
 
 
 STATES: dict[Federate, State] = {"yes": "ok", "no": "warn", "equal": "open", "not shown": "open"}
@@ -45,12 +45,13 @@ def federate(
     two_classes: tuple[int, AtSome] | None = None,
     hospitals: int = 0,
 ) -> tuple[Federate, Line]:
-    """Say whether federating helps, and write the line about it.
+    """Decide whether federating helps, and write the line about it.
 
     - ``pair``: the method ``name`` minus training ``alone``, with ``limits`` joint over all methods.
     - ``small``: the same at the hospitals with the fewest training rows; None if too few define both.
-    - ``level``: the headline figure of training alone, which bounds the difference ``pair``.
-    - ``two_classes``: the number of hospitals that trained on one class only, and the difference at the others.
+    - ``level``: the headline figure of training alone, which limits the possible values of ``pair``.
+    - ``two_classes``: the number of hospitals that trained on one class only, and the difference at the others; None if
+      there are none.
     - ``hospitals``: the number of hospitals that judge the method; training alone may lack some of them.
     """
     verdict = _verdict(kind, pair, limits)

@@ -19,7 +19,7 @@ class Learners(NamedTuple):
     whole: str = ""
     """A sentence comparing each other model with the recommended one, with figures."""
     short: str = ""
-    """For the headline: the more complex models that are not better."""
+    """A clause for the headline on the more complex models that are not better."""
 
 
 def learners(shown: Evidence) -> Learners:
@@ -57,6 +57,6 @@ def _of(shown: Evidence, learner: str) -> list[int]:
 
 
 def _rank(shown: Evidence, i: int) -> float:
-    """A number that is larger for a better mean, and smallest for an undefined one."""
+    """Return a number that is larger for a better mean, and smallest for an undefined one."""
     mean = shown.levels[i] if shown.kind.larger else -shown.levels[i]
     return -math.inf if math.isnan(mean) else mean

@@ -14,7 +14,7 @@ from raysim.report.possible import difference as possible
 from raysim.statistics.differences.paired import EQUIVALENT, Limits, Paired, equivalent
 
 ABOUT = 0.1
-"""Numbers of bytes are called about the same if their ratio differs from 1 by at most this."""
+"""Numbers of bytes are reported as about the same if their ratio differs from 1 by at most this."""
 
 NAN = float("nan")
 
@@ -85,7 +85,8 @@ def stands(shown: Evidence) -> str:
 
 
 def _equals(shown: Evidence) -> str:
-    """A clause on the methods equivalent to the recommended one, with their bytes if these are about the same."""
+    """Return a clause on the methods equivalent to the recommended one, with their bytes if these are about the
+    same."""
     best = shown.entries[shown.best]
     equals = [shown.entries[i] for i in shown.choice.equals]
     if not equals:
@@ -99,7 +100,7 @@ def _equals(shown: Evidence) -> str:
 def ways(shown: Evidence, *, alone_taken: bool = False) -> tuple[Way, ...]:
     """Return the rows of the card: the recommended method, references, then the other methods by their means.
 
-    Differences are from the recommended method, or with ``alone_taken`` from training alone.
+    Differences are from the recommended method, or from training alone if this is recommended (``alone_taken``).
     """
     sign = 1 if shown.kind.larger else -1
     if alone_taken and shown.alone is not None:

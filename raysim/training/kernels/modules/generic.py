@@ -18,8 +18,8 @@ Batch statistics and dropout depend on more than a row and the parameters. The r
 - Such modules are trained one hospital after another even on a GPU: padded rows would count in batch statistics, and
   masks drawn for a whole cohort would depend on its members.
 
-If all features of a module are indices into one of its parameters, such as an embedding, its attribute ``lookup`` may
-name that parameter, so that the features of private steps are checked.
+The features of a module may all be indices into one of its parameters, such as an embedding. Its attribute ``lookup``
+may then name this parameter, so that the features of private steps are checked.
 """
 
 from __future__ import annotations

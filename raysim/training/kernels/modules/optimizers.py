@@ -25,15 +25,12 @@ class Solver(Protocol):
 
     def step(self) -> None:
         """Update the parameters by their gradients."""
-        ...
 
     def resume(self, layout: Layout, moments: Moments) -> None:
         """Continue from ``moments``. It is called before the first step."""
-        ...
 
     def leave(self, layout: Layout, moments: Moments) -> None:
         """Store the state in ``moments``. Buffers and parameters without a gradient get zeros."""
-        ...
 
 
 def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> Solver:

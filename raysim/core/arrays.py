@@ -1,0 +1,24 @@
+"""Types of the arrays that most modules use, and the division of a total into whole numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+Ids = NDArray[np.int64]
+"""Numbers of hospitals or rows."""
+
+
+def shared_out(total: int, shares: Floats | Ids) -> Ids:
+    """Divide ``total`` into whole numbers ``[m]`` in proportion to ``shares [m]``, by largest remainders.
+
+    Among equal remainders, the earlier share has precedence.
+    """
+    exact = total * shares / shares.sum()
+    counts = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
+    return np.asarray(counts)
