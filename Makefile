@@ -60,6 +60,7 @@ check: lint types suite
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.jobs
+	$(BIN)/python -m benchmarks.main_job
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
