@@ -6,9 +6,7 @@ is no longer read; 143 terminated. Each command imports only what it needs, when
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -240,8 +238,6 @@ def main() -> None:
     blas.prefer()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     host.end_in_order()
-    host.collect_rarely()
-    atexit.register(gc.freeze)  # otherwise Python searches all objects for cycles at exit, for a second after a run
     try:
         _add_commands()
         app(prog_name="raysim")

@@ -7,7 +7,6 @@ threads and search paths. raysim changes them only through this module.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -29,13 +28,6 @@ def take() -> None:
 
 class Terminated(SystemExit):
     """SIGTERM has arrived: the command ends cleanly, with exit code 143."""
-
-
-def collect_rarely() -> None:
-    """Make Python search rarely for cycles of objects, in raysim's own processes. While libraries are imported, these
-    searches take half a second and find almost nothing.
-    """
-    gc.set_threshold(20_000, 20, 20)
 
 
 def end_in_order() -> None:

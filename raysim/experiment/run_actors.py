@@ -6,7 +6,6 @@ Placement changes no result. The files therefore equal the files of consecutive 
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import time
 from collections import deque
@@ -71,12 +70,9 @@ class RunActor:
         search_only(folders)
         os.chdir(here)
         host.limit_threads(1)
-        host.collect_rarely()
         self._session = InProcess(rows, resources.model_copy(update={"device": "cpu"}))
-        # Import what runs need before the first run arrives; searches for cycles then leave it out.
+        # Import what runs need before the first run arrives.
         import raysim.experiment.run_page  # noqa: F401
-
-        gc.freeze()
 
     def ready(self) -> int:
         """Return the id of the process, once it is running."""
