@@ -50,7 +50,10 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
         defined = np.isfinite(gained.low) & (gained.seeds == seeds)
         tally.add("one hospital", float(np.mean(((gained.low <= each) & (each <= gained.high))[defined])))
         if not effects.hospital and not effects.advantage:
-            tally.add("some hospital said to lose under an equal strategy", harm(sent[1], sent[0]).losses.at_least > 0)
+            tally.add(
+                "some hospital is claimed to lose although strategies are equal",
+                harm(sent[1], sent[0]).losses.at_least > 0,
+            )
     return tally
 
 

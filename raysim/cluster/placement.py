@@ -273,8 +273,9 @@ def _too_much(
 
 
 def _units(value: float) -> int:
-    """Return a CPU or GPU share in units, rounded down, so that six sixths of a device are at most one device. A share
-    above 0 has at least one unit.
+    """Return a CPU or GPU share as a whole number of the smallest shares that Ray distinguishes.
+
+    It is rounded down, so that six sixths of a device are at most one device; a share above 0 has at least one unit.
 
     A share rounded up to three or four digits, such as .1667, counts as the exact fraction.
     """

@@ -115,7 +115,7 @@ class Config(Section):
         if split.independent is False and self.hides_rows and self.privacy is not None:
             raise ConfigError(
                 f"data.split.independent: false samples the whole split again if one row is removed, so privacy.unit: "
-                f"{self.privacy.unit} cannot be guaranteed; take it out"
+                f"{self.privacy.unit} cannot be guaranteed; leave independent out"
             )
         self._check_ranges()
         for key in ("minimum", "largest"):

@@ -57,7 +57,7 @@ class Streams:
         self._fresh: Any = self._generator.bit_generator.state
 
     def at(self, *last: int) -> np.random.Generator:
-        """Return the generator, reset to the stream's beginning."""
+        """Return the generator at the start of the stream with the key ``(*key, *last)``."""
         digest = self._begun.copy()
         digest.update(struct.pack(f"<{len(last)}q", *last))
         self._fresh["state"]["key"] = np.frombuffer(digest.digest(), "<u8")

@@ -108,8 +108,8 @@ def check_comparison(config: Config) -> None:
     section, default = config.model, plugins.completed(Config(), ("model",)).model
     if config.models and section != default:
         raise ConfigError(
-            f"model.name: '{section.name or section.class_path}' changes nothing, since models lists those that are "
-            "compared; take the section out, or list it in models"
+            f"model.name: '{section.name or section.class_path}' changes nothing, because models lists the models "
+            "to compare; leave model out, or add it to models"
         )
 
 

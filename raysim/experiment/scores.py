@@ -34,7 +34,7 @@ MODEL = "score"
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The existing scores of a comparison."""
+    """The results of a comparison's scores, such as APACHE, which are columns of the data."""
 
     results: Sequence[Result]
     """One result per score and seed, on the test rows that have a value."""

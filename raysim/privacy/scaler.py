@@ -32,7 +32,7 @@ class ScalerNoise:
 
     @property
     def named(self) -> str:
-        """Return the description of this noise in a federation that was prepared with it."""
+        """Return the text that a prepared federation stores to identify this noise."""
         return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
 
     @property

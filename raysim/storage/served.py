@@ -284,7 +284,7 @@ def _each(owners: Owners) -> Iterable[str]:
 def _packed(division: Division | None, arrays: Arrays) -> Any:
     """Return a division as JSON, and add its arrays to ``arrays``.
 
-    Returns None without a division, or if its values are not plain.
+    Returns None without a division. A division whose fields cannot be stored is only named, with the reason.
     """
     if division is None:
         return None

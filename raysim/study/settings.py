@@ -87,7 +87,7 @@ class Study(Section):
             if name not in metrics:
                 raise ValueError(f"'{name}' is not a metric; {nearest(name, metrics)}")
         if values == ():
-            raise ValueError("[] names none; leave it out for all")
+            raise ValueError("[] names no metric; leave the key out for all")
         return values
 
     @property

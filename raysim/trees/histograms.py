@@ -45,7 +45,7 @@ class Cells:
     """A matrix ``[W, count]`` of zeros and ones: 1 if the cell belongs to the bin."""
 
     def of(self, codes: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """Return the cells of rows whose bins are ``codes [n, F]``, ``[n, G]``."""
+        """Return the cell of each row in each group, ``[n, G]``, from the row's bins ``codes [n, F]``."""
         made = np.empty((len(codes), len(self.start)), np.int32)
         made[:] = self.start
         for column, group, factor in zip(codes.T, self.group.tolist(), self.factor.tolist(), strict=True):
@@ -76,7 +76,7 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows in their ``bins``, with ``codes [n, F]``, prepared for sums over them."""
+    """Rows as numbers of ``bins``, ``codes [n, F]``, prepared for fast histograms."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
         """Store the rows. ``cells`` is an earlier result of :meth:`cells` for these rows; None: it is computed when

@@ -101,7 +101,8 @@ def best_splits(
 def _padded(sums: Floats, units: Floats, bins: Bins) -> tuple[Floats, Floats]:
     """Return the sums by bin and column, ``[3, m, B, F]``, and the sums of missing values, ``[3, m, F]``.
 
-    Histograms ``sums [m, W, 3]`` are converted from ``units [3]``. Sums beyond a column's bins are 0.
+    ``sums [m, W, 3]`` are the histograms of ``m`` nodes over all ``W`` bins, in multiples of ``units [3]``. Sums beyond
+    a column's bins are 0.
     """
     at = np.arange(int(bins.sizes.max()))[:, None]
     inside = at < bins.sizes

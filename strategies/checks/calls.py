@@ -213,7 +213,7 @@ def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str
     """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that differ from the declared sums or are too
     large."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
-        raise Invalid(f"run_added: returns {shown(added)}; return Added sums of {hospitals} hospitals")
+        raise Invalid(f"run_added: returns {shown(added)}; return an Added with sums of at most {hospitals} hospitals")
     check_mapping("sums", added.sums)
     _check_names("sends", added.sums, program.sends, complete=True)
     for name, send in program.sends.items():

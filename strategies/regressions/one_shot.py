@@ -19,9 +19,9 @@ from raysim.strategies.regressions.newton_steps import Fit, independent
 class Information(NamedTuple):
     """The information of a hospital's own fit about the common coefficients. Information adds up over hospitals.
 
-    - ``weighted [p]``: ``I b``.
-    - ``total [p, p]``: the information ``I`` at ``b``. The rows of coefficients that the hospital cannot estimate are
-      0.
+    - ``weighted [p]``: ``I b``, where ``b`` are the hospital's coefficients.
+    - ``total [p, p]``: the Fisher information ``I`` at ``b``. The rows of coefficients that the hospital cannot
+      estimate are 0.
     """
 
     weighted: Floats

@@ -64,20 +64,24 @@ def environment(folder: Path) -> dict[str, str]:
     return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
 
 
-def test_a_driver_that_is_terminated_leaves_a_folder_that_goes_on_and_no_process(undisturbed: Path):
-    """SIGKILL and Ctrl-C meet a comparison on Ray in ``tests/experiment/test_run_actors_ends.py``."""
-    out, hold = undisturbed / "terminated", undisturbed / "hold"
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+def test_a_driver_that_ends_leaves_a_folder_that_goes_on_and_no_process(
+    undisturbed: Path, how: signal.Signals, code: int
+):
+    """Ctrl-C meets a comparison on Ray in ``tests/experiment/test_run_actors_ends.py``."""
+    out, hold = undisturbed / how.name, undisturbed / "hold"
     hold.touch()
     driver = driven(undisturbed, out)
     family = psutil.Process(driver.pid).children(recursive=True)
     assert len(family) > 5
-    os.kill(driver.pid, signal.SIGTERM)
+    os.kill(driver.pid, how)
     done = driver.wait()
     said = done.out + done.err
-    assert done.code == 143, said
+    assert done.code == code, said
     until(lambda: not any(map(alive, family)))
-    assert "continue with 'raysim resume terminated'" in said
-    assert "SIGTERM received" not in said, "Ray's own trace"
+    if how is not signal.SIGKILL:
+        assert f"continue with 'raysim resume {out.name}'" in said
+        assert "SIGTERM received" not in said, "Ray's own trace"
     assert not (out / "models.safetensors").exists()
     hold.unlink()
     resumed = in_a_process(resume_here, [str(out)], undisturbed, environment(undisturbed))

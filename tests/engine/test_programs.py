@@ -236,7 +236,7 @@ def test_a_round_that_is_no_generator_is_refused(federation: Federation):
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("raises", "ValueError: parameters of shape .1. for a model of 5"),
+        ("raises", "ValueError: parameters have shape .1., but the model has 5"),
         ("writes", "ValueError: assignment destin"),
         ("peeks", "ValueError: validation: a program that reads validation rows has to declare validates"),
         ("writes memory", "TypeError: 'mappingproxy' object does not support item assignment"),

@@ -204,7 +204,7 @@ class Sends(Statistic):
         (Sends(Send(), 1.0), "program 'sends': sends: only calls within a round can send sums; set how: each"),
         (
             Sends(Send(how="each"), 1.0, {"own": Keep()}),
-            "program 'sends': only calls within a round can store values; leave keeps out",
+            "program 'sends': only calls within a round can store values; remove keeps",
         ),
         (Sends(Send((2,), how="each"), np.ones(3)), "hospital 'h0': sends: has shape [3] but [2] is declared"),
         (Sends(Send(how="each"), np.nan), "hospital 'h0': sends: it is not finite"),

@@ -185,7 +185,7 @@ def test_hospitals_that_are_lost_leave_a_sum_of_whole_steps(federation):
         ("pooled", {"bits": 8}, {}, r"compression.bits: 8 can represent numbers up to 8.89.*up to 11.9; give 9, or"),
         ("distributed", {}, {"adaptive": {"bits": 5.0}}, r"compression.name: 'grid' .*privacy.adaptive"),
         ("pooled", {}, {"sizes": "noisy"}, r"compression.name: 'grid' .*privacy.sizes: noisy"),
-        ("pooled", {"feedback": "ef"}, {}, r"compression.name: 'grid' .*grid without feedback, are"),
+        ("pooled", {"feedback": "ef"}, {}, r"compression.name: 'grid' .*grid without feedback, can"),
     ],
 )
 def test_grids_that_the_noise_does_not_cover_are_refused(federation, mode, keys, privacy, line):

@@ -90,7 +90,7 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""The default values of quantities."""
+"""The default quantities of a hospital: unlimited speed, always available, never lost."""
 
 
 class RoundsSection(Section):

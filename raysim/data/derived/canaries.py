@@ -41,8 +41,9 @@ def with_patients(
 
 
 def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
-    """Store in ``folder``, which must exist, a federation with ``m`` canary hospitals and ``columns`` more features.
+    """Store in the existing ``folder`` the federation, with one canary hospital for each of ``donors [m]``.
 
+    ``columns`` features that are 0 are added.
     The canary hospitals follow the federation's hospitals. Canary hospital ``i`` has ``rows`` training rows, copies of
     rows of the hospital ``donors[i]``, and no other rows.
     """

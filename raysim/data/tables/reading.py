@@ -173,7 +173,7 @@ def is_texts(type: pa.DataType) -> bool:
 
 
 def cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray | None:
-    """Convert the column to another type; None where a value cannot be converted."""
+    """Return the column converted to another type; None if any value cannot be converted."""
     try:
         return pc.cast(column, type)
     except pa.ArrowInvalid:

@@ -79,7 +79,7 @@ class Byzantine(Step):
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. If the rule or the attack needs single updates, its problem requests single updates."""
+        """Return the cohort. Its local problem requests single updates if the rule or the attack needs them."""
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort

@@ -119,5 +119,5 @@ class HospitalModel:
         """Return ``theta`` in the run's precision. Raises ``ValueError`` if it does not have the model's size."""
         size = self._model.layout.size
         if np.shape(theta) != (size,):
-            raise ValueError(f"parameters of shape {list(np.shape(theta))} for a model of {size}")
+            raise ValueError(f"parameters have shape {list(np.shape(theta))}, but the model has {size}")
         return np.asarray(theta, dtype=self._precision)

@@ -24,9 +24,9 @@ def number_rows(problem: LocalProblem, size: int) -> int:
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """Return the largest total magnitude of the weights in a sum.
+    """Return the sum of the weights' absolute values in the sum where it is largest.
 
-    It is computed over the whole cohort, so that errors do not depend on which process runs which hospital.
+    It covers the whole cohort, so that rounding errors do not depend on which process runs which hospital.
     """
     totals = [0.0]
     sent = problem.sent
@@ -68,7 +68,7 @@ def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
 
 
 def by_sum(sent: Upload) -> Floats:
-    """Return the weights of each entry in each sum, ``[H, G]``."""
+    """Return the weight of each cohort entry's update in each sum, ``[H, G]``."""
     weight = sent.weight
     if weight is None:
         raise ValueError("nothing is summed")

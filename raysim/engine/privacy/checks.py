@@ -104,7 +104,7 @@ def _check_attacks(job: Job) -> None:
         and (compression.of_common_entries or compression.on_common_grid)
     )
     if compression is not None and compression.name != "none" and section.way != "local" and not after:
-        shared = "; random_k with common indices, and grid without feedback, are"
+        shared = " (random_k with common indices, and grid without feedback, can)"
         which = shared if section.way in ("pooled", "distributed") else ""
         raise ConfigError(
             f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the "

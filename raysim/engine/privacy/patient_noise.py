@@ -58,8 +58,8 @@ class PatientNoise(Guard):
             )
 
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """Return the cohort. In mode ``pooled``, its problem weights each gradient by minus the step of its sum
-        (:meth:`_steps`)."""
+        """Return the cohort. In mode ``pooled``, the weight of each hospital's gradient becomes minus the step of the
+        sum to which it is added (:meth:`_steps`)."""
         problem, pooled = cohort.problem, self._section.way == "pooled"
         if problem is None:
             return cohort

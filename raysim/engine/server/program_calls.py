@@ -98,7 +98,7 @@ def check_immediate(call: Call, sizes: Ids, job: str) -> None:
                     f"program '{call.program.name}': {name}: only calls within a round can send sums; set how: each"
                 )
         if call.program.remembers:
-            raise Invalid(f"program '{call.program.name}': only calls within a round can store values; leave keeps out")
+            raise Invalid(f"program '{call.program.name}': only calls within a round can store values; remove keeps")
     except Invalid as error:
         raise StrategyError(f"strategy '{job}': {error}") from None
 

@@ -195,12 +195,13 @@ def fine_tuned(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> 
 
 
 def in_cluster(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> Joined | None:
-    """Return the model of the cluster that hospital ``h`` joins with its labelled rows, if the engine had chosen
-    another.
+    """Return the outputs of the model of the cluster that hospital ``h`` joins with its labelled rows.
+
+    Returns None if this is the model that the engine has chosen without labels.
 
     A strategy with a rule for newcomers applies this rule. If the rule needs more labels, the global model is used, if
     there is one. Other strategies choose the cluster whose model has the lowest mean loss on the rows ``joined``.
-    Outputs are NaN if no model can be chosen. Returns None if the hospital continues to use the engine's model.
+    The outputs are NaN if no model can be chosen.
     """
     after = _chosen(run, served, h, joined)
     if after == _row(run, served, h):

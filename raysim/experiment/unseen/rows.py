@@ -98,7 +98,8 @@ class Judged:
     folder: Path
     """The folder of the run's files."""
     rows: Mapping[tuple[str, Joins], tuple[JudgedRows, ...]]
-    """The judged rows of each hospital of the fold, by model used and number of rows that join."""
+    """The judged rows of each hospital of the fold, by model used and number of labelled rows with which the
+    hospital joins."""
     everything: Mapping[str, AllRows]
     """All rows of each hospital of the fold, by name."""
     notes: tuple[str, ...]

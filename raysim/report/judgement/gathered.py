@@ -207,8 +207,9 @@ def _without_spread(auroc: float, data: Data) -> Limits:
 
 
 def visible_sizes(shown: Evidence) -> list[float]:
-    """Return the smallest difference from each other method that this comparison detects with 80 % power.
+    """Return the smallest differences that this comparison detects with 80 % power.
 
+    There is one value for each method whose difference from the best one is not demonstrated; none with one seed.
     A value is infinite if no difference that large is possible.
     """
     if shown.one_seed:

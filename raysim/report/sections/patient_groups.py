@@ -38,7 +38,7 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
 
     - ``gap``, with ``gap_std`` over seeds: the gap between the known groups over all hospitals.
     - ``within``, with ``within_std``: the mean over hospitals of the gap between the hospital's known groups.
-    - ``undefined``: the number of a hospital's groups without the headline figure, in the seed with the most.
+    - ``undefined``: the number of pairs of hospital and group without the headline figure; the maximum over seeds.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):

@@ -15,15 +15,15 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 @dataclass(frozen=True)
 class FigureBesideFloor:
-    """A figure of dispersion compared with its distribution under equal service.
+    """A figure of dispersion, compared with its distribution if all hospitals were served equally.
 
     - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
     - ``p``: the share of simulations under equal service that are as bad or worse (``size_bias``: as far from the floor
       on either side).
-    - ``true``: the noise-free figure of these hospitals that the estimated spread implies. Its interval combines, as
-      squares, the uncertainty of the spread and of chance differences between such hospitals. For a figure on the scale
-      of AUROC, the uncertainty of the common AUROC is added.
-    - ``excess``: the difference that the spread adds to the floor.
+    - ``true``: the noise-free figure of these hospitals that the estimated spread implies. Its interval adds
+      the variance of the spread and that of chance differences between such hospitals. For a figure on the scale of
+      AUROC, the variance of the common AUROC is added too.
+    - ``excess``: the part of the figure that is due to the spread.
 
     ``true`` and ``excess`` of ``size_bias`` are NaN, because a spread that is unrelated to size implies no slope.
     """

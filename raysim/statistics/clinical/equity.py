@@ -134,8 +134,8 @@ def _groups(counts: ScoreCounts) -> list[Groups]:
 
 
 def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, float, float]:
-    """Return three numbers: mean deviation and mean worst decile of simulated equal hospitals, and p of the
-    differences."""
+    """Return the mean standard deviation and the mean worst decile over simulations of equal hospitals, and the p-value
+    of equality."""
     defined = np.isfinite(figure.value)
     of = figure.of[defined].astype(np.int64)
     right = np.rint(figure.value[defined] * of)

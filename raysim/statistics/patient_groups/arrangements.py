@@ -33,7 +33,8 @@ def draws_for(rows: int) -> int:
 
 
 def number(counts: ArrayLike) -> int:
-    """Return the exact number of different arrangements of ``counts [G]`` or ``[G, outcomes]`` rows by group."""
+    """Return in how many ways rows can be assigned to groups of sizes ``counts [G]``; with ``[G, outcomes]``, rows of
+    each outcome separately."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     return prod(factorial(int(column.sum())) // prod(factorial(int(count)) for count in column) for column in columns.T)

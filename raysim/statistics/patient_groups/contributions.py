@@ -38,8 +38,9 @@ class Figures(NamedTuple):
 def ranked(scores: ArrayLike, event: ArrayLike, labels: tuple[Labels, Labels], groups: int) -> Figures:
     """Compute AUROC and DeLong's variance of each group, among its own rows of one hospital.
 
-    ``scores [n]`` and ``event [n]`` are those of rows with a known group. ``labels`` are the arrangements of events
-    ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. A class with one row adds :data:`ONE_ROW`.
+    ``scores [n]`` and ``event [n]`` are those of rows with a known group. ``labels`` are ``R``
+    permutations of the group labels of events ``[m, R]`` and of other rows ``[n - m, R]``, in the order of rows. A
+    class with one row contributes the variance :data:`ONE_ROW`.
     """
     z, positive = np.asarray(scores), np.asarray(event, dtype=bool)
     few, many, (few_labels, many_labels) = z[positive], z[~positive], labels

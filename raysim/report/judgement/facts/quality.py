@@ -21,11 +21,11 @@ SHOWN = 2
 def quality(
     kind: TaskKind, value: float, limits: Limits, hospitals: int, useful: Usefulness | None, *, elsewhere: bool = True
 ) -> Line:
-    """Write the line on the headline figure ``value`` over ``hospitals``, and on acting on the model.
+    """Write the line on the headline figure ``value`` over ``hospitals``, and on the net benefit.
 
     ``useful`` is None without net benefit: for several classes, a real label, or no scores. ``elsewhere``: whether
-    ``limits`` are for hospitals like these. If not, they are for these hospitals and trained models only, because the
-    interval for hospitals like these includes an AUROC of 0.5.
+    ``limits`` also hold for hospitals like these. Otherwise ``limits`` are for these hospitals and trained models only,
+    because the interval for hospitals like these includes an AUROC of 0.5.
     """
     figures: dict[str, Any] = {
         kind.headline: json_number(value),
