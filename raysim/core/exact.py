@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 FRACTION_BITS = 44
 SHIFT = 1.5 * 2.0**52
-"""A number that, added to a float64 below 2^51 in magnitude, leaves the nearest whole number in the last bits."""
+"""The sum of this number and a float64 below 2^51 in magnitude has the nearest whole number in its last bits."""
 SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
 LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
 """The smallest magnitude of terms that are too large to be rounded with ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
-    """Return the strict limit of vectors' entries with which no weighted sum of them can overflow.
+    """Return the limit of vectors' entries: if all are smaller in magnitude, no weighted sum of the vectors overflows.
 
     ``weights`` is the sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
     """
@@ -58,8 +58,8 @@ class ExactSum:
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
-            # A float64 this large has no digits behind the point: adding rounds as rint does, to even where it is
-            # between two, and what was added stands in the last bits as an integer.
+            # A float64 of this size has no fraction bits. The addition therefore rounds like rint, ties to even, and
+            # the last bits hold the rounded term as an integer.
             vectors += SHIFT
             rounded, shift = vectors.view(np.int64), SHIFT_UNITS
         else:

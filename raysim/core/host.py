@@ -44,7 +44,7 @@ def end_in_order() -> None:
         if not isinstance(lost.exc_value, Terminated):
             before(lost)
             return
-        # Not at once: it would be lost in this hook.
+        # A timer raises it later, because an exception in this hook would be lost too.
         signal.signal(signal.SIGALRM, _terminate_again)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
 
@@ -125,7 +125,7 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
-                if handler is not None:  # one that no Python code has set cannot be set by Python code
+                if handler is not None:  # a handler of C code cannot be restored from Python
                     signal.signal(number, handler)
 
 
@@ -153,7 +153,7 @@ class _Muted:
         self._stream, self._thread = stream, thread
 
     def write(self, text: str) -> int:
-        """Write the text, unless that thread writes it."""
+        """Write ``text``, unless the muted thread calls."""
         if threading.current_thread().name == self._thread:
             return len(text)
         written: int = self._stream.write(text)
@@ -226,5 +226,5 @@ def _usual_threads() -> int:
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdecimal() and int(setting):
         return int(setting)
-    # Not every system says which of its cores this process may use.
+    # Not every system reports the cores that this process may use.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -260,7 +260,7 @@ class Outcome(Gathered):
         """Return the number of rounds in which each hospital has sent an update, or run a client program,
         ``[hospitals]``.
 
-        None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
+        It is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
         training, the answers of its client programs are its updates. Local-only training and training on pooled rows
         send no updates. An update that arrived too late to be used counts as sent.
         """

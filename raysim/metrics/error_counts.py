@@ -30,7 +30,7 @@ class ErrorCounts(NamedTuple):
 
     @property
     def scalars(self) -> Ints:
-        """Numbers that each hospital sends, ``[H]``: a bin and a count for each filled bin."""
+        """The number of scalars that each hospital sends, ``[H]``: a bin and a count for each filled bin."""
         return np.asarray(2 * self.filled)
 
     @property

@@ -1,7 +1,7 @@
-"""The kinds of labels: their numbers, their figures, and which direction is better.
+"""The kinds of labels: their number types, their figures, and which direction is better.
 
-A federation knows its kind (``Federation.task``); from the tables of a run it follows from the names of columns
-(:func:`reporting`).
+A federation stores its kind (``Federation.task``). For a run, :func:`reporting` derives the kind from the column names
+of its tables.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class TaskKind:
     - ``label``: the type of its numbers.
     - ``figures``: the columns of ``measure`` for a hospital; ``n`` and those in ``counts`` are whole numbers, the
       others are ``declared``.
-    - ``headline``: the figure of which equity is measured, ``title`` its name in texts, ``larger`` whether more is
-      better; ``undefined`` says why a hospital with test rows may have none. ``beside``: means that reports show with
-      it.
-    - ``objectives``: the default objectives of a sweep, accurate and fair; ``reference``: the origin of its
-      hypervolume, no better than chance, or more uneven than realistic. An error has no such value.
+    - ``headline``: the figure whose equity is measured; ``title``: its name in texts; ``larger``: whether a larger
+      value is better; ``undefined``: why a hospital with test rows may lack it; ``beside``: further means that reports
+      show with it.
+    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: the reference point of its
+      hypervolume, no better than chance or more unequal than is realistic. Errors have no such point.
     - ``pooled``: what is also measured on the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
       metrics of the federation by name.
@@ -104,7 +104,8 @@ def error_metrics(figures: Floats, stays: NDArray[np.int64]) -> dict[str, float]
 
 
 def weighted_mean(values: Floats, weights: Floats) -> float:
-    """Return the weighted mean of the entries that are not NaN. It is NaN if all are, and infinite if an entry is."""
+    """Return the weighted mean of the entries that are not NaN. It is NaN if all entries are NaN, and infinite if an
+    entry is infinite."""
     counted = ~np.isnan(values) & (weights > 0)
     total = weights[counted].sum()
     return float(weights[counted] @ values[counted] / total) if total else float("nan")

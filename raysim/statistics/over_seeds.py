@@ -20,10 +20,10 @@ from raysim.statistics.intervals import stdtrit
 
 
 class OverSeeds(NamedTuple):
-    """The mean ``value`` of a figure over the seeds that define it, its interval ``low`` to ``high``, and their number
-    ``seeds``, all ``[...]``.
+    """The mean ``value`` of a figure over the seeds that define it, its interval ``low`` to ``high``, and the number of
+    these ``seeds``, all ``[...]``.
 
-    They are NaN if no seed defines the figure, or if no seed has an interval of it.
+    ``value`` is NaN if no seed defines the figure; the limits are NaN also if no seed has an interval.
     """
 
     value: Floats

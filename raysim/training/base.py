@@ -92,9 +92,9 @@ class Optimizer:
     """The local optimiser. Each task starts with a fresh state, unless ``Task.moments`` is set.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
-    ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds
-    ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which :meth:`Layout.penalised` is
-    true. Its gradient is added to the batch's gradient, also for Adam.
+    ``batch_size`` 0 is the full batch. A task's own learning rate has precedence over ``learning_rate``.
+    ``weight_decay`` adds ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters for which
+    :meth:`Layout.penalised` is true. Its gradient is added to the batch's gradient, also for Adam.
     """
 
     name: str

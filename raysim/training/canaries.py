@@ -1,8 +1,8 @@
 """A model with canaries among its rows: patients whose gradients an auditor has chosen.
 
-A canary's rows are 0 except in one column. Each canary has its own column; these columns come last. At every model, a
-canary's gradient has a fixed direction in the first layer, and the clipping norm as its length. Unlike the gradient of
-a real row that has been learned, it does not become small. Sampling, clipping, noise and sums are the same as in the
+A canary's rows are 0 except in one column. Each canary has its own column; these columns come last. For any parameters,
+a canary's gradient has a fixed direction in the first layer, and the clipping norm as its length. Unlike the gradient
+of a real row that has been learned, it does not become small. Sampling, clipping, noise and sums are the same as in the
 run; only the gradient is replaced.
 """
 

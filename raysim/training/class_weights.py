@@ -18,7 +18,7 @@ FIELD = "training.class_weights"
 
 
 def check(weights: ClassWeights, classes: int) -> None:
-    """Raise ``ConfigError`` for weights that do not fit a label of ``classes`` (0: a real number)."""
+    """Raise ``ConfigError`` for weights that do not fit a label with this number of ``classes`` (0: a real label)."""
     if weights == "none":
         return
     if not classes:
@@ -35,7 +35,8 @@ def check(weights: ClassWeights, classes: int) -> None:
 
 
 def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return ``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
+    """Return the weights ``n / (C * n_c)``, as in scikit-learn; ``counts [C]`` are all hospitals' training rows of each
+    class.
 
     Every class then has the same total weight, and the mean weight of a row is 1 if all classes occur. A class without
     rows has the weight 1.

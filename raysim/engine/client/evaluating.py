@@ -38,8 +38,8 @@ class Evaluating:
     """Evaluates models at the hospitals ``served [h]``.
 
     - ``federation(folder, pooled)`` and ``model(work)`` return cached federations and models.
-    - ``groups`` knows which rows are in which group of patients.
-    - ``contributions`` knows which rows count for which patient.
+    - ``groups`` returns the rows of each group of patients.
+    - ``contributions`` returns the rows that are used for each patient.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Evaluating:
             ranked, lost, held = outputs, self._untrained(plan, rows_of, states), None
             if asked.recalibrating is not None:
                 held = self._held_back(plan, rows_of, states)
-                # A model that nobody has trained is not recalibrated.
+                # Untrained models are not recalibrated.
                 result.own_shifts = OwnShifts.fitted(asked.recalibrating, *held.of(~lost), lost)
                 outputs = result.own_shifts.applied(ranked, rows.offsets)
             model = ServedModel(name, self.served, rows, outputs, ranked, lost)

@@ -40,8 +40,8 @@ class CohortTraining:
 
     - ``open(pooled)`` returns the federation.
     - ``states`` is the hospitals' memory; it is not changed.
-    - ``groups`` knows which rows are in which group of patients.
-    - ``contributions`` knows which rows count for which patient.
+    - ``groups`` returns the rows of each group of patients.
+    - ``contributions`` returns the rows that are used for each patient.
     - ``made`` caches what client programs have computed from rows.
     """
 
@@ -132,7 +132,7 @@ class CohortTraining:
         if extras:
             leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
-        # A hidden hospital raises no error for values that are not finite: its memory keeps the earlier
+        # A hospital that a guarantee hides raises no error for values that are not finite: its memory keeps the earlier
         # values.
         memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
         if hidden and extras:

@@ -46,7 +46,7 @@ class ProgramRun:
         made: MadeOfRows,
     ) -> None:
         self.plan, self.call, self.model, self.made = plan, call, model, made
-        # A program that wrote to it would change what other hospitals of the process receive.
+        # Read-only, because all hospitals of the process receive the same arrays.
         self.received = MappingProxyType({name: _read_only(value) for name, value in call.received.items()})
         self.open = lru_cache(maxsize=2)(open)
         releases = (step for step in plan.steps if isinstance(step, ProgramRelease | StatisticRelease))

@@ -24,7 +24,7 @@ from raysim.training.base import Model
 T = TypeVar("T")
 
 TOGETHER = 64
-"""The number of hospitals in one call of a program that can compute for several hospitals in one call."""
+"""The largest number of hospitals in one call of ``Program.run_many``."""
 
 
 def run(
@@ -43,8 +43,8 @@ def run(
     Raises :class:`StrategyError` or :class:`HospitalFailed` naming strategy, round, program and hospital.
     """
     program, layout, later = call.program, SumLayout(call.program), dict(states)
-    # A hospital lost in this round neither sends nor remembers anything of it. The same holds for all hospitals
-    # of a sum that is given up.
+    # A hospital that is lost in this round sends and stores nothing. The same holds for all hospitals of a discarded
+    # sum.
     adding = plan.steps[-1] if plan.steps else None
     if isinstance(adding, Adding):
         mine = [j for j in mine if adding.admits(0, int(plan.ids[j]))]

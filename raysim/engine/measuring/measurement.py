@@ -163,7 +163,7 @@ class Gathered:
 
 
 def noisy_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """Return the number of rows of each hospital, ``[N]``, exactly or as far as it is public.
+    """Return the number of rows of each hospital, ``[N]``, or its public estimate.
 
     If the numbers of training rows are known only with noise, as ``sizes [N]``, return ``sizes`` plus the number of
     rows behind ``figures [N, len(task.figures)]``.

@@ -1,7 +1,7 @@
 """Figures of dispersion over hospitals, for one federation or many simulated federations at once.
 
-The definitions, and the smallest numbers of hospitals, are those of :mod:`raysim.metrics.equity`. Only judged hospitals
-count.
+The definitions are in :mod:`raysim.metrics.equity`; some figures need more hospitals here. Hospitals whose figure is
+undefined are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
-If a figure has a best value, such as a slope of 1, its distance from the best value is judged. Shares have a floor:
-simulated hospitals that all have the share of all rows together, with their own numbers of rows. Definitions:
-``docs/metrics.md``.
+If a figure has a best value, such as a slope of 1, its distance from the best value is judged. Shares have a noise
+floor. It is simulated with equal hospitals, which all have the share of all rows together, and their own numbers of
+rows. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, 
         return NAN, NAN, NAN
     common = right.sum() / of.sum()
     drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
-    # Squared deviations from the expected number by the variance; its common factor p (1 - p) is omitted.
+    # Squared deviations from the expected number, divided by the variance without its common factor p (1 - p).
     observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
     p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)
     shares = drawn / of

@@ -31,8 +31,8 @@ class OperatingPoint:
     - ``figure``: the judged figure, which is a share of the other class; ``at``: the given share.
     - ``of_events``: whether the judged figure is a share of events.
     - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
-      NaN with too few rows to choose a threshold. The bin is infinite if only classifying no row as positive is
-      specific enough.
+      NaN with too few rows to choose a threshold. The bin is infinite, and the threshold is 1, if only classifying no
+      row as positive is specific enough.
     - ``same_rows``: whether the threshold was chosen on the judged rows.
     """
 

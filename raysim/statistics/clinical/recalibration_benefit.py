@@ -43,7 +43,7 @@ class Benefit:
 
 
 def from_counts(counts: ScoreCounts) -> Rows:
-    """Return the rows of hospitals' counts, each bin at its middle."""
+    """Return hospitals' counts as groups of rows whose prediction is the middle of their bin."""
     groups = from_histogram(counts.histogram)
     hospital = np.repeat(np.arange(len(counts.filled)), counts.filled)
     return grouped(groups.logit, groups.rows, groups.events, hospital, len(counts.filled))
@@ -79,8 +79,8 @@ def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Be
 def recommended(spread: float, rarer: NDArray[Any]) -> bool:
     """Return whether recalibration is worth its labelled rows.
 
-    Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of that test, is at
-    most .05. The median hospital has at least three validation rows of its ``rarer [H]`` class.
+    Two conditions must hold. Hospitals' calibration demonstrably differs: ``spread``, the p-value of this difference,
+    is at most .05. The median hospital has at least three validation rows of its ``rarer [H]`` class.
     """
     return bool(spread <= ALPHA and len(rarer) and np.median(rarer) >= ENOUGH_ROWS)
 

@@ -80,7 +80,7 @@ class PairSums(NamedTuple):
     - ``same_non_event``: the same with the classes exchanged;
     - ``events`` and ``non_events``: the numbers of rows.
 
-    A hospital with a NaN score has -1 in all four sums, and is not judged.
+    A hospital with a NaN score has -1 in all four sums, and is not ``judged``.
     """
 
     events: Ints

@@ -19,7 +19,8 @@ from raysim.metrics.segments import Segments
 NAN = float("nan")
 
 STEPS = 40
-"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the others in a call."""
+"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the other hospitals of a
+call."""
 
 LARGEST_STEP = 3.0
 """Largest Newton step of a shift."""

@@ -33,7 +33,7 @@ class AttributeSums:
     - ``value [H, G]``: AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
-    - ``units``: by the scale of hospitals' figures, the sums over hospitals of
+    - ``units``: for each scale of hospitals' figures, the sum over hospitals of
       :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2, pairs, R]`` for ``R`` arrangements,
       the observed one first.
     """
@@ -102,7 +102,7 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
-    demonstrated if it is at most .05. All are NaN if no hospital has the rows that the comparison needs.
+    demonstrated if ``p_holm`` is at most .05. Both are NaN if no hospital has the rows that the comparison needs.
     """
 
     attribute: str

@@ -121,7 +121,7 @@ class Cohort:
                     continue
                 except torch.OutOfMemoryError as error:
                     text = str(error).splitlines()[0]
-                # Only now, because the error holds the tensors of the call until it is left.
+                # After the except clause: inside it, the error keeps the tensors of the call in memory.
                 torch.cuda.empty_cache()
                 if len(some) == 1:
                     raise DeviceFull(some[0], text)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The relative reduction of clipping factors, so that rounding does not make the result longer than the clip."""
+"""The relative reduction of clipping factors, so that rounding does not make a gradient longer than the clipping
+norm."""
 
 
 class Traced(NamedTuple):

@@ -234,8 +234,8 @@ def one_by_one(
 ) -> NDArray[Any]:
     """Call ``descend(task, theta)``, which trains ``theta`` in place, for each task that has rows and steps.
 
-    Returns the results ``[len(tasks), size]``. A diverging hospital has infinities or NaN without a warning, because
-    the engine checks the results.
+    Returns the results ``[len(tasks), size]``. A hospital that diverges gets infinities or NaN without a warning,
+    because the engine checks the results.
     """
     thetas = np.empty((len(tasks), size), dtype)
     with np.errstate(all="ignore"):

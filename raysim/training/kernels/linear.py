@@ -73,8 +73,7 @@ class LinearModel(DenseLayers):
         cut = self.outputs * self._features
         with np.errstate(all="ignore"):
             if self.outputs == 1:
-                # Unlike in a matrix product, a row's bits do not depend on the other rows; it is as
-                # fast.
+                # As fast as a matrix product, but a row's bits do not depend on the other rows.
                 z: NDArray[Any] = np.vecdot(X, theta[:cut])
                 z += theta[cut]
                 return z

@@ -49,7 +49,7 @@ def margins(z: Tensor, loss: str) -> Tensor:
 
 
 class Means(nn.Module):
-    """A module that outputs means, from a module that outputs logarithms of means."""
+    """A module that outputs the means whose logarithms ``module`` outputs."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -15,8 +15,8 @@ Batch statistics and dropout depend on more than a row and the parameters. The r
   unchanged.
 - Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation. They depend only
   on seed, round, hospital, epoch and batch. Evaluation draws no random numbers.
-- Such modules are trained one hospital after another even on a GPU: padded rows would count in batch statistics, and
-  masks drawn for a whole cohort would depend on its members.
+- Modules with buffers or random numbers are trained one hospital after another even on a GPU: padded rows would count
+  in batch statistics, and masks drawn for a whole cohort would depend on its members.
 
 The features of a module may all be indices into one of its parameters, such as an embedding. Its attribute ``lookup``
 may then name this parameter, so that the features of private steps are checked.
