@@ -21,6 +21,7 @@ from raysim.tune.choice import at_the_edge, choose, reason
 from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
 from raysim.tune.search import objectives
+from raysim.tune.running.progress import SweepProgress
 from raysim.tune.settings import Sweep
 from tests.tune.conftest import small_tree
 
@@ -90,6 +91,14 @@ def test_a_sweep_answers_in_one_block():
     console = Console(file=io.StringIO(), width=160, record=True)
     answer.details(choice, tree, console)
     assert "3 trials not dominated, hypervolume" in console.export_text()
+
+
+def test_a_line_of_progress_has_no_empty_part():
+    """The first trial of many does not say how long the others take."""
+    said = io.StringIO()
+    with SweepProgress(Console(file=said, width=200), SWEEP, 500, []) as progress:
+        progress.finished(TRIALS[1])
+    assert said.getvalue().startswith("1/500 trials done, 0 running; best auroc 0.9000 (trial 1)")
 
 
 def test_a_fall_within_what_trials_span_is_not_said():
