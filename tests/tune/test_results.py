@@ -20,8 +20,8 @@ from raysim.tune import answer, results
 from raysim.tune.choice import at_the_edge, choose, reason
 from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
-from raysim.tune.search import objectives
 from raysim.tune.running.progress import SweepProgress
+from raysim.tune.search import objectives
 from raysim.tune.settings import Sweep
 from tests.tune.conftest import small_tree
 
