@@ -163,7 +163,7 @@ def test_the_recommended_configuration_can_be_run(tmp_path):
     config = reading.resolve(path)
     assert config.evaluation.part == "test"
     assert config.seed == 5
-    assert plugins.build_strategy(config.strategy).lam == 0.125  # type: ignore[attr-defined]
+    assert plugins.build_strategy(config.strategy).lam == 0.125
 
 
 def test_the_summary_says_what_the_choice_costs(tmp_path):
