@@ -84,8 +84,8 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem of a chain, which follows the problem ``before``; ``path`` is the prefix of its fields, such as
-    ``then.``."""
+    """Check one problem of a chain. ``before`` is the preceding problem, and ``path`` the prefix of the fields' names,
+    such as ``then.``."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
