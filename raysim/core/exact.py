@@ -54,7 +54,7 @@ class ExactSum:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, like repeated calls of :meth:`add`.
 
         ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude, and are
-        overwritten. ``columns`` are the entries of the sums to which they are added.
+        overwritten. ``columns`` are the entries of the sums to which the vectors are added.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:

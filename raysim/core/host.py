@@ -93,7 +93,7 @@ def is_own() -> bool:
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
     """Set environment variables inside the context; None unsets one. With ``keep``, do not change variables that are
-    set."""
+    already set."""
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -153,7 +153,6 @@ class _Muted:
         self._stream, self._thread = stream, thread
 
     def write(self, text: str) -> int:
-        """Write ``text``, unless the muted thread calls."""
         if threading.current_thread().name == self._thread:
             return len(text)
         written: int = self._stream.write(text)

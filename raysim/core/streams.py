@@ -95,7 +95,6 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> bytes:
-    """Return the key of a stream, ``size`` bytes."""
     return _begun(seed, purpose, key, size).digest()
 
 

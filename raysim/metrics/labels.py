@@ -33,7 +33,7 @@ class TaskKind:
       show with it.
     - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: the reference point of its
       hypervolume, no better than chance or more unequal than is realistic. Errors have no such point.
-    - ``pooled``: what is also measured on the rows of all hospitals together.
+    - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
       metrics of the federation by name.
     """
@@ -61,7 +61,7 @@ class TaskKind:
 
     @property
     def worst(self) -> str:
-        """The end of the headline figure at which the worst hospitals are."""
+        """Whether the worst hospitals have the ``lowest`` or the ``highest`` headline figures."""
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:

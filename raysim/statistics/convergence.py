@@ -47,7 +47,7 @@ class Convergence:
     """Remarks on the curve.
 
     - ``few_points``: it has fewer than five points.
-    - ``no_progress``: the loss was never a thousandth below its start.
+    - ``no_progress``: the loss never fell by a thousandth of its initial value.
     - ``oscillating``: the end oscillates without falling.
     """
     before: float

@@ -140,7 +140,7 @@ class Task:
     - ``moments``: the optimiser's state to continue from; None: a fresh state.
     - ``private``: steps of DP-SGD, which replace ``epochs`` and ``batches``. Only models that are
       :class:`raysim.training.kernels.clipped.Clippable` support them.
-    - ``held``: validation rows by which trees stop early; other models have none.
+    - ``held``: validation rows for early stopping of trees; None for other models.
     """
 
     X: NDArray[Any]

@@ -114,7 +114,6 @@ class Evaluating:
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
     def _untrained(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Mask:
-        """Return which of this process's hospitals use an untrained model, ``[h]``."""
         federation = self._federation(plan.work.federation, False)
 
         def initial() -> NDArray[Any]:
@@ -237,8 +236,8 @@ def untrained(
     """Return which of ``hospitals [h]`` use an untrained model, as a mask ``[h]``.
 
     ``rows_of [N]``, or ``[N, G]`` for groups of rows, are the model rows that hospitals use. ``initial()`` returns the
-    initial parameters ``[P]`` of all models. If groups have their own models, a hospital counts if the model of any
-    group that has rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
+    initial parameters ``[P]`` of all models. If groups have their own models, a hospital is included if the model of
+    any group that has rows is untrained. ``has_rows(hospital, group)`` says whether the group has rows.
     """
     served = rows_of[hospitals]
     fresh = np.zeros(len(plan.models), dtype=np.bool_)

@@ -54,7 +54,7 @@ class ProgramRun:
 
     @cached_property
     def kept_names(self) -> list[tuple[str, str]]:
-        """Return the names of each array that hospitals store: the program's name for it and the engine's."""
+        """Return two names of each array that hospitals store: the program's and the engine's."""
         return [(name, kept_name(name)) for name in self.call.program.keeps]
 
     @cached_property

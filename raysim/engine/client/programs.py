@@ -146,7 +146,7 @@ def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
-    """Return a hospital's memory of a program, under the engine's names."""
+    """Return what a hospital stores for a program, under the engine's names."""
     states = {}
     for name, value in memory.items():
         states[kept_name(name)] = array = np.array(

@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     offsets: NDArray[np.int64]
 
     def of(self, hospitals: Mask) -> Rows:
-        """Return these rows, in which only ``hospitals [h]`` have rows left."""
+        """Return only the rows of ``hospitals [h]``; the other hospitals remain without rows."""
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)

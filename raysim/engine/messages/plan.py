@@ -63,7 +63,7 @@ class Work:
     optimizer: Optimizer
     """The optimiser, unless a problem names another one."""
     epochs: int
-    """Epochs of a hospital's local update, unless a problem says otherwise."""
+    """Epochs of a hospital's local update, unless a problem sets another number."""
     seed: int
     """The seed of all random streams of the run."""
     precision: str
@@ -77,7 +77,7 @@ class ProgramCall:
     """A client program that hospitals run."""
 
     program: Program
-    """The program that hospitals compute."""
+    """The program itself."""
     name: str
     """The name of the call in error messages."""
     turn: int
@@ -85,7 +85,7 @@ class ProgramCall:
     received: dict[str, NDArray[Any]]
     """The arrays that each hospital receives."""
     each_of: dict[str, NDArray[Any]]
-    """Arrays ``[H, ...]`` of which hospital ``h`` receives only row ``h``, by name."""
+    """Arrays ``[H, ...]`` by name; hospital ``h`` receives only row ``h``."""
     terms: dict[str, int]
     """The number of terms that are added in each sum over all hospitals, by name."""
 
@@ -142,7 +142,7 @@ class RoundPlan:
     @property
     def only_reads(self) -> bool:
         """Whether hospitals' memory does not change, so that it need not be returned."""
-        # What local training sends passes steps, which may remember even where its program does not.
+        # In local training, steps may store something even if the program does not.
         return self.problem is None and self.call is not None and not self.call.remembers
 
     @property

@@ -63,7 +63,8 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """Return the noise on figures for a label of ``classes`` (0: a real label); None means exact figures."""
+    """Return the noise on figures for a label with this number of ``classes`` (0: a real label); None means exact
+    figures."""
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
         return None

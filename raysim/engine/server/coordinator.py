@@ -56,8 +56,8 @@ class JobRun:
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._server = JobServer(pool, job, since)
         self._job, self._since = self._server.job, since
-        # A strategy that solves an exact problem decides its own end; its earlier rounds are no candidate
-        # models.
+        # A strategy that solves an exact problem decides its own end, and the models of its earlier rounds are not
+        # candidates.
         stop = job.stop if job.strategy.stops_early() else None
         self._stopping = None if stop is None else Stopping(stop)
         self._best: RemoteState | None = None
@@ -291,7 +291,6 @@ class JobRun:
         return replace(self._remote_state().fetched(server.hospitals), history=history.copy())
 
     def _remote_state(self) -> RemoteState:
-        """Return the current state of the run."""
         server, pipeline = self._server, self._server.pipeline
         return RemoteState(
             round=server.view.round,

@@ -160,10 +160,10 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
 
-    The floor samples each bin's events with the predicted probability. The interval extends on each side by the larger
-    of two numbers: the 95th percentile of the simulated errors, and the 95th percentile of the total deviation of all
-    bins' events from their expectation (:func:`_missed`). By the triangle inequality chance cannot change the error by
-    more than this deviation.
+    For the floor, each bin's events are sampled with the predicted probability. The interval extends on each side by
+    the larger of two numbers: the 95th percentile of the simulated errors, and the 95th percentile of the total
+    deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality chance cannot
+    change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)

@@ -1,6 +1,6 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
-If a figure has a best value, such as a slope of 1, its distance from the best value is judged. Shares have a noise
+If a figure has a best value, such as a slope of 1, its distance from the best value is compared. Shares have a noise
 floor. It is simulated with equal hospitals, which all have the share of all rows together, and their own numbers of
 rows. Definitions: ``docs/metrics.md``.
 """
@@ -37,7 +37,7 @@ DISTANCES: dict[str, Callable[[Floats], Floats]] = {
     "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
     "calibration_error": np.abs,
 }
-"""For each figure of calibration, its distance from the best value, which is judged: less is better."""
+"""For each figure of calibration, its distance from the best value, which is compared instead. Less is better."""
 
 SHARES = ("sensitivity", "specificity", "ppv", "npv", "sensitivity_at_specificity", "specificity_at_sensitivity")
 """Figures that are shares of rows, so that chance is binomial. More is better."""
@@ -47,7 +47,7 @@ class ClinicalEquity(NamedTuple):
     """One figure over hospitals.
 
     - ``figure``, ``at`` and ``threshold`` as in :class:`ClinicalFigure`; ``measure``: ``value``, or ``distance`` if the
-      distance from the best value is judged.
+      distance from the best value is compared.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals with
       equal shares. ``p``: the probability that such hospitals differ at least as much. They are NaN if unknown, and for

@@ -43,7 +43,7 @@ class Usefulness(NamedTuple):
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
     """Compute usefulness at the threshold ``at`` from a model's counts at the same hospitals in each seed.
 
-    ``thresholds`` are the thresholds of the counts. Raises ``ValueError`` if ``at`` is not one of them.
+    ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """
     place = list(thresholds).index(at)
     pair, everybody = _gain(seeds, at, [(counts.called[:, place, 0], counts.called[:, place, 1]) for counts in seeds])

@@ -1,6 +1,6 @@
 """The difference of two models' AUROC at each hospital separately, from the hospital's messages.
 
-There are two variances over a hospital's patients, and the larger one counts.
+There are two variances over a hospital's patients, and the larger one is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
   (:mod:`raysim.statistics.discrimination.sketches`). It is accurate with many patients, and often too small with few.

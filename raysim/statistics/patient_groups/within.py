@@ -91,7 +91,7 @@ class PairGap:
     hospitals: int
     """The number of hospitals with the rows that the comparison needs."""
     visible: float
-    """The smallest gap that such a test demonstrates with 80 % power."""
+    """The smallest gap that this test demonstrates with 80 % power."""
 
 
 NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)

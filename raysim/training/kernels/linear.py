@@ -3,8 +3,8 @@
 A model has one output for a real label or two classes (the log-odds of class 1), and a softmax for more classes.
 
 Hospitals are trained one at a time. A hospital's rows are gathered once in each epoch, so that batches are slices, and
-each step is four calls. On one core this is several times faster than products batched over hospitals. There are so few
-operations that memory traffic decides, and the rows of one hospital fit the cache.
+each step is four calls. On one core this is several times faster than products batched over hospitals. Memory traffic
+takes most of the time, and the rows of one hospital fit the cache.
 """
 
 from __future__ import annotations

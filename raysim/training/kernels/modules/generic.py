@@ -100,7 +100,7 @@ class ModuleModel:
     """The module of ``flat`` as a model, trained by autograd.
 
     - ``loss``: one of ``raysim.training.losses``.
-    - ``batches``: whether a GPU may train several hospitals at once. It may if the module has no buffers, random
+    - ``batches``: whether a GPU may train several hospitals at once. The module must then have no buffers, random
       numbers or ``lookup``.
     - ``halves``: whether the products of a local update's steps are computed in bfloat16, as ``torch.autocast`` chooses
       them. Parameters, losses and the optimiser keep the run's precision, and so do evaluation and private steps.
