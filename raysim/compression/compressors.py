@@ -1,7 +1,7 @@
 """Five compressors of a vector ``u [P]``.
 
-Each returns the vector ``[P]`` that the server reconstructs. Random compressors also take a generator. The ``*_bits``
-functions return the number of bits of a message of ``p`` entries.
+Each compressor returns the vector ``[P]`` that the server reconstructs. Random compressors also take a generator. The
+``*_bits`` functions return the number of bits of a message of ``p`` entries.
 """
 
 from __future__ import annotations

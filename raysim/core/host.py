@@ -32,9 +32,8 @@ class Terminated(SystemExit):
 
 def end_in_order() -> None:
     """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they end a process.
-    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. It is
-    then raised again a little later, or by the next :func:`end_if_terminating`.
-    """
+    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. The
+    exception is then raised again a little later, or by the next :func:`end_if_terminating`."""
     global _terminating
     _terminating = False
     signal.signal(signal.SIGTERM, _terminate)

@@ -195,8 +195,8 @@ def paired_interval(
     ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies;
     ``figure`` is ``worst_decile``, or any other name for the mean. Hospitals are sampled with replacement ``draws``
     times, with the same sample for both sides and all seeds. A sample's figure is the difference of the worst deciles,
-    or of the means weighted by ``test_rows`` (of the shape of ``a``). It is computed over the sampled hospitals with
-    test rows and both sides defined, and averaged over seeds. The interval is around the mean of
+    or of the means weighted by ``test_rows`` (of the shape of ``a``). The figure is computed over the sampled hospitals
+    with test rows and both sides defined, and averaged over seeds. The interval is around the mean of
     :func:`paired_difference` and measures how much that mean depends on the hospitals. Seeds without any such hospital
     are left out of the interval and of the mean. ``larger`` says whether larger metrics are better. NaN, NaN for fewer
     than two hospitals.

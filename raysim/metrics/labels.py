@@ -72,7 +72,7 @@ class TaskKind:
     def decimals(self, values: ArrayLike) -> int:
         """Return the number of decimals with which headline figures ``values`` have three digits.
 
-        It is always 3 if larger figures are better, because these are between 0 and 1.
+        It is always 3 if larger figures are better, because such figures are between 0 and 1.
         """
         if self.larger:
             return 3

@@ -107,9 +107,8 @@ class Evaluating:
         )
 
     def _held_back(self, plan: RoundPlan, rows_of: Ids, states: HospitalStates) -> Rows:
-        """Return the outputs and the labels for the validation rows of this process's hospitals, by the model that each
-        uses.
-        """
+        """Return the outputs and the labels for the validation rows of this process's hospitals, under the model that
+        each hospital uses."""
         rows = self._part_rows(plan.work.federation, VALIDATION)
         return Rows(self._scores_of_all(plan, VALIDATION, rows_of, states), rows.y, rows.offsets)
 
@@ -132,9 +131,8 @@ class Evaluating:
         return self._initials[key]
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any]:
-        """Return the outputs for the rows of a part, concatenated over this process's hospitals, by the model that each
-        uses.
-        """
+        """Return the outputs for the rows of a part, concatenated over this process's hospitals, under the model that
+        each hospital uses."""
         together = self._scored_together(plan, part, rows_of, states)
         if together is not None:
             return together

@@ -83,7 +83,7 @@ class HospitalContext:
         states, program = self._states.get(self.hospital, {}), self._run.call.program
         own = {name: states[what] for name, what in self._run.kept_names if what in states}
         if own:
-            said(self._run, self.hospital, partial(check_memory, own, program, self.count))
+            checked_at(self._run, self.hospital, partial(check_memory, own, program, self.count))
         return MappingProxyType(own)
 
     @property
@@ -220,7 +220,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -
     return contexts
 
 
-def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
+def checked_at(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
     """Run ``check``. If it raises an error, add the names of the program and the hospital."""
     try:
         check()

@@ -180,7 +180,7 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     - ``<attribute>_undefined``: number of pairs of a hospital and a group that have test patients, but not the headline
       figure.
     - ``<attribute>_unknown_rows``: number of rows of patients whose attribute is unknown. ``<attribute>_unknown``:
-      their headline figure over all hospitals. Both are left out if the attribute of every patient is known.
+      their headline figure over all hospitals. The two are left out if the attribute of every patient is known.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]

@@ -53,7 +53,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Work:
-    """The settings shared by all rounds of a run. They are small: each plan contains them, so that actors store
+    """The settings shared by all rounds of a run. The settings are small: each plan contains them, so that actors store
     nothing."""
 
     federation: str
@@ -104,8 +104,8 @@ class RoundPlan:
     round: int
     """The number of the round, which is part of the key of the streams of batches."""
     models: NDArray[Any]
-    """The server's models ``[M, P]``, in the run's precision. They are ``[0, P]`` if the round neither measures nor
-    trains, and ``[0, 0]`` for a call outside a round."""
+    """The server's models ``[M, P]``, in the run's precision. The models are ``[0, P]`` if the round neither measures
+    nor trains, and ``[0, 0]`` for a call outside a round."""
     ids: Ids
     """The hospital id of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
@@ -156,7 +156,7 @@ class RoundPlan:
 
 @dataclass(eq=False)
 class PartialResult:
-    """The reply of one actor. Its parameters are sums: their size does not grow with the number of hospitals."""
+    """The reply of one actor. Parameters are sent as sums, whose size does not grow with the number of hospitals."""
 
     units: NDArray[np.int64] | None = None
     """The sums of weighted deltas in fixed point, ``[G, P]``, followed by sums of further numbers."""

@@ -92,8 +92,8 @@ class FirstAnswers:
 
     sizes: Ids | None = None
     """The number of units on which each hospital trains, ``[N]``, with noise; None means that exact numbers are public.
-    Each is at least 1: a hospital without units takes part like all others, because its lack of units is secret.
-    """
+    Each number is at least 1: a hospital without units takes part like all others, because its lack of units is
+    secret."""
     labels: Floats | None = None
     """The number of rows of each class over all hospitals, ``[C]``, with noise. None if the numbers were not requested,
     or are exact."""

@@ -179,8 +179,8 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 def _missed(rows: Floats, events: Floats) -> float:
     """Return the 95th percentile of the sum over bins of absolute deviations of events from their expectation.
 
-    Deviations are normal with the variance of the observed share. Half an event and half another row are added to each
-    of the bins ``rows [B]``, so that a bin without events is not treated as certain.
+    Deviations are treated as normal, with the variance of the observed share. Half an event and half another row are
+    added to each of the bins ``rows [B]``, so that a bin without events is not treated as certain.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))

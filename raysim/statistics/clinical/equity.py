@@ -1,8 +1,8 @@
 """Equity between hospitals in each clinical figure, and a test of their differences against chance.
 
 If a figure has a best value, such as a slope of 1, its distance from the best value is compared. Shares have a noise
-floor. It is simulated with equal hospitals, which all have the share of all rows together, and their own numbers of
-rows. Definitions: ``docs/metrics.md``.
+floor. This floor is simulated with equal hospitals, which all have the share of all rows together, and their own
+numbers of rows. Definitions: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class ClinicalEquity(NamedTuple):
       distance from the best value is compared.
     - ``over``: the result of :func:`raysim.metrics.equity.over_hospitals`, whose ``mean`` is weighted by rows.
     - ``floor_std`` and ``floor_worst_decile``: the mean standard deviation and worst decile of simulated hospitals with
-      equal shares. ``p``: the probability that such hospitals differ at least as much. They are NaN if unknown, and for
-      fewer than three hospitals.
+      equal shares. ``p``: the probability that such hospitals differ at least as much. These three are NaN if unknown,
+      and for fewer than three hospitals.
     """
 
     figure: str

@@ -30,9 +30,9 @@ class OperatingPoint:
 
     - ``figure``: the evaluated figure, which is a share of the other class; ``at``: the given share.
     - ``of_events``: whether the evaluated figure is a share of events.
-    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
-      NaN with too few rows to choose a threshold. The bin is infinite, and the threshold is 1, if only classifying no
-      row as positive is specific enough.
+    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. The bin
+      and the threshold are NaN with too few rows to choose a threshold. The bin is infinite, and the threshold is 1, if
+      only classifying no row as positive is specific enough.
     - ``same_rows``: whether the threshold was chosen on the evaluated rows.
     """
 

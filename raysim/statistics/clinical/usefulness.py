@@ -89,7 +89,7 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and last threshold of each run of ``among [99]``."""
+    """Return the first and last threshold of each run of consecutive thresholds in the mask ``among [99]``."""
     padded = np.concatenate([[False], among, [False]])
     first, last = np.flatnonzero(padded[1:] & ~padded[:-1]), np.flatnonzero(~padded[1:] & padded[:-1]) - 1
     return tuple((float(CURVE[a]), float(CURVE[b])) for a, b in zip(first, last, strict=True))

@@ -27,7 +27,8 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Each of the two has a level of 5 %.
+    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Losses and gains are tested at a level of
+    5 % each.
 
     ``too_few``: the number of hospitals with a difference, but with too few rows of the rarer class for a test.
     """

@@ -3,9 +3,11 @@
 There are two variances over a hospital's patients, and the larger one is used.
 
 - The own variance is DeLong's variance of the difference, from sketches of both models
-  (:mod:`raysim.statistics.discrimination.sketches`). It is accurate with many patients, and often too small with few.
-- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. It
-  does not depend on a hospital's few patients, but is too small where two models agree less than elsewhere.
+  (:mod:`raysim.statistics.discrimination.sketches`). The own variance is accurate with many patients, and often too
+  small with few.
+- The common variance is proportional to ``1 / events + 1 / non-events``, with a factor averaged over all hospitals. The
+  common variance does not depend on a hospital's few patients, but is too small where two models agree less than
+  elsewhere.
 
 An interval made from the intervals of the two models would be up to several times as wide. Definitions and coverage:
 ``docs/statistics.md``.

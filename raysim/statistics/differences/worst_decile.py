@@ -1,8 +1,8 @@
 """The difference of two models' worst decile at the same hospitals, for other hospitals and other training seeds.
 
-Hospitals are resampled in pairs, because a quantile has no variance formula. Seeds are too few to resample. Their
-variance is the variance of the seeds' own differences. It has the t quantile of its degrees of freedom, and is added as
-in :mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
+Hospitals are resampled in pairs, because a quantile has no variance formula. Seeds are too few to resample. The
+variance due to seeds is the variance of the seeds' own differences. It has the t quantile of its degrees of freedom,
+and is added as in :mod:`raysim.statistics.differences.paired`. Coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class GroupRisk(NamedTuple):
     """A group's events compared with the events expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval and ``p``. It is estimated by one Newton step.
+    its hospitals at equal predicted risk, with its 95 % interval and ``p``. The log odds ratio is estimated by one
+    Newton step.
     """
 
     group: str

@@ -3,8 +3,8 @@
 Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
 share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
 within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation.
-This keeps the test's size if groups have the same AUROC but different scores (Janssen 1997). Definitions:
-``docs/statistics.md``.
+Dividing by the standard error keeps the test's size if groups have the same AUROC but different scores (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
-    demonstrated if ``p_holm`` is at most .05. Both are NaN if no hospital has the rows that the comparison needs.
+    demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has the rows that the comparison
+    needs.
     """
 
     attribute: str

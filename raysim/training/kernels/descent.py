@@ -24,7 +24,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
 
 
 class Blas(NamedTuple):
-    """The BLAS products of one precision. They write into their last array, which must be in Fortran order."""
+    """The BLAS products of one precision. The products are written into the last array, which must be in Fortran
+    order."""
 
     gemv: Callable[..., Any]  # (alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
     gemm: Callable[..., Any]  # (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)

@@ -148,8 +148,8 @@ class _Buffers:
     For a model with one logit, rows are halved (which is exact). Then ``sigmoid(z) - y = (tanh(z/2) - (2y-1))/2`` needs
     no multiplication and cannot overflow. The halved rows already contain the factor 1/2 of the residual.
 
-    Gathering accesses rows in random order. It therefore reads from a copy that was just written and is still in the
-    cache, which takes a third of the time of random access to the original memory.
+    Gathering accesses rows in random order. Gathering therefore reads from a copy that was just written and is still in
+    the cache, which takes a third of the time of random access to the original memory.
     """
 
     def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
