@@ -1,1 +1,1 @@
-"""Scores new rows with a run's models; exports them."""
+"""Score new rows with a run's models, and export models."""

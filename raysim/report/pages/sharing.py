@@ -174,8 +174,9 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """Return the card without the parentheses in which its lines list hospitals, because a hospital's name may be a
-    number."""
+    """Return the card. Lists of hospitals in its lines are removed, because a name that is a number cannot be
+    recognised.
+    """
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]
