@@ -1,1 +1,1 @@
-"""Attacks that infer patients' data from messages and models."""
+"""Attacks that infer patients' data from a run."""

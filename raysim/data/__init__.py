@@ -1,1 +1,1 @@
-"""Build federations from tables: sources, splits, preprocessing and the cache."""
+"""Build federations from tables: sources and splits."""

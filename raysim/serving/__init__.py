@@ -1,1 +1,1 @@
-"""Score new rows with a run's models, and export models."""
+"""Score rows with a run's models, or export models."""
