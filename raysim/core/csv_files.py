@@ -2,8 +2,9 @@
 
 A spreadsheet that opens a file must not run anything, and reading must return what was written. Spreadsheets treat a
 cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere.
-Names of hospitals and categories come from other people's data. Such a text is therefore written with a ``'`` before
-it, which means "this is text" in spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
+Names of hospitals and categories come from other people's data. A text that begins with one of these characters is
+therefore written with a ``'`` before it, which marks a text in spreadsheets. Numbers are written unchanged.
+:func:`read_csv` removes the ``'`` again.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
 
 SHORT = 10_000
-"""The number of rows up to which pandas' operations on texts take longer in Arrow's form than as Python objects."""
+"""The largest number of rows for which pandas handles texts faster as Python objects than in Arrow's form."""
 
 
 @contextlib.contextmanager
 def texts_for(rows: int) -> Iterator[None]:
-    """A context in which pandas stores the texts of new tables as Python objects, if tables have few ``rows``.
+    """A context in which pandas stores the texts of new tables as Python objects, if ``rows`` is at most :data:`SHORT`.
 
-    The texts are the same. The tables and the page of a comparison of few hospitals take a fifth less time.
+    The texts do not change. This reduces the time for the tables and the page of a comparison of few hospitals by a
+    fifth.
     """
     if rows > SHORT:
         yield
@@ -54,7 +56,7 @@ def texts_for(rows: int) -> Iterator[None]:
 
 
 def cell(text: str) -> str:
-    """Return a text in the form in which it is written.
+    """Return the form of a text in raysim's CSV files.
 
     >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
     ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")
@@ -77,7 +79,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
     texts: set[str] = set()
     safe = _changed(table, cell, texts)
     if not many_rows:
-        # Python's writer takes a lone carriage return for nothing that needs quotes.
+        # Python's writer does not quote a text because of a lone carriage return.
         returns = any("\r" in text for text in texts)
         safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
         return
@@ -104,8 +106,8 @@ def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def as_text(table: pd.DataFrame) -> str | None:
-    """Return the text that pandas would write. Return None if a cell needs a ``'`` or quotes, or is not a number, truth
-    value or text."""
+    """Return a table as the CSV text that pandas would write. Return None if a cell needs a ``'`` or quotes, or is not
+    a number, truth value or text."""
     names = [str(name) for name in table.columns]
     if len(names) < 2 or not _as_they_are(names):
         return None
@@ -119,7 +121,7 @@ def as_text(table: pd.DataFrame) -> str | None:
 
 
 def _lines(table: pd.DataFrame) -> str | None:
-    """Return the rows of :func:`as_text`."""
+    """Return the rows of a table as CSV lines; None as in :func:`as_text`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -148,7 +150,7 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
         return None
     try:
         cells = pa.array(column, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # things of several types, or beyond 64 bits
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # values of several types, or integers beyond 64 bits
         return None
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
@@ -176,7 +178,8 @@ def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:
     import pyarrow.compute as pc
 
     size = np.abs(values)
-    # Arrow writes these as repr does. Of others it drops the ".0" of whole numbers, or chooses another exponent.
+    # Arrow and repr write these numbers alike. For others, Arrow drops the ".0" of whole numbers or writes the exponent
+    # differently.
     alike = (size >= 1e-4) & (size < 1e10) & (values != np.trunc(values))
     other = ~alike & (values == values)
     texts = pa.array(values, from_pandas=True).cast(pa.large_string())
@@ -195,7 +198,7 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] | None = None) -> pd.DataFrame:
-    """Return the table with all its texts changed, column names included. The texts before the change are added to
+    """Return the table with ``change`` applied to all its texts, column names included. The original texts are added to
     ``seen``."""
     import pandas as pd
 
