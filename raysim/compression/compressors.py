@@ -1,6 +1,6 @@
 """Five compressors of a vector ``u [P]``.
 
-Each returns the vector ``[P]`` that the server reconstructs. Its arguments include a generator if it is random. The
+Each compressor returns the vector ``[P]`` that the server reconstructs. Random compressors also take a generator. The
 ``*_bits`` functions return the number of bits of a message of ``p`` entries.
 """
 

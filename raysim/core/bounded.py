@@ -126,7 +126,6 @@ class Loader(yaml.SafeLoader):
         return node
 
     def _mark(self) -> Any:
-        """Return the position of the next node."""
         return self.peek_event().start_mark  # type: ignore[no-untyped-call]
 
     def _count(self, nodes: int, depth: int, mark: Any) -> None:

@@ -43,7 +43,8 @@ SHORT = 10_000
 def texts_for(rows: int) -> Iterator[None]:
     """A context in which pandas stores the texts of new tables as Python objects, if ``rows`` is at most :data:`SHORT`.
 
-    The texts do not change. The tables and the page of a comparison of few hospitals take a fifth less time.
+    The texts do not change. This reduces the time for the tables and the page of a comparison of few hospitals by a
+    fifth.
     """
     if rows > SHORT:
         yield
@@ -55,7 +56,7 @@ def texts_for(rows: int) -> Iterator[None]:
 
 
 def cell(text: str) -> str:
-    """Return a text in the form in which it is written.
+    """Return the form of a text in raysim's CSV files.
 
     >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
     ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")

@@ -2,7 +2,7 @@
 
 Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
 Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
-They are added as 64-bit integers, which is exact, so that any placement gives the same bits.
+The rounded terms are added as 64-bit integers, which is exact, so that any placement gives the same bits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ExactSum:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, like repeated calls of :meth:`add`.
 
         ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude, and are
-        overwritten. ``columns`` are the entries of the sums to which they are added.
+        overwritten. ``columns`` are the entries of the sums to which the vectors are added.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:

@@ -32,9 +32,8 @@ class Terminated(SystemExit):
 
 def end_in_order() -> None:
     """Make SIGTERM end this process like Ctrl-C. Batch systems and containers send SIGTERM before they end a process.
-    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. It is
-    then raised again a little later, or by the next :func:`end_if_terminating`.
-    """
+    Further SIGTERMs are ignored. If :class:`Terminated` is raised in a destructor or callback, Python loses it. The
+    exception is then raised again a little later, or by the next :func:`end_if_terminating`."""
     global _terminating
     _terminating = False
     signal.signal(signal.SIGTERM, _terminate)
@@ -93,7 +92,7 @@ def is_own() -> bool:
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
     """Set environment variables inside the context; None unsets one. With ``keep``, do not change variables that are
-    set."""
+    already set."""
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -112,13 +111,13 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Restore these environment variables afterwards, even if a library has changed them."""
+    """Restore the environment variables ``names`` afterwards, even if a library has changed them."""
     return environment({name: os.environ.get(name) for name in names})
 
 
 @contextlib.contextmanager
 def signals(*numbers: signal.Signals) -> Iterator[None]:
-    """Restore the handlers of these signals afterwards. Only the main thread can have changed them."""
+    """Restore the handlers of the signals ``numbers`` afterwards. Only the main thread can have changed them."""
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
@@ -153,7 +152,6 @@ class _Muted:
         self._stream, self._thread = stream, thread
 
     def write(self, text: str) -> int:
-        """Write ``text``, unless the muted thread calls."""
         if threading.current_thread().name == self._thread:
             return len(text)
         written: int = self._stream.write(text)

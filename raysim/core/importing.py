@@ -24,7 +24,8 @@ _strange: tuple[Path, ...] = ()
 
 
 def by_path(path: str) -> Any:
-    """Return the object at an import path. Raises ``ValueError`` with the path and the reason if there is none."""
+    """Return the object at an import path. Raises ``ValueError`` with the path and the reason if it cannot be
+    imported."""
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise ValueError(f"'{path}' cannot be imported (it names no module); write package.module.name")

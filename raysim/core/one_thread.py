@@ -25,7 +25,7 @@ def _loaded(modules: int) -> ThreadpoolController:
     """Return the compute libraries.
 
     ``modules`` is the number of imported modules, the key of the cache. The search takes milliseconds, about as long as
-    a small clustering. It is therefore repeated only after an import.
+    a small clustering. The search is therefore repeated only after an import.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -52,8 +52,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds after the last reported round that may have been run before a stop. One was certainly
-run, a second one possibly."""
+"""The largest number of rounds after the last reported round that may have been run before a stop. One such round was
+certainly run, and a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Job:
     """Earlier starts of the run and its repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. With None, return it
-        unchanged."""
+        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. If ``guarantee`` is None,
+        return this job unchanged."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
@@ -136,7 +136,7 @@ class Round:
     """Federation-level metrics by model used; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
     """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
-    which no federation could do; None without a virtual clock."""
+    which is not simulated; None without a virtual clock."""
     asked: int = 0
     """The number of hospitals called in the round; counted only with a virtual clock."""
     staleness: float = 0.0

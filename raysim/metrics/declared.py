@@ -40,8 +40,8 @@ class Figure:
     weighted_by: Literal["rows", "events", "other rows", "rows, squared"] | None = None
     """The weights with which the mean of the hospitals' figures equals the figure of all hospitals' rows together.
 
-    With ``rows, squared``, it is the root of the weighted mean square. None: the figure of all rows does not follow
-    from the hospitals' figures, and is undefined.
+    With ``rows, squared``, the figure of all rows is the root of the weighted mean of squares. None: the figure of all
+    rows does not follow from the hospitals' figures, and is undefined.
     """
 
 

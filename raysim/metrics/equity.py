@@ -88,10 +88,11 @@ def over_hospitals(
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
     """Compute figures of accuracy over hospitals.
 
-    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are mean and population deviation of ``1 - accuracy``.
-    The others are the least and greatest accuracy, their difference (``accuracy_range``), and the deviation over the
-    mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. If no
-    hospital is left, all are NaN; if one is left, the deviations and the difference are NaN.
+    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are the mean and the population standard deviation of ``1
+    - accuracy``. The others are the least and greatest accuracy, their difference (``accuracy_range``), and the
+    standard deviation divided by the mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or
+    with NaN, are left out. If no hospital is left, all figures are NaN; if one is left, the standard deviations and the
+    difference are NaN.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
@@ -140,7 +141,7 @@ def gini(values: NDArray[Any]) -> float:
 
 
 def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
-    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for one size, or a size of 0."""
+    """Return the least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN if all sizes are equal or one is 0."""
     if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
         return NAN
     x = np.log(stays)
@@ -195,8 +196,8 @@ def paired_interval(
     ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies;
     ``figure`` is ``worst_decile``, or any other name for the mean. Hospitals are sampled with replacement ``draws``
     times, with the same sample for both sides and all seeds. A sample's figure is the difference of the worst deciles,
-    or of the means weighted by ``test_rows`` (of the shape of ``a``). It is computed over the sampled hospitals with
-    test rows and both sides defined, and averaged over seeds. The interval is around the mean of
+    or of the means weighted by ``test_rows`` (of the shape of ``a``). The figure is computed over the sampled hospitals
+    with test rows and both sides defined, and averaged over seeds. The interval is around the mean of
     :func:`paired_difference` and measures how much that mean depends on the hospitals. Seeds without any such hospital
     are left out of the interval and of the mean. ``larger`` says whether larger metrics are better. NaN, NaN for fewer
     than two hospitals.
@@ -249,8 +250,9 @@ def _drawn_lowest(
 ) -> Floats:
     """Return the mean of the ``count [R]`` lowest of the hospitals' ``values`` in each bootstrap sample, ``[R]``.
 
-    ``times[h, r]`` is how often hospital ``h`` of ``columns`` is in sample ``r``. Values are sorted once. A sample's
-    lowest values are the first ``count`` copies in this order, which belong to the first few hospitals.
+    ``times[h, r]`` is how often hospital ``h`` of ``columns`` is in sample ``r``. Values are sorted once. In a sample,
+    each value is repeated as often as its hospital is in the sample. The lowest ``count`` values of a sample therefore
+    belong to the first few hospitals in this order.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

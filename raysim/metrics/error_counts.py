@@ -41,7 +41,8 @@ class ErrorCounts(NamedTuple):
 
 
 def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
-    """Count the errors of ``predictions [n]`` of ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h + 1]``."""
+    """Count the absolute errors of ``predictions [n]`` against labels ``y [n]``; hospital ``h`` has rows
+    ``offsets[h]:offsets[h + 1]``."""
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
     segments = Segments.of(offsets, z, labels, classes=None)
     with np.errstate(all="ignore"):

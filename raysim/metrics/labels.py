@@ -31,9 +31,10 @@ class TaskKind:
     - ``headline``: the figure whose equity is measured; ``title``: its name in texts; ``larger``: whether a larger
       value is better; ``undefined``: why a hospital with test rows may lack it; ``beside``: further means that reports
       show with it.
-    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: the reference point of its
-      hypervolume, no better than chance or more unequal than is realistic. Errors have no such point.
-    - ``pooled``: what is also measured on the rows of all hospitals together.
+    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: for each possible objective,
+      a value that is worse than any realistic one: chance, or an extreme inequality. These values are the reference
+      point of the sweep's hypervolume. Errors have none.
+    - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
       metrics of the federation by name.
     """
@@ -61,7 +62,7 @@ class TaskKind:
 
     @property
     def worst(self) -> str:
-        """The end of the headline figure at which the worst hospitals are."""
+        """Whether the worst hospitals have the ``lowest`` or the ``highest`` headline figures."""
         return "lowest" if self.larger else "highest"
 
     def reported(self) -> list[str]:
@@ -72,7 +73,7 @@ class TaskKind:
     def decimals(self, values: ArrayLike) -> int:
         """Return the number of decimals with which headline figures ``values`` have three digits.
 
-        It is always 3 if larger figures are better, because these are between 0 and 1.
+        It is always 3 if larger figures are better, because such figures are between 0 and 1.
         """
         if self.larger:
             return 3

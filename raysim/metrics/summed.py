@@ -77,8 +77,8 @@ class TwoClasses:
 class Classes:
     """For each of ``C`` classes: counts of margins in fixed bins, and of correctly and wrongly classified rows.
 
-    A class's margin is the log odds of its softmax probability. Its margins are counted separately for rows of the
-    class and for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1``
+    A class's margin is the log odds of its softmax probability. A class's margins are counted separately for rows of
+    the class and for other rows. Each row is in one bin of each class and is classified once, so that it adds ``C + 1``
     ones.
     """
 

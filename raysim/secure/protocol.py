@@ -5,8 +5,8 @@ K. Bonawitz et al.: *Practical Secure Aggregation for Privacy-Preserving Machine
 Hospitals agree pairwise on masks that cancel in the sum, and each adds a mask of its own. A hospital and its neighbours
 store shares of the secrets behind these masks. After the sum, the remaining hospitals reveal shares of two kinds. For a
 hospital whose vector is in the sum, they reveal shares of its own mask. For a hospital that was lost after sharing,
-they reveal shares of its private key. They never reveal both for the same hospital. Arithmetic is modulo 2^64, so that
-the sum of masked vectors equals the sum of the vectors to the last bit.
+they reveal shares of its private key. The remaining hospitals never reveal both for the same hospital. Arithmetic is
+modulo 2^64, so that the sum of masked vectors equals the sum of the vectors to the last bit.
 
 Secrets are generated from the run's seed, so that a run can be repeated. The protocol is simulated and protects nobody.
 """

@@ -43,8 +43,8 @@ class BoostedTrees(TreeSettings):
 
 
 class TreeModel:
-    """A model of trees, with vectors as in :class:`raysim.trees.stored.Shape`. The vector of zeros ``[P]`` has no
-    trees."""
+    """A model of trees, whose vectors have the form of :class:`raysim.trees.stored.Shape`. The vector of zeros ``[P]``
+    has no trees."""
 
     unclippable = "is grown without steps of gradient descent"
 

@@ -22,15 +22,15 @@ def check(weights: ClassWeights, classes: int) -> None:
     if weights == "none":
         return
     if not classes:
-        raise ConfigError(f"{FIELD}: {_said(weights)} is for classes, but this label is a number; set none")
+        raise ConfigError(f"{FIELD}: {_plain(weights)} is for classes, but this label is a number; set none")
     if isinstance(weights, tuple) and len(weights) != classes:
         raise ConfigError(
-            f"{FIELD}: {_said(weights)} has {len(weights)} weights, but this label has {classes} classes; "
+            f"{FIELD}: {_plain(weights)} has {len(weights)} weights, but this label has {classes} classes; "
             "give one for each"
         )
     if isinstance(weights, tuple) and not any(weights):
         raise ConfigError(
-            f"{FIELD}: {_said(weights)} gives every row the weight 0; give at least one class a weight above 0"
+            f"{FIELD}: {_plain(weights)} gives every row the weight 0; give at least one class a weight above 0"
         )
 
 
@@ -60,5 +60,5 @@ def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] |
     return each
 
 
-def _said(weights: ClassWeights) -> Sequence[float] | str:
+def _plain(weights: ClassWeights) -> Sequence[float] | str:
     return list(weights) if isinstance(weights, tuple) else weights

@@ -1,9 +1,9 @@
 """Geometric median under secure aggregation: smoothed Weiszfeld iterations, each one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
-Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. It
-computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``. The
-ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
+Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. The
+hospital computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``.
+The ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
 resist a hospital that lies about its ``b_i``.
 """
 
@@ -107,7 +107,8 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it: the medians times the total weights of its ``problem``."""
+        """Return the update as the strategy receives it: each median times the total weight of its sum in the
+        ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update

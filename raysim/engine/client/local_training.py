@@ -18,7 +18,7 @@ from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters
-from raysim.engine.client.program_context import MadeOfRows, ProgramRun, contexts_of, said
+from raysim.engine.client.program_context import MadeOfRows, ProgramRun, checked_at, contexts_of
 from raysim.engine.client.programs import remembered
 from raysim.engine.client.sending import Sending
 from raysim.engine.client.tasks import Tasks
@@ -125,7 +125,7 @@ class CohortTraining:
         hospital, hidden = context.hospital, self._release is not None and self._release.hides
         with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
             reply = program.run(context)
-        said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
+        checked_at(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
         sent = {name: np.asarray(reply.sent[name], np.float64) for name in program.sends}
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))

@@ -54,7 +54,7 @@ class ProgramRun:
 
     @cached_property
     def kept_names(self) -> list[tuple[str, str]]:
-        """Return the names of each array that hospitals store: the program's name for it and the engine's."""
+        """Return two names of each array that hospitals store: the program's and the engine's."""
         return [(name, kept_name(name)) for name in self.call.program.keeps]
 
     @cached_property
@@ -83,7 +83,7 @@ class HospitalContext:
         states, program = self._states.get(self.hospital, {}), self._run.call.program
         own = {name: states[what] for name, what in self._run.kept_names if what in states}
         if own:
-            said(self._run, self.hospital, partial(check_memory, own, program, self.count))
+            checked_at(self._run, self.hospital, partial(check_memory, own, program, self.count))
         return MappingProxyType(own)
 
     @property
@@ -159,7 +159,7 @@ class HospitalContext:
 
     @cached_property
     def model(self) -> HospitalModel:
-        """Return the run's model on these rows."""
+        """Return the run's model, which trains on :attr:`rows`."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:
@@ -220,7 +220,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -
     return contexts
 
 
-def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
+def checked_at(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
     """Run ``check``. If it raises an error, add the names of the program and the hospital."""
     try:
         check()

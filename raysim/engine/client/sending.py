@@ -92,7 +92,7 @@ class Sending:
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of entry ``j`` before any step. Its ``update`` was trained with learning rate ``rate``."""
+        """Return the message of entry ``j`` before any step. The ``update`` was trained with learning rate ``rate``."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),

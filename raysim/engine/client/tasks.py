@@ -112,7 +112,6 @@ class Tasks:
         return self._models[row]
 
     def _stream(self, purpose: str) -> Streams:
-        """Return the random streams of the round's batches, by hospital and epoch."""
         if purpose not in self._streams:
             self._streams[purpose] = Streams(self._plan.work.seed, purpose, self._plan.round)
         return self._streams[purpose]

@@ -169,7 +169,6 @@ class _Patients:
         return [self.labels[mine][rows] for rows in (self.outcome[mine], ~self.outcome[mine])]
 
     def of_hospital(self, h: int) -> slice:
-        """Return the positions of the rows of hospital number ``h``."""
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:

@@ -35,8 +35,8 @@ class Dispersion:
 
     @property
     def levels(self) -> frozenset[str]:
-        """The names of figures on the scale of the common figure, such as the worst decile. Figures of spread do not
-        belong to them."""
+        """The names of figures on the scale of hospitals' own figures, such as the worst decile. Figures of spread do
+        not belong to them."""
         return LEVELS if self.larger else ERROR_LEVELS
 
     def figures(self, values: Floats) -> dict[str, Floats]:

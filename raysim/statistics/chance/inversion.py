@@ -31,8 +31,8 @@ class Estimate(NamedTuple):
 
 
 def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
-    """Return the spreads at which ``q`` is neither too large nor too small, from simulated ``drawn [T, B]`` at ``taus
-    [T]``.
+    """Return the estimate and the interval of the spread for the statistic ``q``, from simulated ``drawn [T, B]`` at
+    ``taus [T]``.
 
     A spread is in the interval if between 2.5 % and 97.5 % of its simulated values are at least ``q``; the estimate is
     the spread at which half of them are. The shares are made monotonic and interpolated linearly.

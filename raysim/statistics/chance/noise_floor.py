@@ -45,7 +45,7 @@ class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
     - ``figure``: the name of the figure. ``common``: its value at every hospital under equal service, that is, if
-      hospitals do not differ. ``hospitals``: the number of judged hospitals.
+      hospitals do not differ. ``hospitals``: the number of judged hospitals, whose figure is defined.
     - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
       because the interval of ``tau`` has two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its

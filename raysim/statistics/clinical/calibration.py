@@ -1,4 +1,5 @@
-"""Calibration of predicted probabilities: in the large, slope, bins, and over hospitals.
+"""Calibration of predicted probabilities: calibration in the large, calibration slope, the calibration error in bins,
+and their combination over hospitals.
 
 All functions use groups of rows with one prediction each: raw rows are groups of one, and a histogram of scores gives a
 group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the
@@ -52,7 +53,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficient:
-    """An estimate with its standard error and 95 % interval. All are NaN if the estimate is not finite."""
+    """An estimate with its standard error and 95 % interval. All numbers are NaN if the estimate is not finite."""
 
     estimate: float
     se: float
@@ -89,7 +90,7 @@ class CalibrationError:
     - ``value``, ``low`` to ``high``: the error, and an interval for the error of further patients of the same kind.
     - ``floor``, ``floor_high``: mean and 95th percentile of the error of perfectly calibrated predictions.
 
-    All are NaN for fewer than 100 rows.
+    All five are NaN for fewer than 100 rows.
     """
 
     value: float
@@ -160,10 +161,10 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
     """Compute the mean distance of predictions from events over ``bins``, weighted by rows, with interval and floor.
 
-    The floor samples each bin's events with the predicted probability. The interval extends on each side by the larger
-    of two numbers: the 95th percentile of the simulated errors, and the 95th percentile of the total deviation of all
-    bins' events from their expectation (:func:`_missed`). By the triangle inequality chance cannot change the error by
-    more than this deviation.
+    For the floor, each bin's events are sampled with the predicted probability. The interval extends on each side by
+    the larger of two numbers: the 95th percentile of the simulated errors, and the 95th percentile of the total
+    deviation of all bins' events from their expectation (:func:`_missed`). By the triangle inequality chance cannot
+    change the error by more than this deviation.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
@@ -179,8 +180,8 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
 def _missed(rows: Floats, events: Floats) -> float:
     """Return the 95th percentile of the sum over bins of absolute deviations of events from their expectation.
 
-    Deviations are normal with the variance of the observed share. Half an event and half another row are added to each
-    of the bins ``rows [B]``, so that a bin without events is not treated as certain.
+    Deviations are treated as normal, with the variance of the observed share. Half an event and half another row are
+    added to each of the bins ``rows [B]``, so that a bin without events is not treated as certain.
     """
     share = (events + 0.5) / (rows + 1)
     return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))

@@ -160,7 +160,6 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
 
 
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[ClinicalFigure]:
-    """Compute the figures of decisions at the ``t``-th threshold."""
     events, rows = counts.events, counts.rows
     hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
     called, others = hits + alarms, rows - events

@@ -1,7 +1,7 @@
 """Estimate in advance the effect of recalibration, and whether it is worth its labelled rows.
 
-Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and judged on
-the other half. Definitions: ``docs/statistics.md``.
+Validation rows are split in two at random within each hospital. The recalibration is fitted on each half and evaluated
+on the other half. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Benefit:
       recalibration.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    All are NaN if nothing could be judged.
+    All figures are NaN if nothing could be evaluated.
     """
 
     log_loss: float
@@ -52,7 +52,7 @@ def from_counts(counts: ScoreCounts) -> Rows:
 def benefit(counts: ScoreCounts, method: Method, rng: np.random.Generator) -> Benefit:
     """Estimate the effect of ``method`` from ``counts`` of validation rows under the model to be recalibrated.
 
-    Each half is used once for the fit and once for judging; ``ln O/E`` is undefined for a half without events.
+    Each half is used once for the fit and once for the evaluation; ``ln O/E`` is undefined for a half without events.
     """
     halves = _halves(from_counts(counts), rng)
     before, after, rows, off, labelled = 0.0, 0.0, 0.0, [], []

@@ -43,7 +43,7 @@ class Usefulness(NamedTuple):
 def usefulness(seeds: Sequence[ScoreCounts], thresholds: Sequence[float], at: float) -> Usefulness:
     """Compute usefulness at the threshold ``at`` from a model's counts at the same hospitals in each seed.
 
-    ``thresholds`` are the thresholds of the counts. Raises ``ValueError`` if ``at`` is not one of them.
+    ``thresholds`` are the probabilities at which rows were counted. Raises ``ValueError`` if ``at`` is not one of them.
     """
     place = list(thresholds).index(at)
     pair, everybody = _gain(seeds, at, [(counts.called[:, place, 0], counts.called[:, place, 1]) for counts in seeds])
@@ -67,7 +67,7 @@ def _gain(
     """Return the net benefit at a threshold minus that of the better default, and whether this default is acting on
     everybody.
 
-    ``called`` has the called events and other called rows of each seed, ``[H]`` each.
+    ``called`` has, for each seed, the numbers of called events and of other called rows, ``[H]`` each.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])
@@ -89,7 +89,7 @@ def _limits(pair: Paired) -> Limits:
 
 
 def _ranges(among: NDArray[np.bool_]) -> tuple[tuple[float, float], ...]:
-    """Return the first and last threshold of each run of ``among [99]``."""
+    """Return the first and last threshold of each run of consecutive thresholds in the mask ``among [99]``."""
     padded = np.concatenate([[False], among, [False]])
     first, last = np.flatnonzero(padded[1:] & ~padded[:-1]), np.flatnonzero(~padded[1:] & padded[:-1]) - 1
     return tuple((float(CURVE[a]), float(CURVE[b])) for a, b in zip(first, last, strict=True))

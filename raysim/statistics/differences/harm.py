@@ -1,7 +1,7 @@
 """The number of hospitals at which one model is demonstrably worse, or better, than another.
 
 Each hospital's difference of AUROC is tested in both directions, with two variances
-(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value counts. With fewer than ten rows of the rarer
+(:mod:`raysim.statistics.differences.one_hospital`); the larger p-value is used. With fewer than ten rows of the rarer
 class the p-value is 1, and the hospital remains among the tested ones. The numbers of hospitals, and their names, are
 corrected for multiplicity (:mod:`raysim.statistics.several`).
 
@@ -27,7 +27,8 @@ ENOUGH = 10
 
 
 class Harm(NamedTuple):
-    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Each of the two has a level of 5 %.
+    """The hospitals that demonstrably lose (``losses``) or gain (``gains``). Losses and gains are tested at a level of
+    5 % each.
 
     ``too_few``: the number of hospitals with a difference, but with too few rows of the rarer class for a test.
     """

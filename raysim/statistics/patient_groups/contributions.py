@@ -147,8 +147,8 @@ def averaged(errors: ArrayLike, labels: Labels, groups: int) -> tuple[Figures, i
     scale.
 
     ``labels [n, R]`` are the groups of rows under each arrangement. Figures are in units of 2 to the power of the
-    hospital's scale; no error exceeds 1 in this unit. Errors are rounded to a millionth of it, more coarsely beyond
-    4,096 rows. A group with one row has the variance of all rows.
+    hospital's scale; no error exceeds 1 in this unit. Errors are rounded to a millionth of this unit, more coarsely
+    beyond 4,096 rows. A group with one row has the variance of all rows.
     """
     every = np.asarray(errors, dtype=np.float64)
     scale = int(np.frexp(every.max(initial=0.0))[1])

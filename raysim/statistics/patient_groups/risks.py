@@ -1,7 +1,7 @@
 """Calibration of predicted risks for each group of patients at its own hospitals.
 
 Each hospital's risks are first shifted on the logit scale, so that they add up to its events. Remaining differences
-between its groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+between groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class GroupRisk(NamedTuple):
     """A group's events compared with the events expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval and ``p``. It is estimated by one Newton step.
+    its hospitals at equal predicted risk, with its 95 % interval and ``p``. The log odds ratio is estimated by one
+    Newton step.
     """
 
     group: str

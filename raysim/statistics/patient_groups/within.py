@@ -3,8 +3,8 @@
 Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
 share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
 within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation.
-This keeps the test's size if groups have the same AUROC but different scores (Janssen 1997). Definitions:
-``docs/statistics.md``.
+Dividing by the standard error keeps the test's size if groups have the same AUROC but different scores (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first minus the second. All are NaN if no hospital can compare
-    them."""
+    """The gap within hospitals between two groups, the first minus the second. All numbers are NaN if no hospital has
+    the rows to compare the groups."""
 
     groups: tuple[str, str]
     """The names of the two groups."""
@@ -91,7 +91,7 @@ class PairGap:
     hospitals: int
     """The number of hospitals with the rows that the comparison needs."""
     visible: float
-    """The smallest gap that such a test demonstrates with 80 % power."""
+    """The smallest gap that this test demonstrates with 80 % power."""
 
 
 NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
@@ -102,7 +102,8 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
-    demonstrated if ``p_holm`` is at most .05. Both are NaN if no hospital has the rows that the comparison needs.
+    demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has the rows that the comparison
+    needs.
     """
 
     attribute: str
@@ -115,7 +116,7 @@ class WithinGap:
     p: float = NAN
     p_holm: float = NAN
     arrangements: int = 0
-    """The number of arrangements of labels behind p, including the observed one."""
+    """The number of arrangements of labels from which p was computed, including the observed one."""
     exact: bool = False
     """Whether all possible arrangements were used."""
     pooled: float = NAN
@@ -150,7 +151,7 @@ class WithinGap:
 
     @property
     def hospitals(self) -> int:
-        """The number of hospitals of the gap."""
+        """The number of hospitals that contribute to the gap."""
         return self.pair.hospitals
 
     @property

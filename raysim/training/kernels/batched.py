@@ -7,7 +7,7 @@ A hospital's result agrees with the numpy kernels up to rounding. The shapes of 
 hospitals of a call. The number of hospitals in a call may still change a result's last bits: a GPU's library chooses
 the order of summation by the size of the whole product.
 
-A call that runs out of GPU memory is repeated with half as many hospitals. This number also limits later calls.
+A call that runs out of GPU memory is repeated with half as many hospitals. The reduced number also limits later calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Clipped sums of gradients of any module, from the gradient of each row. This is always correct, but slow.
+"""Clipped sums of gradients of any module, from the gradient of each row. This method is always correct, but slow.
 
-The gradients of convolutions, embedding tables and any shared weights are not an outer product of two vectors. Their
-norms need the whole gradient. ``vmap`` computes the gradients of some rows at once.
+The gradients of convolutions, embedding tables and any shared weights are not an outer product of two vectors. The
+norms of such gradients need the whole gradient. ``vmap`` computes the gradients of some rows at once.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
-    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them. If there is one output, it has shape
+    """Return layers (weight ``[out, in]``, bias ``[out]``) with ReLU between them. A single output has the shape
     ``[n]``."""
     parts: list[nn.Module] = []
     for weight, bias in layers:

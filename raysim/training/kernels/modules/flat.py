@@ -38,7 +38,7 @@ class FlatModule:
     draws: bool
     """Whether the module draws random numbers when it trains."""
     lookup: str | None
-    """The name of the parameter table whose row indices the features are; None if features are not indices."""
+    """The name of the parameter whose rows the features index; None if features are not indices."""
 
     def __init__(
         self,
