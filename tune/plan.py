@@ -75,7 +75,7 @@ class SweepPlan:
     def jobs(self, params: Params, part: Part) -> list[Job]:
         """Return the runs of a trial, one for each seed, on the data in :attr:`folders`.
 
-        On test rows these are the runs of ``raysim run``.
+        With ``part: test`` they equal the runs of ``raysim run``.
         """
         return self._jobs(self.built(params, part), part)
 

@@ -1,4 +1,4 @@
-"""The resolution of paths of input files.
+"""Resolves paths of input files.
 
 Paths in a YAML file are relative to its folder, all others to the working directory. They become absolute when a
 configuration is read, so that a frozen configuration names the same files everywhere. Paths of output (``--out``,

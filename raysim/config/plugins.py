@@ -1,4 +1,4 @@
-"""The construction of the strategy, selection, source or model that a section names, from the section's own keys."""
+"""Makes the strategy, selection, source or model that a section names, from the section's own keys."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
     """Return ``config`` with the plug-ins' own keys in ``sections`` checked and filled in, as plain YAML types.
 
-    ``where`` is the field of its strategy. ``strategies`` from other configurations are not changed.
+    ``where`` is the field of ``config.strategy``. ``strategies`` from other configurations are not changed.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:

@@ -1,4 +1,4 @@
-"""The reading of a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
+"""Reads a YAML file, a mapping or a configuration into a complete, checked and immutable configuration."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
     """Return ``config`` with ``section`` as its strategy.
 
     If ``from`` names a configuration, its training, selection and model are also used. Raises ``ConfigError`` if that
-    configuration has other data, because a comparison would be impossible, or if another of its sections, such as
-    ``privacy``, would be left out.
+    configuration has other data, because its runs could not be compared. Raises it also if one of its :data:`OF_ALL`
+    sections differs, because this section would be ignored.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

@@ -14,10 +14,12 @@ Choices: K is 3 to 8 by silhouette of the server's clustering. If K < k', the se
 centre and adds the farthest of its other centres. If no hospital sent k' centres, the server starts with the hospital
 that sent the most.
 
-Traffic per hospital, with d continuous features of D value columns. Once, up: D scalars (which columns are continuous),
-``k' d`` (its centres) and G (its rows in each cluster). Once, down: d (the columns), ``d + G d`` (columns and centres)
-or with ``inherit`` k' (the clusters of its centres), and G' (the remaining clusters) if only G' have training rows. In
-a round: P down and P up for each participant and each cluster in which it has rows.
+Traffic per hospital, with d continuous features of D value columns:
+
+- once, up: D scalars (which columns are continuous), ``k' d`` (its centres) and G (its rows in each cluster)
+- once, down: d (the columns), ``d + G d`` (columns and centres) or with ``inherit`` k' (the clusters of its centres),
+  and G' (the remaining clusters) if only G' have training rows
+- in a round: P down and P up for each participant and each cluster in which it has rows
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many powers of the values, from 0 on, the blocks need sums of."""
+        """Return how many of the values' powers 0, 1 and 2 are summed, because the blocks need them."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
