@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from functools import cache, lru_cache
 from importlib import import_module
-from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from typing import Any
 
 from raysim.core.errors import ConfigError
 
@@ -20,7 +21,7 @@ def registered(kind: str) -> list[EntryPoint]:
 
 
 @cache
-def _all_entry_points(path: tuple[str, ...]) -> EntryPoints:
+def _all_entry_points(path: tuple[str, ...]) -> Any:
     """Return the entry points of all packages on the search ``path``. A file of each package is read for them."""
     return entry_points()
 
