@@ -57,7 +57,8 @@ def cards(
     """Return the cards of all hospitals as data.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
-      ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
+      ``lead``, its ``facts``, the rows of its ``tables``, and its ``counts`` of rows and events (lowest and highest
+      over seeds).
     - ``tables``: captions and columns of the tables.
 
     ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the

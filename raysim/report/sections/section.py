@@ -101,8 +101,7 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone with which the decision compares: the best of several; None if none was
-        trained."""
+        """The model of training alone in the decision: the best of several; None if none was trained."""
         shown = self.shown
         return None if shown is None or shown.alone is None else shown.references[shown.alone].key
 

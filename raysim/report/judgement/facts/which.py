@@ -42,7 +42,6 @@ def which(shown: Evidence) -> Line:
 
 
 def _between_methods(shown: Evidence, figures: dict[str, Any]) -> Line:
-    """Write the line for several methods."""
     best, choice, others = shown.entries[shown.best], shown.choice, len(shown.entries) - 1
     if shown.one_seed:
         text = f"One seed cannot compare methods: {best.name} {stands(shown)}."
@@ -85,8 +84,7 @@ def stands(shown: Evidence) -> str:
 
 
 def _equals(shown: Evidence) -> str:
-    """Return a clause on the methods equivalent to the recommended one, with their bytes if these are about the
-    same."""
+    """Return a clause on the methods equivalent to the recommended one, with their bytes if about the same."""
     best = shown.entries[shown.best]
     equals = [shown.entries[i] for i in shown.choice.equals]
     if not equals:
