@@ -191,18 +191,16 @@ def play_comparison(
         with tempfile.TemporaryDirectory() as scratch:
             found = scores.entered(results, asked.evaluation, out.folder, Path(scratch))
             unseen = files.write(out, asked, results, experiment.left_out)
-            comparison.write_comparison(out, asked, results, beside=beside, unseen=unseen, scores=found, before=left)
+            comparison.write_comparison(out, asked, results, unseen=unseen, scores=found, before=left)
 
     with search_path_restored(), alone_on_ray(in_process):
         with phase(console, READING):
             from raysim.experiment import scores
-            from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
             from raysim.experiment.runs import Experiment
 
             config = scores.asked(reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON)))
             experiment = Experiment.comparing(config, out, again=again)
-            beside = BackgroundNoiseFloor(config.evaluation.minimum_events)
-        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)
+        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
         from raysim.api.comparison_result import ComparisonResult
 
         return ComparisonResult(experiment.folder)

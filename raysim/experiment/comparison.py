@@ -15,7 +15,6 @@ from raysim.engine.job import Result
 from raysim.experiment import scores as existing
 from raysim.experiment import tuning
 from raysim.experiment.answering import FILE, card_of_comparison
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.run_page import (
     PAGE,
     attribute_figures,
@@ -36,7 +35,6 @@ from raysim.experiment.stacked_tables import (
     per_seed,
     splits,
     stacked_files,
-    stacked_text,
 )
 from raysim.experiment.unseen import said
 from raysim.experiment.unseen.files import Found
@@ -62,7 +60,6 @@ def write_comparison(
     config: Config,
     results: Sequence[Result],
     first: Sequence[svg.Figure] = (),
-    beside: BackgroundNoiseFloor | None = None,
     found: str = "",
     unseen: Found | None = None,
     scores: Scores = NO_SCORES,
@@ -71,7 +68,6 @@ def write_comparison(
     """Write a comparison's files, and return its table.
 
     - ``first``: figures at the top of the page.
-    - ``beside``: the noise floor, whose computation may have begun during the runs.
     - ``found``: a sentence that begins the headline.
     - ``unseen``: results at hospitals that were left out.
     - ``scores``: existing scores, which are further references.
@@ -87,7 +83,7 @@ def write_comparison(
     sketched = {**sent(results), **scores.sent}
     differences = tables.differences(frame, config.reference, hospitals, sent=sketched)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    by_chance = dict((beside or BackgroundNoiseFloor(config.evaluation.minimum_events)).of(results))
+    by_chance = noise.noise(results, config.evaluation.minimum_events)
     by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
     for each in scores.results:
         clinical_tables.write(out, each.folder, each.federation, each.outcome, config.evaluation.clinical)
@@ -178,9 +174,7 @@ def _patient_group_figures(
     """Write the figures of patient groups if the runs have them, and plot these figures for the ``chosen``
     strategies."""
     grouped = [result for result in results if result.outcome.grouping is not None]
-    if (text := stacked_text(grouped, "patients.csv")) is not None:
-        out.text("patients.csv", text)
-    elif (table := per_group(grouped)) is not None:
+    if (table := per_group(grouped)) is not None:
         out.csv("patients.csv", table)
     for name in ("fairness.csv", "risks_by_group.csv"):
         table = stacked_files([result for result in grouped if result.outcome.gaps], name)

@@ -18,7 +18,6 @@ from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.answering import FILE, card_of_run
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
@@ -45,18 +44,16 @@ def write_run_page(
     frozen: Mapping[str, object],
     config: Config,
     whole: Path | None = None,
-    beside: BackgroundNoiseFloor | None = None,
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models. ``beside``: the noise floor that may be computed already.
+    experiment's page, under all models.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     hospitals = for_plots(per_hospital([result], part), part)
-    floor = beside or BackgroundNoiseFloor(config.evaluation.minimum_events)
-    by_chance = None if whole else floor.of([result])
+    by_chance = None if whole else noise.noise([result], config.evaluation.minimum_events)
     card = card_of_run(config, result, hospitals, by_chance)
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 
 from raysim.engine.job import Result
 from raysim.engine.messages.plan import ModelSpec
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.report import tables
 from raysim.report.judgement import noise
 from raysim.report.naming import signed
@@ -77,41 +75,6 @@ def test_other_seeds_are_no_further_evidence(result: Result) -> None:
     other = Result("fedavg", False, 8, result.federation, result.outcome, result.folder)
     both, alone = noise.noise([result, other], 5), noise.noise([result], 5)
     pd.testing.assert_frame_equal(noise.table(both), noise.table(alone))
-
-
-def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
-    result: Result, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    others = [replace(result, label="fedprox"), replace(result, seed=8), replace(result, label="fedprox", seed=8)]
-    alone = noise.noise([result, *others], 5)
-    asked: list[list[str]] = []
-    monkeypatch.setattr(
-        noise,
-        "noise",
-        lambda results, events, real=noise.noise: (
-            asked.append([f"{each.label} {each.seed}" for each in results]) or real(results, events)
-        ),
-    )
-    beside = BackgroundNoiseFloor(5)
-    for each in (result, *others):
-        beside.add(each)
-    pd.testing.assert_frame_equal(noise.table(beside.of([result, *others])), noise.table(alone))
-    assert asked == [["fedavg 7", "fedprox 7"]], "once, without the runs of other seeds"
-
-    asked.clear()
-    (one_seed := BackgroundNoiseFloor(5)).add(result)
-    assert set(one_seed.of([result])) == {("fedavg", "global")}
-    assert asked == [["fedavg 7"]]
-
-    def fails(results: object, events: int) -> None:
-        raise RuntimeError("no memory")
-
-    monkeypatch.setattr(noise, "noise", fails)
-    failed = BackgroundNoiseFloor(5)
-    for each in (result, *others):
-        failed.add(each)
-    with pytest.raises(RuntimeError, match="no memory"):
-        failed.of([result, *others])
 
 
 def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_apart(result: Result) -> None:
