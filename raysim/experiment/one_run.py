@@ -113,8 +113,6 @@ class Run:
             if outcome.privacy is not None:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
-        if not self.nested:
-            session.end()
         if finished is None:
             # Imported late: it takes half a second.
             from raysim.storage.run_tables import split_pieces
@@ -250,8 +248,6 @@ class Run:
                         if job.draws_anew:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
-                        if self.first and not self.trial:  # imported while hospitals compute the next round
-                            import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
                         kept = event.round
                         writer.offer(event)

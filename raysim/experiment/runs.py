@@ -256,7 +256,6 @@ class Experiment:
                 tuning.charge(results, tried)
                 self.left_out = self._play_left_out(services, whole, parent, results)
                 services.display.conclude()
-                services.end_actors()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
                 manifest, said = whole.manifest, verdict(whole.manifest)
