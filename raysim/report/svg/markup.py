@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from markupsafe import Markup, escape
+
+from raysim.core.atomic import plain
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
@@ -51,24 +52,7 @@ def json_block(identifier: str, data: object) -> Markup:
     >>> json_block("data", ["</script>", float("nan")])
     Markup('<script type="application/json" id="data">["\\u003c/script\\u003e",null]</script>')
     """
-    try:
-        text = _compact(data)
-    except ValueError:  # a number that is not finite
-        text = _compact(_finite(data))
+    text = json.dumps(plain(data), separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
-
-
-def _compact(data: object) -> str:
-    return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {str(key): _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    return data
