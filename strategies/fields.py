@@ -1,4 +1,4 @@
-"""Checks of fields. Each error message begins with the field's name, so that the author of the value knows what to
+"""Checks of settings. Each error message begins with the field's name, so that the author of the value knows what to
 correct."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Invalid(ValueError):
 
 
 def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``, or if ``finite`` and the value is infinite."""
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``. With ``finite``, infinity is refused, too."""
     if not value >= bound:
         raise ValueError(f"{field}: {value} is not at least {bound}")
     if finite and math.isinf(value):
@@ -36,7 +36,7 @@ def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> 
 
 
 def above(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value > bound``, or if ``finite`` and the value is infinite."""
+    """Raise ``ValueError`` naming ``field`` unless ``value > bound``. With ``finite``, infinity is refused, too."""
     if not value > bound:
         raise ValueError(f"{field}: {value} is not greater than {bound}")
     if finite and math.isinf(value):

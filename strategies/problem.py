@@ -1,5 +1,7 @@
 """What each hospital minimises in a round, how it trains, and what it sends back.
 
+A delta is the difference between a hospital's parameters after and before its local training.
+
 Shapes: ``H`` hospitals in the cohort, ``P`` scalars of a model, ``M`` models of the server, ``G`` sums of hospitals'
 deltas.
 """
@@ -33,7 +35,7 @@ class HospitalSentinel(IntEnum):
 
 
 class RowSentinel(IntEnum):
-    """A special value in place of a model row, in the fields that mention it."""
+    """A special value in place of a model row. Only fields that name it in their description accept it."""
 
     OWN = -2
     MIXTURE = -3
@@ -70,7 +72,7 @@ class Proximal:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """What a hospital minimises: the mean loss of its training rows plus these terms."""
+    """What a hospital minimises: the mean loss of its training rows plus the terms in the fields."""
 
     proximal: tuple[Proximal, ...] = ()
     """The proximal terms."""
@@ -99,7 +101,8 @@ class LocalTraining:
     keep: bool = False
     """Whether the hospital stores the resulting parameters as its own model."""
     carry: bool = False
-    """Whether the optimiser continues from its state after the last such local update; otherwise its state is reset."""
+    """Whether the optimiser continues from its state after the last local update with ``carry``. Otherwise its state is
+    reset."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,7 @@
 """Client programs that send statistics of hospitals' training rows, and the rules that divide rows into groups.
 
-The server receives each hospital's statistics individually (``each``). If ``view.noisy`` says that a kind of statistics
-has noise, a program sends bounded sums over rows instead of the exact statistic, and the hospital adds noise to these
-sums.
+The server receives each hospital's statistics individually (``each``). If ``view.noisy(kind)`` is true, a program sends
+bounded sums over rows instead of the exact statistic, and the hospital adds noise to these sums.
 
 Shapes: ``N`` hospitals in the federation, ``H`` called hospitals, ``n`` rows of one hospital, ``M`` models, ``G``
 groups of rows.

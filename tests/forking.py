@@ -120,7 +120,7 @@ def code_of(request: bytes) -> int:
         sys.path[:], call = pickle.loads(request)
         function, arguments = pickle.loads(call)
         function(*arguments)
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)

@@ -1,7 +1,7 @@
 """Trials under several objectives: the Pareto set, its hypervolume, and the recommended trial.
 
 Points are ``values [n, d]``: ``n`` trials, ``d`` objectives; ``larger [d]`` marks the objectives that are maximised. A
-trial with an undefined objective (NaN) is in no set and dominates no other.
+trial with an undefined objective (NaN) is not in the Pareto set and dominates no other.
 """
 
 from __future__ import annotations

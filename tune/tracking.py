@@ -82,7 +82,7 @@ class SweepTracker(Sender):
         self._tags[PREDICTS_TAG] = predicted(config.data)
         self._path = folder / SENT
         self._run, self._sent = recorded(folder)
-        self._halves: list[str] | None = None if self._run else []
+        self._partial_runs: list[str] | None = None if self._run else []
         self._queue: queue.SimpleQueue[Finished | Conclusion | None] = queue.SimpleQueue()
         self._concluded = False
         self._stopped: Status | None = None
@@ -153,7 +153,7 @@ class SweepTracker(Sender):
     def _end_all(self) -> None:
         """Set the final state of the sweep and of partially sent trials, while the other thread sends the rest."""
         with contextlib.suppress(Exception), self._ending:  # any error means that the store is unreachable
-            for run in (*(self._halves or ()), self._run):
+            for run in (*(self._partial_runs or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
                     self._tracker.end(run, self._stopped)
 
@@ -185,24 +185,24 @@ class SweepTracker(Sender):
             self._run = tracker.start(self._config.name, params, tags)
             self._end_all()
             self._write()
-        if self._halves is None:
-            self._halves = [run for run in tracker.nested(self._run) if run not in self._sent.values()]
-        while self._halves:
-            tracker.discard(self._halves[-1])
-            self._halves.pop()
+        if self._partial_runs is None:
+            self._partial_runs = [run for run in tracker.nested(self._run) if run not in self._sent.values()]
+        while self._partial_runs:
+            tracker.discard(self._partial_runs[-1])
+            self._partial_runs.pop()
         return tracker
 
     def _send(self, trial: Finished) -> None:
         tracker = self._store()
-        assert self._halves is not None
+        assert self._partial_runs is not None
         if trial.number in self._sent:
-            self._halves.append(self._sent.pop(trial.number))
+            self._partial_runs.append(self._sent.pop(trial.number))
             self._store()
         config = self._plan.config(trial.params, "validation")
         tags = self._tags | {"level": "trial", "trial": str(trial.number), "status": trial.status}
         tags["strategy"] = label(config.strategy)
         run = tracker.start(f"trial {trial.number}", searched(trial.params, self._plan.space), tags, self._run)
-        self._halves.append(run)
+        self._partial_runs.append(run)
         tracker.metrics(run, curve(trial) + final(trial, max(plugins.rounds(config), 1)))
         for seed, rounds in trial.rounds.items():
             nested = tracker.start(
@@ -218,7 +218,7 @@ class SweepTracker(Sender):
             tracker.tag(run, {"error": trial.error[:5000]})
         with self._ending:
             tracker.end(run, STATUS[trial.status])
-            self._halves.remove(run)
+            self._partial_runs.remove(run)
         self._sent[trial.number] = run
         self._write()
 
@@ -272,7 +272,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
 
 
 def drawn(space: Space) -> tuple[list[str], list[str]]:
-    """Return two lists of trials' parameters: those with numeric axes in charts, and the others."""
+    """Return two lists of trials' parameters: the parameters with numeric axes in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []
     for dimension in space:

@@ -64,8 +64,8 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the section without recalibration. Runs use it if they are judged on the rows on which recalibration would
-    be fitted.
+    """Return the section without recalibration, for runs that are judged on the rows on which recalibration would be
+    fitted.
     """
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")

@@ -18,8 +18,8 @@ from raysim.training.models import find_family
 def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     """Return each of the complete ``configs``, one per strategy, combined with each of the models.
 
-    If no models are listed, return ``configs`` unchanged. The label of a strategy then ends with its learner. Raises
-    ``ConfigError`` for models that share a name, and for strategies with their own model.
+    The label of each strategy then ends with its learner. If no models are listed, ``configs`` are returned unchanged.
+    Raises ``ConfigError`` for models that share a name, and for strategies with their own model.
     """
     models = config.models
     if not models:
@@ -49,8 +49,8 @@ def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
 
 
 def reference_among(config: Config, compared: Sequence[str]) -> str:
-    """Return the label of the reference in ``config``. If it was compared with several learners, the label is with the
-    simplest of them.
+    """Return the label of the reference strategy in ``config``. If it was compared with several learners, this is its
+    label with the simplest learner.
 
     Raises ``ConfigError`` if the reference is not among the labels ``compared``.
     """

@@ -1,5 +1,5 @@
-"""The reading of a configuration's YAML. Its size is limited, each key may occur once, and texts must be possible in
-files and names."""
+"""The reading of a configuration's YAML. Its size is limited, each key may occur once, and texts must not contain
+characters that are impossible in files or names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AS_WRITTEN = "na_values"
 
 
 class InvalidConfiguration(ValueError):
-    """The text is YAML, but no valid configuration; the message says where, why, and the remedy."""
+    """Raised for YAML that is not a valid configuration. The message names the place, the reason and the remedy."""
 
 
 def read(path: Path) -> Any:

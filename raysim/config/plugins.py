@@ -243,7 +243,7 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
 def _completed_strategy(config: Config, section: StrategySection, where: str) -> StrategySection:
     if config.privacy is not None and config.privacy.unit == "hospital" and section.given is None:
         keys = strategy_keys(section, where)
-        # Weights by rows depend on who else takes part, so they are uniform unless others are asked for.
+        # Weights by rows depend on the other participants, so weights are uniform unless the key is set.
         if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.options().keys():
             section = section.having({**section.options(), "weights": "uniform"})
     if config.privacy is not None and "signature" in config.privacy.statistics and section.given is None:
@@ -261,7 +261,7 @@ def _completed_strategy(config: Config, section: StrategySection, where: str) ->
 
 
 def _options(section: ModelSection, where: str) -> dict[str, Any]:
-    """Return the options of a model and its defaults, if these are plain YAML types. ``where`` is the model's field.
+    """Return the options of a model, and its other defaults that are plain YAML types. ``where`` is the model's field.
 
     The options of a torch module are the parameters of its class. They are checked when the module is made for the
     data's features.

@@ -81,7 +81,7 @@ def compared(config: Config) -> tuple[Config, ...]:
 def read_tree(
     source: Source | None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the tree of ``source`` with the overrides, and then with ``values`` by dotted key, before it is checked.
+    """Return the unchecked tree of ``source``, in which first the overrides and then ``values`` by dotted key are set.
 
     Paths of input files are absolute. In a YAML file they are relative to its folder, elsewhere to the working
     directory.

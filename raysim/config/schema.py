@@ -45,7 +45,7 @@ class CheckpointSection(Section):
     """The section ``checkpoint``: what is stored so that a stopped run can be resumed.
 
     A checkpoint is stored after every ``every`` rounds (0: none). With ``auto`` there is one every ten seconds, if that
-    takes at most 5 % of the time. The last ``keep`` checkpoints are stored. ``path`` is a folder or any URI that
+    takes at most 5 % of the time. Only the last ``keep`` checkpoints are retained. ``path`` is a folder or any URI that
     pyarrow knows; None is the run's own folder.
     """
 
@@ -157,7 +157,7 @@ class Config(Section):
 
     @property
     def hides_rows(self) -> bool:
-        """Whether the privacy unit is a patient or a row. The part of one unit must then not depend on other units."""
+        """Whether the privacy unit is a patient or a row. If so, the split must assign each unit independently."""
         return self.privacy is not None and self.privacy.unit != "hospital"
 
     def replaced(self, **parts: Any) -> Config:

@@ -15,8 +15,8 @@ from typing import Any
 class replacing:
     """A context manager for writing a file completely or not at all.
 
-    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. At the end it replaces ``path``
-    in one step, unless an error occurred.
+    In ``with replacing(path) as temporary``, the caller writes the file ``temporary``. At the end this file replaces
+    ``path`` in one step, unless an error occurred.
     """
 
     def __init__(self, path: Path) -> None:

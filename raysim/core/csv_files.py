@@ -2,8 +2,9 @@
 
 A spreadsheet that opens a file must not run anything, and reading must return what was written. Spreadsheets treat a
 cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, which may run a program or send the sheet elsewhere.
-Names of hospitals and categories come from other people's data. Such a text is therefore written with a ``'`` before
-it, which means "this is text" in spreadsheets. Numbers are written unchanged. :func:`read_csv` removes the ``'`` again.
+Names of hospitals and categories come from other people's data. A text that begins with one of these characters is
+therefore written with a ``'`` before it, which marks a text in spreadsheets. Numbers are written unchanged.
+:func:`read_csv` removes the ``'`` again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
 
 def cell(text: str) -> str:
-    """Return a text in the form in which it is written.
+    """Return the form of a text in raysim's CSV files.
 
     >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
     ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")
@@ -45,7 +46,7 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
     texts: set[str] = set()
     safe = _changed(table, cell, texts)
     if not many_rows:
-        # Python's writer takes a lone carriage return for nothing that needs quotes.
+        # Python's writer does not quote a text because of a lone carriage return.
         returns = any("\r" in text for text in texts)
         safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
         return
@@ -80,7 +81,7 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] | None = None) -> pd.DataFrame:
-    """Return the table with all its texts changed, column names included. The texts before the change are added to
+    """Return the table with ``change`` applied to all its texts, column names included. The original texts are added to
     ``seen``."""
     import pandas as pd
 

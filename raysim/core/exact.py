@@ -2,7 +2,7 @@
 
 Floating-point addition is not associative, so a sum over hospitals would depend on which actor runs which hospital.
 Terms are therefore rounded to multiples of 2^-44 (6e-14, a millionth of the resolution of float32 parameters near 1).
-They are added as 64-bit integers, which is exact, so that any placement gives the same bits.
+The rounded terms are added as 64-bit integers, which is exact, so that any placement gives the same bits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 FRACTION_BITS = 44
 SHIFT = 1.5 * 2.0**52
-"""A number that, added to a float64 below 2^51 in magnitude, leaves the nearest whole number in the last bits."""
+"""The sum of this number and a float64 below 2^51 in magnitude has the nearest whole number in its last bits."""
 SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
 LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
 """The smallest magnitude of terms that are too large to be rounded with ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
-    """Return the strict limit of vectors' entries with which no weighted sum of them can overflow.
+    """Return the limit of vectors' entries: if all are smaller in magnitude, no weighted sum of the vectors overflows.
 
     ``weights`` is the sum of the magnitudes of all weights. Half of the integers' range is left for rounding.
     """
@@ -54,12 +54,12 @@ class ExactSum:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, like repeated calls of :meth:`add`.
 
         ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude, and are
-        overwritten. ``columns`` are the entries of the sums to which they are added.
+        overwritten. ``columns`` are the entries of the sums to which the vectors are added.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
-            # A float64 this large has no digits behind the point: adding rounds as rint does, to even where it is
-            # between two, and what was added stands in the last bits as an integer.
+            # A float64 of this size has no fraction bits. The addition therefore rounds like rint, ties to even, and
+            # the last bits hold the rounded term as an integer.
             vectors += SHIFT
             rounded, shift = vectors.view(np.int64), SHIFT_UNITS
         else:

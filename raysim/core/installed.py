@@ -13,8 +13,7 @@ from raysim.core.errors import ConfigError
 
 
 def registered(kind: str) -> list[EntryPoint]:
-    """Return the entry points of the group ``raysim.<kind>`` by name. raysim's own are before those of other
-    packages."""
+    """Return the entry points of the group ``raysim.<kind>`` by name. raysim's own come first."""
     return sorted(entry_points(group=f"raysim.{kind}"), key=lambda entry: (not is_own(entry), entry.name))
 
 

@@ -24,8 +24,8 @@ def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
 def _loaded(modules: int) -> ThreadpoolController:
     """Return the compute libraries.
 
-    ``modules`` is the number of imported modules, the key of the cache. The search takes milliseconds, as long as a
-    small clustering, so it is repeated only after an import.
+    ``modules`` is the number of imported modules, the key of the cache. The search takes milliseconds, about as long as
+    a small clustering. The search is therefore repeated only after an import.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -1,4 +1,4 @@
-"""The version and the folder of the package. Other modules import them from here, because ``raysim`` itself imports
+"""The version and the folder of the package. Other modules import the two from here, because ``raysim`` itself imports
 higher packages."""
 
 import os

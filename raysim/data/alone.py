@@ -1,9 +1,9 @@
 """Splits and folds in which the part of each patient does not depend on other patients.
 
-A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split of all
-rows of a hospital at once meets its fractions exactly. However, without one patient it would assign other patients to
-other parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and fractions are met
-only on average.
+A privacy guarantee for patients compares the data with a patient to the same data without this patient. A split that
+divides all rows of a hospital together meets its fractions exactly. However, the removal of one patient would move
+other patients to other parts. Here a keyed hash of the indivisible unit (a patient, or a row) decides the part, and
+fractions are met only on average.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Places = NDArray[np.float64]
 def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.int8]:
     """Return the part of each row ``kept [N]``: 0 train, 1 validation, 2 test.
 
-    ``split`` has fractions or folds, and ``by`` is the unit that it never divides. ``run`` is the run's seed. Raises
+    ``split`` has fractions or folds, and ``by`` is the unit that is never divided. ``run`` is the run's seed. Raises
     ``ValueError`` for a split by column.
     """
     seed = split.effective_seed(run)
@@ -38,8 +38,8 @@ def parts(split: Split, records: Records, kept: NDArray[np.int64], by: str, run:
 
 
 def used(split: Split, records: Records, kept: NDArray[np.int64], by: str, run: int) -> NDArray[np.bool_]:
-    """Return which rows ``kept [N]`` remain for training under ``split.used``, ``[N]``. Arguments are as in
-    :func:`parts`.
+    """Return a mask ``[N]`` of the rows ``kept [N]`` that remain for training if the share ``split.used`` is used. The
+    arguments are the same as in :func:`parts`.
 
     The rows of a smaller share are also in every larger share.
     """

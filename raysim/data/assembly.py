@@ -27,7 +27,7 @@ from raysim.data.records import Records, natural
 from raysim.data.split import Split, assign, groups, used
 
 Found = tuple[Leaks, tuple[Suspect, ...]]
-"""The type of findings: the columns that may reveal the label, and the other findings in a table."""
+"""The findings of the checks: the columns that may reveal the label, and all other findings."""
 
 
 MOST_NAMED = 5
@@ -51,7 +51,7 @@ class Recipe:
     ranges: Declared | None
     """Declared ranges and categories of columns; None where the preprocessing is fitted on training rows."""
     noise: SumNoise | None
-    """Noise on the means and deviations that hospitals send; None: exact values are sent."""
+    """Noise on the sums from which means and deviations are computed; None: the sums are exact."""
     missing_flags: bool
     """Whether features flag missing values."""
     tabular: bool = True
@@ -142,7 +142,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
 
 
 def _left_out(columns: Sequence[str]) -> list[str]:
-    """Return a warning about columns without a value in training rows; no warning without such columns."""
+    """Return a warning that names the columns without a value in training rows; empty if there are none."""
     if not columns:
         return []
     named = listed([f"'{name}'" for name in columns], MOST_NAMED)
@@ -163,8 +163,8 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
     table, label = RawColumns.of(records.features), records.y[rows.kept]
     group = None if records.group is None else records.group[rows.kept]
     at = (table, rows.kept, rows.home, rows.names, label, records.classes)
-    with ThreadPoolExecutor(1) as beside:  # both mostly sort columns, during which numpy lets other threads run
-        leaking = beside.submit(leaks.check, *at)
+    with ThreadPoolExecutor(1) as thread:  # both checks mostly sort columns, and numpy sorts without Python's lock
+        leaking = thread.submit(leaks.check, *at)
         suspects = quality.check(*at, group, unlike)
         return leaking.result(), suspects
 
@@ -237,7 +237,9 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Prepare the features of the rows ``order [N]``, fitted on the rows ``train [N]``, or as declared."""
+    """Prepare the features of the rows ``order [N]``. Statistics come from the rows of the mask ``train [N]``, or from
+    declared ranges.
+    """
     flags = recipe.missing_flags
     if recipe.ranges is None:
         trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
@@ -273,7 +275,9 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """Return the patient of each row, ``[N]``; None where ``split.by`` replaced patients by another column."""
+    """Return the patient of each row, ``[N]``; ``"rows"`` if the source has no patients; None if ``split.by`` is
+    another column.
+    """
     if split.by not in (None, "row", "patient"):
         return None
     _, codes = groups("patient", group, source) if group is not None else ("row", None)

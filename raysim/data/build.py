@@ -26,7 +26,7 @@ STORED = 6
 """Version of the stored layout; increase it when the files of a stored federation change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""The findings of this process in columns, by records, ``minimum`` and ``largest``. Runs with other seeds
+"""Findings of the checks in this process, by the records' digest, ``minimum`` and ``largest``. Runs with other seeds
 reuse them.
 """
 
@@ -47,7 +47,8 @@ def build(
 ) -> Federation:
     """Return the federation of ``source``, from the cache where it has been built before.
 
-    Hospitals are in natural order of their names, rows in the source's order in train, validation and test.
+    Hospitals are in natural order of their names. A hospital's rows are sorted into training, validation and test rows,
+    and each part is in the source's order.
 
     - ``split``: the division of rows into training, validation and test.
     - ``preprocessing``: one of ``METHODS``.
@@ -58,9 +59,9 @@ def build(
       with ``noise``.
     - ``noise``: the noise that hospitals add to the sums from which means and deviations are computed.
     - ``missing_flags``: whether features flag missing values.
-    - ``scores``: columns with existing clinical scores of the rows, which are no features.
+    - ``scores``: columns with existing clinical scores, such as APACHE, which are not features.
     - ``shelf``: the kind and key of the entry in the cache, for a federation that one experiment uses and then removes.
-      None: the entry is shared by all that build the same federation.
+      None: the entry is shared by all runs that build the same federation.
 
     Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
     """
@@ -91,7 +92,9 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
-    """Make a federation of the records ``read`` by ``recipe``, store it in the cache, and return its folder."""
+    """Build a federation by ``recipe`` from the records with the digest ``read``, store it in the cache, and return its
+    folder.
+    """
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -124,7 +127,7 @@ def read(source: Source) -> Records:
 
 
 def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
-    """Return the source, configured to read the scores that are named ``scores``."""
+    """Return the source, configured to read also the columns ``scores``."""
     if not scores:
         return source
     if not isinstance(source, Scored):

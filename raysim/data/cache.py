@@ -1,4 +1,4 @@
-"""Store the records that were read and the federations that were built in a folder.
+"""Cache the records of sources, and federations, in a folder.
 
 Entries are keyed by the content of configuration and files. An entry is a folder that appears whole or not at all: it
 is written to a temporary folder and renamed. Processes that build the same entry at once therefore all succeed.
@@ -47,7 +47,7 @@ _IN_WORDS = (
 _written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = (
     set()
 )  # entries written by this process: listing, files' states
-_RACY = 2.0  # seconds: a younger file can change again without a new time of change
+_RACY = 2.0  # seconds: a file that was modified later can change again with the same time of modification
 
 
 def digest(*parts: Any) -> str:
@@ -59,7 +59,7 @@ def digest(*parts: Any) -> str:
 def source_key(source: Source, files: Iterable[Path]) -> str:
     """Return a name for the records of ``source.read()``: a digest of the source's kind, code, fields, and files.
 
-    A file enters with its name and content. The digest does not depend on the folder of the modules with the code.
+    A file enters with its name and content. The digest does not depend on the folder that contains the code.
     """
     from pydantic import TypeAdapter
 
@@ -177,8 +177,8 @@ def entry(kind: str, key: str) -> Path:
 
 
 def remove(kind: str, key: str | None = None) -> None:
-    """Remove an entry that no process uses, and the folder of its ``kind`` if that is empty. Without ``key``, remove
-    all entries of the kind.
+    """Remove an entry, and the folder of its ``kind`` if it is then empty. Without ``key``, remove all entries of the
+    kind. No process may be using them.
     """
     if key is None:
         shutil.rmtree(cache_folder() / kind, ignore_errors=True)

@@ -23,8 +23,8 @@ from raysim.data.fitted import RAW, Categorical, Numeric, Preprocessing
 from raysim.data.raw_columns import RawColumns
 
 Declared = Mapping[str, Sequence[Any]]
-"""The declaration of each column by name: its least and greatest number, or all its categories. A null in it means that
-values may be missing.
+"""The declaration of each column by name: its least and greatest number, or all its categories. A null among them means
+that values may be missing.
 """
 
 QUARTER = 0.5

@@ -31,7 +31,9 @@ _SUSPECTS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns."""
+    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` features that are values rather than
+    flags.
+    """
 
     hospitals: tuple[str, ...]
     """The names of the hospitals."""
@@ -55,7 +57,7 @@ class Summary:
     attributes: dict[str, dict[str, int]]
     """The number of hospitals by attribute and by value of the attribute."""
     notes: tuple[str, ...]
-    """Notes on the data that each source has read, one line for each."""
+    """Notes on the data, their split and their preprocessing, one line for each."""
     warnings: tuple[str, ...]
     """Warnings about the data, one line for each."""
     leaks: Leaks
@@ -107,7 +109,7 @@ class Summary:
 
 
 def summarise(federation: Federation) -> Summary:
-    """Compute the figures of ``federation``; reads labels and masks once, and no feature."""
+    """Compute the figures of ``federation`` from its labels and masks; no feature is read."""
     H, C = len(federation.hospitals), len(federation.classes)
     home = np.repeat(np.arange(H), federation.totals)
     counts = tested = np.zeros((H, 0), np.int64)
@@ -202,8 +204,8 @@ def _sizes(s: Summary) -> Table:
 def _labels(s: Summary) -> Table:
     """Make the table of classes or of the label.
 
-    With two classes it shows the event, with more classes all of them. For a real label it shows the range over rows
-    and over hospitals' means.
+    With two classes it shows only the event, with more classes it shows every class. For a real label it shows the
+    range over rows and over hospitals' means.
     """
     if s.labels is not None:
         means, overall = s.labels
@@ -303,7 +305,9 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``. If many of them are not warnings, most are listed by name only."""
+    """Append the suspects of each level to ``text``. If a level other than ``warn`` has many, most are listed by name
+    only.
+    """
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1

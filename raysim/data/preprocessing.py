@@ -1,4 +1,4 @@
-"""Turn recorded values into numbers for a model, fitted on training rows alone.
+"""Turn a source's columns into features of a model. Preprocessing is fitted on training rows alone.
 
 ``standard`` needs only sums from each hospital, which are added over hospitals. For a numeric feature these are the
 number of observed values, their sum and, in a second pass, their sum of squared deviations from the mean. For a
@@ -128,7 +128,7 @@ def prepare(
     would be a constant, and its flag a second intercept.
 
     ``hospitals`` is the number of hospitals with training rows, and ``into`` a folder for the features. Raises
-    ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing values.
+    ``DataError`` for values that are not finite float32 numbers and, with the method ``none``, for missing values.
     """
     table, training = RawColumns.of(features), order[train]
     around_zero = _total(table, training)
@@ -226,7 +226,7 @@ def _medians(table: RawColumns, which: NDArray[np.int64]) -> Floats:
 
 
 def _total(table: RawColumns, which: NDArray[np.int64], centre: Floats | float = 0.0) -> Sums:
-    """Sum over rows in chunks; up to rounding, this equals adding the sums of hospitals."""
+    """Sum over rows in chunks. Up to rounding, the result equals the total of the hospitals' sums."""
     width = len(table.numeric)
     total = Sums(np.zeros(width, np.int64), np.zeros(width), np.zeros(width))
     for at in slices(len(which)):

@@ -38,9 +38,9 @@ class Split(Section):
       (:mod:`raysim.data.alone`). Shares are then met on average only. None: as ``privacy.unit`` needs.
     - ``used``: the share of each hospital's training rows that is trained on; the rest is left out. The rows of a
       smaller share are also in every larger share, and validation and test rows do not change.
-    - ``unseen``: hospitals whose rows are all test rows, whatever else decides parts.
-    - ``trained_on``: ``train``; or ``all``, where the test rows of all other hospitals become training rows, so that
-      only ``unseen`` hospitals test.
+    - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.
+    - ``trained_on``: with ``all``, the test rows of all other hospitals become training rows, so that only ``unseen``
+      hospitals have test rows; with ``train`` they do not.
     """
 
     train: float = default("data.split.train", allow_inf_nan=False)
@@ -100,8 +100,8 @@ class Split(Section):
         return {key: value for key, value in write(self).items() if key not in idle}
 
     def by_itself(self) -> Split:
-        """Return this split with ``independent`` set: whether a patient's part, and its use, depend on no other
-        patient.
+        """Return this split with ``independent`` set: a patient's part, and whether its rows are used, do not depend on
+        other patients.
 
         The parts of a split by column do not change.
         """

@@ -36,7 +36,8 @@ class Site(Section):
 
 
 class Many(Section):
-    """Hospitals of which only the number is known; their numbers of test rows are drawn from a log-normal distribution.
+    """Hospitals of which only the number is known. Their numbers of test rows are sampled from a log-normal
+    distribution.
 
     - ``hospitals``: the number of hospitals. ``median_rows``: the median number of test rows.
     - ``sigma``: the standard deviation of the logarithm of test rows. ``prevalence``: the share of events; each
@@ -55,9 +56,10 @@ class Design(Section):
     - ``sites``: a list of hospitals, or :class:`Many`.
     - ``difference``: the relevant difference in AUROC between two methods. ``spread``: the relevant standard deviation
       of hospitals' AUROCs. ``halving``: the relevant rise of the gain when size is halved.
-    - ``seeds``: how often each method is trained. ``auroc``: the AUROC expected.
+    - ``seeds``: how often each method is trained. ``auroc``: the expected AUROC.
     - ``correlation``: the correlation of two methods' chance errors on the same patients.
-    - ``hospital_sd``, ``seed_sd``: the standard deviation of a true difference between hospitals, and between seeds.
+    - ``hospital_sd``, ``seed_sd``: the standard deviations over hospitals, and over seeds, of the true difference
+      between two methods.
     """
 
     name: str = "design"

@@ -52,8 +52,8 @@ class EarlierPlays:
 
 
 AHEAD = 2
-"""The largest number of rounds after the last reported round that may have been run before a stop. One was certainly
-run, a second one possibly."""
+"""The largest number of rounds after the last reported round that may have been run before a stop. One such round was
+certainly run, and a second one possibly."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Round:
     """Federation-level metrics by model used; empty if the round was not evaluated."""
     virtual_seconds: float | None = None
     """Virtual seconds from the run's start until the server had this round's models. NaN for training on pooled rows,
-    which no federation could do; None without a virtual clock."""
+    which is not simulated; None without a virtual clock."""
     asked: int = 0
     """The number of hospitals called in the round; counted only with a virtual clock."""
     staleness: float = 0.0
@@ -260,7 +260,7 @@ class Outcome(Gathered):
         """Return the number of rounds in which each hospital has sent an update, or run a client program,
         ``[hospitals]``.
 
-        None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
+        It is None under a privacy guarantee, which assumes that client sampling is secret. If a strategy has no local
         training, the answers of its client programs are its updates. Local-only training and training on pooled rows
         send no updates. An update that arrived too late to be used counts as sent.
         """

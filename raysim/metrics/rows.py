@@ -180,7 +180,7 @@ def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> t
 
     events = segments.counts(positive)
     below = (first - begin) - (seen[first] - seen[begin])
-    twice = hits * (2 * below + (last - first - hits))  # twice the pairs in order: an integer, exact in float64 sums
+    twice = hits * (2 * below + (last - first - hits))  # twice the ordered pairs: an integer, exact in float64 sums
     precision = (seen[end] - seen[first]) / (end - first)
     auroc = np.bincount(segment, twice, segments.count) / (2.0 * events * (segments.lengths - events))
     auprc = np.bincount(segment, hits * precision, segments.count) / events

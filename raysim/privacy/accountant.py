@@ -23,9 +23,9 @@ TOLERANCE = 1e-5
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
 """The discretisation steps of privacy loss.
 
-The first is the library's own. The others are for patients at several hospitals: a coarse step for the exact figure,
-and a rough step for a quick one. Their epsilon is never smaller. It is larger by about 1/5000 with the coarse step, and
-for thousands of rounds by about 1/100 with the rough step.
+The first is the library's own. The others are for patients at several hospitals: a coarse step for the reported
+epsilon, and a rough step for quick estimates. Longer steps never make epsilon smaller. The coarse step makes it larger
+by about 1/5000, and the rough step, for thousands of rounds, by about 1/100.
 """
 
 LARGE = 50.0

@@ -31,7 +31,7 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
 
 
 class StepNormals:
-    """Standard normal numbers for each of ``steps`` steps of a local update, from the same sources.
+    """Standard normal numbers for each of ``steps`` steps of a local update, from the sources of :func:`normals`.
 
     Seeded numbers are in float32, by the transformation of G. E. P. Box, M. E. Muller: *A Note on the Generation of
     Random Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of numbers is a point in a uniform direction; its

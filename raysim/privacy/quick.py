@@ -93,7 +93,8 @@ def epsilon_of(events: Sequence[Single], delta: float) -> float:
 
 
 def least_epsilon(events: Sequence[Single], delta: float) -> float:
-    """Return the smaller of two bounds: :func:`epsilon_of`, and the bound to which Laplace noise adds its epsilons."""
+    """Return the smaller of two bounds: :func:`epsilon_of` all events, and the sum of :func:`epsilon_of` the normal
+    noise and the epsilons of the Laplace noise."""
     normal = [event for event in events if isinstance(event, Gaussian)]
     pure = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
     return min(epsilon_of(events, delta), (epsilon_of(normal, delta) if normal else 0.0) + pure)

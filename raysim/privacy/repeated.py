@@ -1,8 +1,8 @@
 """The privacy loss distribution of normal noise on a sum to which a unit contributes several times.
 
 It equals the distribution of dp-accounting bit for bit, and takes less time. The library finds by bisection where a
-loss is reached, for one group of losses after the other, in Python. Here all losses are bisected at once, with the
-library's own steps.
+loss is reached, for one group of losses after the other, in Python. Here all losses are bisected at once, by the same
+arithmetic.
 """
 
 from __future__ import annotations

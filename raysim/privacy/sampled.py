@@ -1,7 +1,8 @@
 """The privacy loss distribution of normal noise on a Poisson sample.
 
-It equals the distribution of dp-accounting bit for bit, and takes less time. The library finds one at a time where each
-of tens of thousands of losses is reached, in Python. Here all are found at once, with the library's own steps.
+It equals the distribution of dp-accounting bit for bit, and takes less time. The library computes the output of each of
+tens of thousands of losses, one after the other, in Python. Here all outputs are computed at once, by the same
+arithmetic.
 """
 
 from __future__ import annotations

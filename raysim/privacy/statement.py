@@ -32,7 +32,7 @@ class Statement:
     epsilons: Mapping[str, float] = field(default_factory=dict)
     """Epsilon by adversary; infinite if the adversary observes exact values."""
     covered: Mapping[str, float] = field(default_factory=dict)
-    """By adversary, the epsilon that covers the kinds of egress with noise, whatever else is exact."""
+    """Epsilon by adversary of the kinds of egress with noise alone, as if nothing else had left the hospitals."""
     covers: tuple[str, ...] = ()
     """Kinds of egress with noise."""
     declared_public: tuple[str, ...] = ()

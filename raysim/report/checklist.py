@@ -67,7 +67,8 @@ class _Run:
 def checklist(folder: Path, out: Path | None) -> Path:
     """Write the checklist of the run or comparison in ``folder``, and return the file.
 
-    Raises ``ConfigError`` for a folder without results, an unwritable file, and a file that is another result.
+    Raises ``ConfigError`` for a folder without results, and for an output file that cannot be written or would replace
+    a result.
     """
     check_plain(folder)
     try:

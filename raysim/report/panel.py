@@ -1,4 +1,4 @@
-"""The headline figure of every model at every hospital and seed, arranged once for all pairs of a comparison."""
+"""The headline figures of all models, hospitals and seeds as arrays, from which pairs of models are compared."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ Key = tuple[str, str]
 """The label of a strategy, and the name of one of its models."""
 
 MANY_HOSPITALS = 30
-"""The number of judged hospitals that the interval of the worst decile's difference needs, because it resamples
-hospitals."""
+"""The fewest judged hospitals for an interval of the difference of worst deciles, which resamples hospitals."""
 
 FRONT_DRAWS = 1000
 """The number of bootstrap samples of hospitals for each pair of strategies; the non-dominated set needs all pairs."""
 
 
 class Alike(NamedTuple):
-    """The headline figure ``[H]`` and ``sums [H, B]`` of a model, computed on the fewer rows of another model."""
+    """A model's headline figure ``[H]`` and ``B`` sums per hospital, computed only on the rows of a model with fewer
+    rows.
+    """
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -40,8 +41,8 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside`` has the figures and sums of other models on this model's rows; it is needed if this model has fewer rows
-    than they have.
+    ``beside`` has the figures and sums of other models on this model's rows; it is needed if this model is evaluated on
+    fewer rows than the others.
     """
 
     hospitals: tuple[str, ...]
@@ -64,7 +65,7 @@ def sent(results: Sequence[Result]) -> Sent:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The figures of ``K`` models at ``H`` hospitals by name, for ``S`` seeds in ascending order."""
+    """The figures of ``K`` models at ``H`` hospitals in order of names, for ``S`` seeds in ascending order."""
 
     kind: TaskKind
     """The kind of label, with its headline figure."""
@@ -193,8 +194,8 @@ class Panel:
     def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
         """Return the interval of the difference ``first - second`` of two models' worst decile.
 
-        The limits are NaN if fewer than :data:`MANY_HOSPITALS` define both. Each pair of models has a separate random
-        stream.
+        The limits are NaN if fewer than :data:`MANY_HOSPITALS` hospitals define both figures. Each pair of models has a
+        separate random stream.
         """
         sides = self.sides(first, second)
         if paired(*sides).hospitals < MANY_HOSPITALS:

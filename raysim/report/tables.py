@@ -58,7 +58,8 @@ def figures_in(table: Container[str]) -> tuple[str, ...]:
 
 
 def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return ``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), ``seeds``, ``undefined``.
+    """Return a table of ``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), ``seeds``,
+    ``undefined`` and ``judged``.
 
     The mean of a figure leaves out seeds where it is undefined. The deviation of fewer than two seeds is NaN.
     ``undefined`` and ``judged`` are the numbers of hospitals without and with a defined headline figure, each in the

@@ -38,7 +38,9 @@ def said(predictor: Predictor, owner: str, X: NDArray[np.float32]) -> NDArray[An
 
 
 def check_same(predictor: Predictor, owner: str, X: NDArray[np.float32], got: NDArray[Any]) -> None:
-    """Raise ``ConfigError`` if an exported model's outputs ``got`` differ from the run's model's for ``X``."""
+    """Raise ``ConfigError`` if the outputs ``got`` of an exported model differ from the outputs of the run's model for
+    ``X``.
+    """
     expected = said(predictor, owner, X)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         apart = float(np.nanmax(np.abs(got - expected)))

@@ -63,8 +63,9 @@ class Predictor:
         - ``scored_by``: the owner of the model that scored the row: ``global``, ``cluster/0``, ``personal/north``.
 
         ``hospital``: the hospital of all rows; it replaces a column of the table. ``model``: the name of the model
-        used; None: the headline. Rows of a hospital that did not take part in the run are scored by the model for all
-        hospitals, with a warning that names the hospital. If the table is a data frame, the result has the same index.
+        used; None: the headline model. Rows of a hospital that did not take part in the run are scored by the model for
+        all hospitals, with a warning that names the hospital. If the table is a data frame, the result has the same
+        index.
 
         Raises ``DataError`` for a table that does not fit, and for an unknown hospital if there is no model for all
         hospitals. Raises ``ConfigError`` for a ``model`` that was not used for any hospital.
@@ -97,7 +98,7 @@ class Predictor:
         """Return the owner of the parameter vector for a hospital's rows (None: a hospital that did not take part in
         the run).
 
-        Raises ``ConfigError`` if there is no owner, or if each group of rows has its own.
+        Raises ``ConfigError`` if there is no owner, or if groups of patients have separate owners.
         """
         served = self._served_by(model)
         theirs = self.served.owners[served]

@@ -37,8 +37,9 @@ OBJECTIVES = {
 
 
 def writer(predictor: Predictor, owner: str, form: str) -> Callable[[Path], None]:
-    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if the outputs of ONNX
-    differ."""
+    """Return a function that writes ``owner``'s model to a path. Raises ``ConfigError`` if the outputs of the ONNX
+    model differ from the outputs of the run's model.
+    """
     theta, shift = predictor.served.of(owner)
     model = cast(Grows, predictor.model)
     tree = shifted(as_json(model.forest(theta), predictor.preprocessing.features), shift)

@@ -41,7 +41,8 @@ def predictors() -> dict[str, Callable[[], Any]]:
 def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.DataFrame:
     """Evaluate how well ``metrics`` predict ``target`` (``log_alpha`` or ``alpha``) over a study's feasible rows.
 
-    Returns one row per number of clients (and ``all``), model and metric. R² is of predictions for held-out seeds.
+    Returns one row per number of clients (and ``all``), model and metric. R² is computed from predictions for held-out
+    seeds.
 
     - ``importance``: the model's own importance; importances sum to 1.
     - ``permutation``: the fall of R² when the metric is shuffled.

@@ -1,4 +1,4 @@
-"""``raysim study``: from a study's file to its folder."""
+"""Runs ``raysim study``: reads a study's file, and writes its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The egress ledger: everything that ever left a hospital, and everything that was sent to it.
+"""The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
 One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. Messages to the experimenter
 (the kinds ``TOLD``) are listed too, but do not count as traffic.
@@ -52,7 +52,7 @@ class Bytes:
 
     @property
     def both(self) -> int:
-        """The sum of both."""
+        """The bytes in both directions."""
         return self.down + self.up
 
 

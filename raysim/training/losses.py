@@ -65,7 +65,7 @@ def default_rate(loss: str | None, *, real_label: bool) -> float:
 
 
 def choose(loss: str | None, n_classes: int) -> str:
-    """Return the loss for a label with ``n_classes`` (0: a real number).
+    """Return the loss for a label with ``n_classes`` classes (0: a real label).
 
     ``loss`` is the configured name; None means the log loss for classes, and the squared loss for a real label. Raises
     ``ConfigError`` for a loss that does not fit the label.

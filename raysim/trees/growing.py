@@ -134,8 +134,7 @@ def grow(
         known = dict(zip(asked, received, strict=True))
         if not depth:
             for (k, _), histogram in known.items():
-                # Every row is in one bin of the first column, so that column's bins add up to all
-                # rows.
+                # Every row is in one bin of the first column, so the bins of this column add up to all rows.
                 trees[k].sums[0] = histogram[: int(bins.sizes[0]) + 1].sum(axis=0)
         for k, node in asked:
             if node:

@@ -83,7 +83,7 @@ class Clock:
     def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
         """Return the state extended by older models, and the problem whose local training starts from these models.
 
-        ``versions [H]`` are the rounds whose global models the cohort received. The last model is that of ``round``.
+        ``versions [H]`` are the rounds whose global models the cohort received; the newest model is from ``round``.
         """
         old = np.unique(versions[versions != round])
         if not len(old):
@@ -126,7 +126,7 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
     for phase in problem.chain:
         epochs = np.asarray(view.local_epochs if phase.training.epochs is None else phase.training.epochs, dtype=float)
         if groups is not None:
-            # Its entries are groups of its rows: each row is in one of them.
+            # The entries are groups of a hospital's rows: each row is in one of them.
             entries = np.searchsorted(groups.hospital, ids)
             epochs = np.broadcast_to(epochs, groups.hospital.shape)[np.minimum(entries, len(groups.hospital) - 1)]
         rows += epochs * view.sizes[ids]
@@ -145,8 +145,8 @@ class Answers:
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
         """Return which updates are used, ``[H]``, and the time at which the server continues.
 
-        It continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be lost, or at
-        the ``deadline``. Updates that arrive simultaneously are used in the order of ids.
+        The server continues when ``wanted`` updates have arrived, when every hospital has replied or is known to be
+        lost, or at the ``deadline``. Updates that arrive simultaneously are used in the order of ids.
         """
         order = np.lexsort((ids, self.ends))
         order = order[~self.lost[order]]

@@ -154,7 +154,7 @@ class Trace:
         """Return the beginning of the period of ``now``, and the time since it."""
         if not np.isfinite(self.period):
             return 0.0, now
-        # A moment that was reached by adding up periods may be just short of the one that begins there.
+        # A moment that is a sum of periods may be rounded to just before the beginning of the next period.
         base = np.floor((now + ROUNDING * (1 + now)) / self.period) * self.period
         return float(base), float(max(0.0, now - base))
 

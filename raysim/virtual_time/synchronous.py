@@ -50,11 +50,11 @@ class SynchronousScheduler(ClockedScheduler):
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
         """Return the server's view once enough hospitals are available, and the time at which each becomes
         unavailable."""
-        available, until = self._there(round, attempt)
+        available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
             self._wait(f"fewer than {least} hospitals are there")
-            available, until = self._there(round, attempt)
+            available, until = self._availability(round, attempt)
         available[self.clock.hospital] = False
         return replace(view, available=available, rng=keyed(view, attempt)), until
 
@@ -69,15 +69,15 @@ class SynchronousScheduler(ClockedScheduler):
     ) -> tuple[Ids, int]:
         """Return the hospitals whose updates are used, and the bytes that the other hospitals received without effect.
 
-        The clock advances until the updates have arrived. A late hospital continues if late updates are used.
+        The clock advances until the updates have arrived. A late hospital continues to train if late updates are used.
         """
         rules, round = self._section.rounds, key[0]
         deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
         if problem is None:
-            if len(self.clock.hospital):  # everybody is still at work on an earlier round
+            if len(self.clock.hospital):  # all hospitals are still training for an earlier round
                 self._at(deadline)
             return ids, 0
-        result, down, up = self._visit(view, ids, problem, state, until, *key)
+        result, down, up = self._called(view, ids, problem, state, until, *key)
         if problem.sent is None:
             deadline = np.inf
         taken, close = result.taken(self._wanted(ids, problem), deadline, ids)
@@ -130,8 +130,8 @@ class SynchronousScheduler(ClockedScheduler):
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """Return the view for requests to this round's hospitals. Only requests to ``late`` hospitals take time and
-        traffic."""
+        """Return the view with which a request of this round is repeated. Only ``late`` hospitals have not answered it
+        before, so only their replies take time and traffic."""
 
         def call(call: Call) -> Answers:
             unheard = np.isin(call.ids, late)

@@ -104,7 +104,7 @@ class AsynchronousScheduler(ClockedScheduler):
             if not len(self.clock.hospital):
                 self._wait("no hospital is there to be asked")
                 continue
-            # The first of those that end at once is the one that started first.
+            # If several end at the same time, the hospital that started first comes first.
             first = np.arange(len(self.clock.ends)) == self.clock.ends.argmin()
             now = max(self.clock.now, float(self.clock.ends[first][0]))
             if self.clock.lost[first][0]:
@@ -128,7 +128,7 @@ class AsynchronousScheduler(ClockedScheduler):
         """Start available hospitals until enough are training. Return how many started, and the bytes sent to lost
         hospitals."""
         room = self._concurrency - len(self.clock.hospital)
-        available, until = self._there(*key)
+        available, until = self._availability(*key)
         available[self.clock.hospital] = available[arrived] = False
         if room < 1 or not (available & (view.sizes > 0)).any():
             return 0, 0
@@ -140,6 +140,6 @@ class AsynchronousScheduler(ClockedScheduler):
         if not len(ids):
             return 0, 0
         problem = self._strategy.problem(seen, state, ids)
-        result, down, _ = self._visit(view, ids, problem, state, until, *key)
+        result, down, _ = self._called(view, ids, problem, state, until, *key)
         self.clock = self.clock.started(ids, round - 1, state.models[0], result.ends, result.lost)
         return len(ids), int(down[result.lost].sum())

@@ -104,7 +104,7 @@ def check_asynchrony(asynchrony: Any) -> None:
 
 
 def check_facts(facts: Any) -> None:
-    """Raise :class:`Invalid` unless facts are numbers by name. Facts are stored at a run's end."""
+    """Raise :class:`Invalid` unless ``facts`` maps names to numbers."""
     if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
         raise Invalid(f"facts: {shown(facts)} is not a mapping of names to numbers; return one, or {{}}")
     for name, value in facts.items():

@@ -178,15 +178,15 @@ def check_reply(reply: Any, program: Program, rows: int, terms: Mapping[str, int
 def check_sent(reply: Any, program: Program, rows: int, *, finite: bool) -> None:
     """Raise :class:`Invalid` for a reply whose names or shapes differ from the declaration.
 
-    Raises it also for a value that must be ``finite`` and is not.
+    With ``finite``, it also refuses values that are not finite.
     """
     _checked_sends(reply, program, rows, finite=finite)
     check_kept(reply.memory, program, rows, finite=finite)
 
 
 def _checked_sends(reply: Any, program: Program, rows: int, *, finite: bool) -> Mapping[str, Send]:
-    """Return the declaration that the arrays of ``reply`` fit. It is read once, because a program may compute it at
-    each access."""
+    """Return the program's declared ``sends`` after a check that ``reply`` fits them. They are read once, because a
+    program may compute them at each access."""
     if not isinstance(reply, Reply):
         raise Invalid(f"run: returns {shown(reply)}; return a Reply")
     sends = program.sends

@@ -84,8 +84,8 @@ def check_personal(problem: LocalProblem) -> None:
 def _check_phase(
     phase: LocalProblem, before: LocalProblem | None, path: str, entries: int, of: str, frame: Frame
 ) -> None:
-    """Check one problem of a chain, which follows the problem ``before``; ``path`` is the prefix of its fields, such as
-    ``then.``."""
+    """Check one problem of a chain. ``before`` is the preceding problem, and ``path`` the prefix of the fields' names,
+    such as ``then.``."""
     check_kind(path.rstrip("."), phase, LocalProblem)
     check_kind(f"{path}objective", phase.objective, Objective)
     check_kind(f"{path}training", phase.training, LocalTraining)
@@ -100,7 +100,7 @@ def _check_phase(
     first = before is None
     check_rows(field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[LAST] * (not first))
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
-    _check_visit(phase.training, f"{path}training", entries, of)
+    _check_training(phase.training, f"{path}training", entries, of)
     if phase.upload is not None:
         _check_upload(phase.upload, f"{path}upload", entries, of)
     if phase.program is not None:
@@ -181,7 +181,7 @@ def _check_objective(objective: Objective, field: str, entries: int, of: str, fr
         check_array(f"{field}.frozen", objective.frozen, TRUTHS, frame.size, "parameters")
 
 
-def _check_visit(training: LocalTraining, field: str, entries: int, of: str) -> None:
+def _check_training(training: LocalTraining, field: str, entries: int, of: str) -> None:
     if isinstance(training.epochs, np.ndarray):
         check_array(f"{field}.epochs", training.epochs, INTEGERS, entries, of)
         if (training.epochs < 0).any():

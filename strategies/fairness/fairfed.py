@@ -51,8 +51,9 @@ from raysim.strategies.base import (
 class GroupCounts(Statistic):
     """Six counts of a hospital's training rows under the received model, ``[6]``.
 
-    They are the number of rows; the rows predicted correctly; of the other patients, the rows of the ``positive`` class
-    and how many of these are predicted positive; and the same two counts of the privileged patients.
+    - all rows, and the rows that are predicted correctly
+    - other patients' rows of the ``positive`` class, and how many of these are predicted positive
+    - the same two counts for privileged patients
     """
 
     name = "group_counts"
@@ -95,7 +96,7 @@ class FairProblem(LocalProblem):
 class FairFed(Strategy):
     """Weights of hospitals by the fairness of the model (FairFed); the fields are its settings.
 
-    ``privileged`` is a range ``[from, below]`` for ages.
+    With ``attribute: age``, ``privileged`` is a range of ages, ``[from, below]``.
     """
 
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their own figures")

@@ -58,7 +58,8 @@ class SignatureClustering(Strategy):
     clusters: Clusters = "auto"
     """K, the number of clusters; ``auto`` is 5, or the number of hospitals if it is smaller."""
     signature: tuple[Block, ...] = BLOCKS
-    """The parts of the signature by which hospitals are clustered. Hospitals send these parts."""
+    """The parts of the signature by which hospitals are clustered. Hospitals send all parts; with noise, only the sums
+    that these parts need."""
     block_scale: bool = False
     """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: NonNegativeInt = 0
@@ -93,8 +94,8 @@ class SignatureClustering(Strategy):
         return NearestSignature(of, members(state)[ids], view.classes, self.signature, self.block_scale)
 
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
-        """Return the state after both levels of aggregation; each cluster moves to the global model by ``1 -
-        alpha``."""
+        """Return the state after both levels of aggregation and, every ``recluster_every`` rounds, a new clustering.
+        Cluster models move towards the global model by ``1 - alpha``."""
         state = cluster_steps(view, state, update, alpha)
         clusters = number_of(self.clusters, view.sizes)
         return reclustered(view, state, clusters, self.block_scale, self.recluster_every)

@@ -64,8 +64,7 @@ class CflState(State):
 
 @dataclass(frozen=True)
 class Cfl(Weighted):
-    """Clustered federated learning (CFL); the fields are its settings. The weights of hospitals are the weights of
-    FedAvg."""
+    """Clustered federated learning (CFL); weights as in FedAvg."""
 
     title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
@@ -76,7 +75,7 @@ class Cfl(Weighted):
     eps2: Annotated[float, Limit(at_least, 0, finite=False)] = 0.1
     """ε2: a cluster may split only if its longest update is longer than this."""
     gamma: UnitInterval = 0.5
-    """γ: how far apart the directions of the two parts must be for a split."""
+    """γ: a cluster splits only if ``sqrt((1 - a) / 2)`` is larger; a is the largest cosine across the two parts."""
     warmup: NonNegativeInt = 0
     """The number of first rounds without a split."""
     linkage: Linkage = "single"

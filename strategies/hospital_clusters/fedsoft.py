@@ -97,11 +97,11 @@ class FedSoft(Strategy):
     lam: NonNegativeFloat = 0.1
     """λ: the weight of the proximal terms between a hospital's own model and the centres."""
     every: PositiveInt = 2
-    """τ: the number of rounds after which hospitals send again which centres fit their rows."""
+    """τ: the number of rounds after which hospitals compute and send their shares u again."""
     floor: ShareOfOne = 1e-4
-    """σ: the share of rows that a centre gets at a hospital if it fits none of its rows."""
+    """σ: the share u of a centre that has the smallest loss on none of a hospital's rows."""
     spread: NonNegativeFloat = 0.1
-    """The standard deviation of the noise between the initial centres."""
+    """The standard deviation of the noise that makes the initial centres differ."""
     selection: Literal["importance", "configured"] = "importance"
     """Which hospitals train: each centre samples them by ``importance``, or the ``configured`` selection does."""
     fraction: ShareOfOne = 0.5

@@ -74,7 +74,7 @@ class Nearest(Statistic):
 
 
 COUNTS = 0.1
-"""The share of a round's privacy budget for the numbers of hospitals that have chosen each model."""
+"""The share of the squared clip that is reserved for the numbers of hospitals that have chosen each model."""
 
 LEAST = 3
 """The smallest number by which a noisy sum is divided, because noise can bring the number of hospitals near 0."""
@@ -126,7 +126,7 @@ class Ifca(Weighted):
     averaging: Literal["model", "gradient"] = "model"
     """What is averaged: trained models (``model``, option II) or the updates of one step (``gradient``, option I)."""
     spread: NonNegativeFloat = 0.1
-    """Standard deviation of the noise between the initial models."""
+    """Standard deviation of the noise that makes the initial models differ."""
     weights: Weighting = field(default="uniform", kw_only=True)
     """The weight of a hospital in its cluster: ``uniform``, by its rows (``samples``), or by rows with a ``floor``."""
 

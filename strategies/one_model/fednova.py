@@ -39,7 +39,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class NormalisedTraining(Program):
-    """Local training whose delta is divided by the weight of its steps."""
+    """Local training that sends its delta divided by ``a_i``, and ``a_i``."""
 
     size: int
     mu: float

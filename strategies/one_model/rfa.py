@@ -3,12 +3,13 @@
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld).
 
-Hospitals train and store their update ``delta_i``; the first point ``z`` is their weighted mean. In ``passes`` more
-calls of a round, each hospital receives ``z``. It returns ``v_i (delta_i - z)`` and ``v_i = w_i / max(nu, |delta_i -
-z|)``, and ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at most ``w_i``,
-however far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other strategies, but
-starts at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move the model far.
-The method does not resist a hospital that sends a false ``v_i``. Without passes it is federated averaging.
+Hospitals train and store their update ``delta_i``; the first point ``z`` is the weighted mean of the updates. In each
+of ``passes`` further calls of a round, hospitals receive ``z``. Each returns ``v_i (delta_i - z)`` and ``v_i = w_i /
+max(nu, |delta_i - z|)``, and ``z`` moves by the ratio of the sums. In this form, the norm of the returned vector is at
+most ``w_i``, however far away an update is. The rule ``geometric_median`` of ``aggregation`` does the same for other
+strategies, but starts at 0 instead of the mean. Hospitals that together have less than half of the weight cannot move
+the model far. The method does not resist a hospital that sends a false ``v_i``. With ``passes: 0`` the method is
+federated averaging.
 
 Traffic per participant: P float64 and its weight down, P + 1 up, and the same amount in each pass.
 """

@@ -1,4 +1,4 @@
-"""CBFL: patients belong to the nearest of the centres of clusters of hospitals' mean patients.
+"""CBFL: hospitals' mean patients are clustered, and each patient belongs to the cluster with the nearest centre.
 
 L. Huang, A. L. Shea, H. Qian, A. Masurkar, H. Deng, D. Liu: *Patient clustering improves efficiency of federated
 machine learning to predict mortality and hospital stay time using distributed electronic medical records*, Journal of

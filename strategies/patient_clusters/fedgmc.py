@@ -1,4 +1,4 @@
-"""FedGMC: patients are clustered by a Gaussian mixture of hospitals' mixtures, and each cluster has a model.
+"""FedGMC: patients are clustered by a Gaussian mixture fitted to hospitals' mixtures, and each cluster has a model.
 
 Ye et al.: *FedGMC*, Algorithms 1 and 2.
 
@@ -80,9 +80,10 @@ class FedGmc(PatientClustering):
     features: Features = "continuous"
     """The features that patients are clustered by: ``continuous`` ones, or all columns of ``values``."""
     virtual: Virtual = "per_component"
-    """How ``samples`` virtual patients are counted: ``per_component``, ``per_hospital`` or ``proportional``."""
+    """Whether ``samples`` counts the virtual patients of each component, or of each hospital (``per_hospital``).
+    ``proportional`` has as many in total as ``per_component``, in proportion to rows."""
     samples: PositiveInt = 10
-    """The number of virtual patients that the server samples for each component or hospital (see ``virtual``)."""
+    """The number of virtual patients for each component or hospital (see ``virtual``)."""
     lam: NonNegativeFloat = 0.0
     """λ: half the weight of the proximal term towards the cluster's model."""
     mu: NonNegativeFloat = 0.0

@@ -44,7 +44,7 @@ RIDGES = (1.0, 10.0, 100.0)
 
 @dataclass(frozen=True, eq=False)
 class LocalState(State):
-    """The state of local training. ``solved`` is whether hospitals have solved their regressions."""
+    """The state of local training. ``solved`` is true once hospitals have solved their regressions."""
 
     solved: bool = False
 

@@ -5,8 +5,8 @@ Problem of Separation in Logistic Regression*, Statistics in Medicine 2002.
 
 The loss is the negative log-likelihood minus ``1/2 ln det I``. Its gradient needs one Cholesky factor of the
 information matrix ``I``. Its second derivatives take several times as long, so they are computed only if steps are
-slow. Between these points L-BFGS corrects the last second derivatives, or the information. With rare columns the loss
-may have several minima; the fit is the minimum that is reached from coefficients of 0.
+slow. All other steps use the last second derivatives, or else the information, corrected by L-BFGS. With rare columns
+the loss may have several minima; the fit is the minimum that is reached from coefficients of 0.
 """
 
 from __future__ import annotations

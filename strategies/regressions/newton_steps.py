@@ -24,8 +24,8 @@ ROSE = 1e-12
 CALLS = 25
 """The largest number of calls for sums in a fit."""
 FIRTH_STOP, FIRTH_CALLS = 1e-20, 200
-"""``STOP`` and ``CALLS`` for Firth's penalty. Its fits converge linearly, because the curvature is not that of Firth's
-loss."""
+"""``STOP`` and ``CALLS`` for Firth's penalty. Its fits converge linearly, because steps use the information instead of
+the Hessian of Firth's loss."""
 COLLINEAR = 1e-9
 """A column is left out if less than this share of its squared length remains unexplained by earlier columns."""
 GEOMETRIC = (0.33, 0.40)
@@ -72,7 +72,7 @@ def within(matrix: Floats, keep: Mask) -> Floats:
 def log_determinant(information: Floats, keep: Mask) -> float:
     """Return the logarithm of the determinant of the columns ``keep``; ``-inf`` unless the determinant is positive.
 
-    It is not positive if a step is so long that no row has a weight above rounding in some direction.
+    The determinant is not positive if a step is so long that no row has a weight above rounding in some direction.
     """
     sign, logarithm = np.linalg.slogdet(within(information, keep))
     return float(logarithm) if sign > 0 else -np.inf
@@ -111,8 +111,8 @@ class Fit:
         return self.status == "going"
 
     def heard(self, sums: Sums) -> Fit:
-        """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, they have Firth's
-        gradient."""
+        """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, their gradient is
+        Firth's (:func:`firth_gradient`)."""
         keep = self.keep
         if keep is None:
             keep = np.diag(sums.hessian) > 0.0 if self.shares else independent(sums.hessian)
@@ -156,7 +156,7 @@ class Fit:
         return replace(self, status="stopped") if len(self.losses) >= most else self
 
     def _flat(self, hessian: Floats) -> Status:
-        """Return the fit with its final status, for a ``hessian`` without a Cholesky factor."""
+        """Return the final status of a fit whose ``hessian`` has no Cholesky factor."""
         return "separated" if self.ridge == 0.0 and not self.firth and np.isfinite(hessian).all() else "stopped"
 
 

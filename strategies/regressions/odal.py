@@ -15,11 +15,10 @@ rows. With ``order: 2`` only its first step is then taken, which is Newton's ste
 step is taken. If the lead has all rows, this is the pooled fit.
 
 Choice: the lead is the hospital with the most training rows. Standard errors are computed from the information of all
-rows at the common point. In all calls hospitals send sums. The lead's fit, the result, is also a sum: the other
-hospitals add
-0. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an answer is lost, the round is
-repeated. Traffic, once: per hospital ``3 p`` float64 down, with ``order: 2`` also ``p (p + 1) / 2``, and up the traffic
-of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
+rows at the common point. In all calls hospitals send sums. The result, the lead's fit, is also sent as a sum, to which
+the other hospitals add zeros. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an
+answer is lost, the round is repeated. Traffic, once, per hospital: ``3 p`` float64 down, with ``order: 2`` also ``p (p
++ 1) / 2``; up, the traffic of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
 """
 
 from __future__ import annotations

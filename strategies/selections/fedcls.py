@@ -1,7 +1,7 @@
 """FedCLS: clusters of hospitals with the same classes take part in turn.
 
 C. Li, H. Wu: *FedCLS: A Federated Learning Client Selection Algorithm Based on Cluster Label Information*, IEEE
-VTC2022-Fall. We could not read the paper; the following choices fill the gaps in its description.
+VTC2022-Fall. We could not read the paper: some details below are our choices.
 
 Before training, each hospital sends which classes it has, ``b_ic`` in {0, 1}. In the order of ids, each hospital
 without a cluster opens a cluster. All later hospitals without a cluster join it if they differ from its first hospital
@@ -9,8 +9,8 @@ in at most τ C classes. A round goes through the clusters repeatedly, each time
 is full. Each time, every cluster adds its next member, in the order of a uniform permutation for the round. A cluster
 may have a single hospital. With τ >= 1 there is one cluster, and the cohort is the uniform sample, bit for bit.
 
-Public code differs: it compares label frequencies for inequality, leaves single hospitals out and ranks clusters by
-random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
+Public code differs: it counts the classes whose frequencies are unequal, leaves out clusters of one hospital, and ranks
+clusters by random numbers. Traffic in addition to the strategy's: C bits, counted as scalars, up once.
 """
 
 from __future__ import annotations

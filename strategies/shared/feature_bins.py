@@ -21,10 +21,10 @@ deviations from the mean."""
 
 @dataclass(frozen=True)
 class FeatureQuantiles(Statistic):
-    """Quantiles of each of ``columns`` features, ``(k - 1/2) / bins`` for k = 1 to ``bins``, and numbers of recorded
-    values.
+    """Quantiles of ``columns`` features (D), and how many values of each feature were recorded.
 
-    The array is ``[bins + 1, D]``. The quantiles of a feature that was never recorded are NaN.
+    The array is ``[bins + 1, D]``: the quantiles of order ``(k - 1/2) / bins`` for k = 1 to ``bins``, then the numbers
+    of recorded values. The quantiles of a feature that was never recorded are NaN.
     """
 
     columns: int

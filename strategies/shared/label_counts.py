@@ -36,7 +36,7 @@ class LabelCounts(Counts):
 
 
 LEAST_EPSILON = 1e-6
-"""The smallest ε. The scale of its noise is a million rows; with much smaller values of ε the noise would overflow."""
+"""The smallest allowed ε. The scale of its noise is a million rows; with much smaller ε the noise would overflow."""
 
 
 def check_epsilon(epsilon: float | None) -> None:

@@ -11,7 +11,7 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Pro
 from raysim.strategies.shared.weights import Weighted
 
 OF_HOSPITALS = Needs.of_hospitals("trains by a client program of its own")
-"""The information that the server needs in strategies of this module, as privacy guarantees describe it."""
+"""What the server needs to know in strategies of this module; privacy guarantees depend on it."""
 
 
 @dataclass(frozen=True)

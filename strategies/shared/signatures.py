@@ -37,15 +37,14 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
 @dataclass(frozen=True)
 class Signature(Statistic):
-    """The signature of a hospital: ``log n``, the share of each class but the first, and three values of each value
-    column.
+    """The signature of a hospital: ``log n``, the share of each class but the first, and for each value column the
+    missing rate, the mean and the population standard deviation.
 
-    These are the missing rate, the mean and the population standard deviation. For a real label, its mean and
-    population standard deviation replace the shares. Means and deviations are over observed values, and NaN for a
-    column without them. All values are NaN for a hospital without rows.
+    For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
+    observed values, and NaN for a column without them. All values are NaN for a hospital without rows.
 
-    With noise, the program sends the sums over rows that the ``blocks`` need. A row adds 1, 1 for its class, and for
-    each column whether there is a value, the value and its square, in units of ``CLIP``.
+    With noise, the program sends the sums over rows that the ``blocks`` need: the numbers of rows, of each class but
+    the first and of each column's values, and the sums of these values and of their squares, in units of ``CLIP``.
     """
 
     classes: int
@@ -56,7 +55,7 @@ class Signature(Statistic):
 
     @property
     def sent(self) -> Send:
-        if not self.noisy or not self.classes:  # those of a real label have no bound, so noise on them is refused
+        if not self.noisy or not self.classes:  # sums of a real label have no bound, so noise on them is refused
             shape = (1 + label_scalars(self.classes) + 3 * self.columns,)
             return Send(shape, self.name, "each", undefined=True)
         scalars = self.powers * self.columns
@@ -64,7 +63,7 @@ class Signature(Statistic):
 
     @property
     def powers(self) -> int:
-        """Return how many powers of the values have sums that the blocks need, from power 0 on."""
+        """Return how many powers of the values, from 0 on, the blocks need sums of."""
         needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
         return max((needs.get(block, 0) for block in self.blocks), default=0)
 
@@ -203,8 +202,8 @@ class NearestSignature(Newcomers):
 
 
 def nearest_cluster(own: Floats, rows: Floats, cluster: Ids) -> int:
-    """Return the entry of ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
-    first."""
+    """Return the label in ``cluster [h]`` whose mean of ``rows [h, D']`` is nearest to ``own [D']``; ties go to the
+    smallest label."""
     clusters = np.unique(cluster)
     centres = np.stack([rows[cluster == k].mean(axis=0) for k in clusters])
     return int(clusters[np.linalg.norm(centres - own, axis=1).argmin()])

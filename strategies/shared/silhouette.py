@@ -64,7 +64,8 @@ def best_clusters(
     """Return labels ``[N]`` of k-means on ``rows [N, D]``, with the number of clusters of the largest mean silhouette.
 
     Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
-    are all alike, form one cluster. With ``allow_one`` the result is one cluster if no other has a silhouette above 0.
+    are all alike, form one cluster. With ``allow_one`` the result is one cluster if no number of clusters has a
+    silhouette above 0.
 
     Trying one number takes time proportional to N^2, and about N numbers are tried. Above ``search_sample`` rows, the
     number is therefore searched on a sample of this size from ``rng(0)``. All rows are then clustered with it.

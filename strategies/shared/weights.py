@@ -27,14 +27,13 @@ Weighting = Literal["samples", "uniform", "floor"]
 class Weighted(Strategy):
     """A strategy with settings for the weights of hospitals' deltas in its averages.
 
-    ``weights``: by ``samples`` (federated averaging), ``uniform``, or a ``floor`` of ``minimum_weight`` for small
-    sites. All hospitals start from the global model unless the strategy has another ``problem``.
+    All hospitals start from the global model unless the strategy has another ``problem``.
     """
 
     weights: Weighting = "samples"
     """The weights of hospitals: by training rows (``samples``), equal (``uniform``), or by rows with a ``floor``."""
     minimum_weight: NonNegativeFloat = 0.01
-    """The smallest share of weight of a hospital with ``weights: floor``."""
+    """With ``weights: floor``, the smallest weight of a hospital before all weights are scaled to the sum 1."""
 
     def unused_settings(self) -> Mapping[str, str]:
         return {} if self.weights == "floor" else {"minimum_weight": "weights: floor"}

@@ -9,7 +9,7 @@ each value is multiplied by 1 over the number of hospitals (Flower's ``scaled_lr
 server receives whole trees of single hospitals, whose leaves may contain few patients. Use ``federated_trees`` if this
 is not acceptable.
 
-Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each of their entries.
+Traffic of a round and hospital: the trees of the previous round down, K trees up, 8 bytes for each number of a tree.
 """
 
 from __future__ import annotations

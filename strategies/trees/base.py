@@ -108,7 +108,7 @@ def sent(trees: Sequence[Grown]) -> dict[str, NDArray[Any]]:
 
 
 def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[np.bool_]]]:
-    """Return the splits of each received tree: ``column [I]`` and ``left [I, L]``."""
+    """Return the splits of each received tree with I inner nodes: ``column [I]``, and ``left [I, L]`` for L bins."""
     left = np.unpackbits(received["left"], axis=2).astype(np.bool_)
     return list(zip(received["column"], left, strict=True))
 

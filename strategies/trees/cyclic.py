@@ -5,8 +5,8 @@ sampled once. In each round the next hospital receives the trees since its last 
 receives whole trees of single hospitals, whose leaves may contain few patients. Use ``federated_trees`` if this is not
 acceptable.
 
-Traffic of a round, for one hospital: down, up to K trees of every hospital; up, K trees; 8 bytes for each of their
-entries. With early stopping, hospitals receive the K new trees for their validation rows, and not again in their turn.
+Traffic of a round, for one hospital: down, up to K trees of every hospital; up, K trees; 8 bytes for each number of a
+tree. With early stopping, all hospitals receive the K new trees after each round, and not again in their turn.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class Histograms(Program):
                 for n, end in zip(rows.lengths.tolist(), ends.tolist(), strict=True)
             ]
             margins = partial(np.asarray, found)
-        # They are the same at all levels of a tree.
+        # Gradients are the same at all levels of a tree.
         g, h = rows.gradients(lambda: gradients(self.task.loss, margins(), rows.y, self.scale), self.before)
         made = np.empty((len(self.nodes), self.bins.width, CHANNELS))
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))

@@ -40,7 +40,7 @@ def test_a_table_beside_its_yaml_is_found_from_anywhere():
     config = reading.resolve(written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), reads=())
     console = Console(file=io.StringIO(), width=160)
     describe_data(config, console)
-    assert "2 hospitals, 40 rows" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2 hospitals, 40 rows" in console.file.getvalue()
     from_below = reading.resolve(Path("../study/c.yaml"), reads=())
     stays = str(Path("../study/data/stays.csv").resolve())
     assert from_below.data.options()["path"] == config.data.options()["path"] == stays

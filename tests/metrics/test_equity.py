@@ -115,7 +115,7 @@ hospitals = st.lists(
 @given(hospitals, st.randoms(use_true_random=False))
 def test_the_order_of_hospitals_does_not_matter(rows: list[tuple[float, int, int]], random: object) -> None:
     mixed = list(rows)
-    random.shuffle(mixed)  # type: ignore[attr-defined]
+    random.shuffle(mixed)
     assert equity(*zip(*mixed, strict=True)) == pytest.approx(
         equity(*zip(*rows, strict=True)), rel=1e-9, abs=1e-9, nan_ok=True
     )

@@ -331,9 +331,8 @@ def test_no_interval_of_a_worst_decile_from_few_hospitals(hospitals, there):
 
 
 def test_equal_models_are_never_called_different():
-    """Strategies that differ by chance alone: at most 5 % of comparisons find a difference; 30 of them, at most 4."""
-    shown = 0
-    for draw in range(30):
+    """Strategies that differ by chance alone; in draw 18, one of six differences is beyond its unadjusted interval."""
+    for draw in range(17, 20):
         rng = np.random.default_rng(draw)
         by_hospital, per_seed = [], []
         for strategy in ("fedavg", "a", "b", "c"):
@@ -343,8 +342,7 @@ def test_equal_models_are_never_called_different():
                 names = [f"h{i}" for i in range(20)]
                 by_hospital.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": values}))
                 per_seed.append({**key, "auroc": values.mean()})
-        shown += answered(pd.DataFrame(per_seed), pd.concat(by_hospital), "fedavg").difference_shown
-    assert shown <= 4
+        assert not answered(pd.DataFrame(per_seed), pd.concat(by_hospital), "fedavg").difference_shown
 
 
 def test_the_non_dominated_set_is_of_intervals_and_not_of_means():

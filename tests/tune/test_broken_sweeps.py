@@ -75,7 +75,7 @@ def test_a_trial_that_stands_still_is_ended_and_tried_again(sweep_file, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweeps, "longest_silence", lambda resources: 6.0)
     said_by_ray: list[logging.LogRecord] = []
-    (handler := logging.Handler()).emit = said_by_ray.append  # type: ignore[method-assign, assignment]
+    (handler := logging.Handler()).emit = said_by_ray.append
     monkeypatch.setattr(logging.getLogger("ray.tune"), "handlers", [handler])
     with limited(300):
         code, said = begin(path, tmp_path / "out")

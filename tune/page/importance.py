@@ -90,8 +90,8 @@ TREES, DEPTH, SEED = 64, 64, 0
 
 
 def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[Sequence[int]]) -> Floats:
-    """Compute the shares ``[K]`` of ``coordinates``, which sum to 1. Each coordinate is one or several columns of
-    ``points [n, D]``.
+    """Compute the shares ``[K]`` of the variance that each of ``coordinates`` explains, scaled to the sum 1. A
+    coordinate is one or several columns of ``points [n, D]``.
 
     ``response [n]`` is the response at each point, and ``box [D, 2]`` has the ends of the columns. Shares are means
     over the trees that are not constant. If no coordinate explains any variance, or all trees are constant, all shares

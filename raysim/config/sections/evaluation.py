@@ -119,10 +119,10 @@ class EvaluationSection(Section):
       egress ledger.
     - ``importance``: how often each column is permuted within hospitals, to measure the column's effect on the headline
       model (0: never).
-    - ``minimum_events``: the smallest number of rows of the rarer class with which a hospital may be named the lowest.
-      The tests of spread use every judged hospital.
+    - ``minimum_events``: the smallest number of rows of the rarer class with which a hospital may be reported as the
+      one with the lowest figure. The tests of spread use every hospital with a figure.
     - ``clinical``: the figures of calibration and of decisions; None: no such figures.
-    - ``unseen``: how a comparison leaves hospitals out; None: it does not.
+    - ``unseen``: how a comparison leaves hospitals out; None: no hospital is left out.
     """
 
     every: int = default("evaluation.every", ge=0)

@@ -79,7 +79,7 @@ class OpenSection(BaseModel):
 
     @model_serializer(mode="wrap")
     def _keep_unset_options(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Unset, a plug-in's key need not be what it is by default.
+        # A key that is None may have another default, so it is written, too.
         return {**write(self), **{key: None for key, value in self.options().items() if value is None}}
 
 
@@ -196,7 +196,7 @@ class StrategySection(PlugIn):
             return handler(value)
         given = value if whole else made(value)
         written = section_of(given)
-        # A class leaves its fields to what else is said of them.
+        # A class, unlike an instance, leaves its fields to the other keys of the section.
         section = handler(written if whole else place_of(value))
         section._given = given
         return section

@@ -30,13 +30,13 @@ DEFAULT_EPSILON = 0.2
 """The default epsilon of a kind of statistic released with noise, if neither epsilon nor a noise multiplier is set."""
 
 SIZE = "size"
-"""The kind of egress of hospitals' numbers of rows."""
+"""The name in the egress ledger for hospitals' numbers of rows."""
 
 METRICS = "metrics"
-"""The kind of egress of models' figures."""
+"""The name in the egress ledger for models' figures."""
 
 PREPROCESSING = "preprocessing"
-"""The kind of egress of the statistics by which features are scaled."""
+"""The name in the egress ledger for the statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
@@ -47,8 +47,8 @@ MODES = {
 
 
 class AdaptiveClip(Section):
-    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round; see
-    :mod:`raysim.privacy.clip`."""
+    """``privacy.adaptive``: the clip is multiplied by ``exp(-rate (share - quantile))`` each round, where ``share`` is
+    the noisy share of updates that are shorter than the clip; see :mod:`raysim.privacy.clip`."""
 
     quantile: float = default("privacy.adaptive.quantile", gt=0, lt=1)
     rate: FiniteFloat = default("privacy.adaptive.rate", ge=0)
@@ -66,8 +66,8 @@ class AdaptiveClip(Section):
 class NoisyStatistic(Section):
     """``privacy.statistics.KIND``: noise on the sums behind this kind of egress.
 
-    It is Laplace noise, which costs ``epsilon`` per release, or normal noise of ``noise_multiplier`` times the largest
-    change by one unit.
+    It is Laplace noise, which costs ``epsilon`` per release, or normal noise, whose standard deviation is
+    ``noise_multiplier`` times the largest change by one unit.
     """
 
     epsilon: FiniteFloat | None = default("privacy.statistics.*.epsilon", ge=1e-6)

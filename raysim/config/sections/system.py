@@ -129,12 +129,12 @@ class SystemSection(Section):
     """The section ``system``: simulated hospitals that need time and are unreliable. Each quantity is one number for
     all hospitals, or ``{distribution: [parameters]}``, from which each hospital's value is sampled by the run's seed.
 
-    - ``rows_per_second``: the speed of training, in rows times epochs. ``downlink`` and ``uplink`` are in Mbit/s;
-      ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
+    - ``rows_per_second``: the speed of training, in rows times epochs per second. ``downlink`` and ``uplink`` are in
+      Mbit/s; ``latency`` is in seconds, before each message. A quantity that is not set takes no time.
     - ``availability``: the probability that a sampled hospital is available; or ``trace``, a CSV with the columns
       ``hospital, from, to``: the virtual seconds in which a hospital is available, repeated each ``trace_period``
       seconds. A hospital that becomes unavailable while it trains is lost for that round.
-    - ``dropout``: the probability of dropping out of a round, at a time with a uniform distribution over it.
+    - ``dropout``: the probability of dropping out of a round, at a uniformly distributed moment of the hospital's work.
     - ``table``: a CSV with the column ``hospital``, which names all hospitals, and any of the quantities. An empty
       field means the value for all hospitals. ``hospitals``: other values for some hospitals, by name.
     - ``wait``: the number of seconds until the server tries again if too few hospitals are available.
@@ -161,7 +161,7 @@ class SystemSection(Section):
         words, fits = LIMITS[info.field_name]
         if isinstance(value, dict):
             ((name, parameters),) = value.items()
-            # A lognormal's second parameter is no value that can come out of it.
+            # A lognormal's second parameter is not a value of the quantity.
             bounds = parameters[:1] if name == "lognormal" else parameters
         else:
             bounds = [] if value is None else [value]

@@ -42,10 +42,10 @@ _MEASURED = 20  # fewest different values of a measurement
 _MARKED, _USUAL = 0.1, 0.01  # least share of rows with an odd value at suspect hospitals, and largest share elsewhere
 _CHANCE = 0.001  # largest expected number of hospitals without a value by chance, over all columns
 _SHARED = 0.5  # least share of a hospital's rows or patients that other hospitals also have
-_COMMON = 5  # number of hospitals with the same row from which it counts as a common row
+_COMMON = 5  # a row that at least so many hospitals have is common, and no sign of a copy
 _COPIED = 2_000_000  # largest number of rows that are compared with each other
 _COMMONER = 0.6  # share of rows above which an event is reported as the commoner class
-_CLASSES = 20  # classes above which numbers may be a quantity
+_CLASSES = 20  # with more classes than this, numbers may be a quantity
 _CODE = re.compile(r"-1|-9{1,6}|9{3,6}")  # numbers that programs write for a missing value
 _NAMED = 3  # hospitals that a text names
 
@@ -114,7 +114,7 @@ class _Asked:
     columns: int
 
     def absent(self, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return a mask ``[H]`` of the hospitals where no row has a value in a column, unless this may be chance."""
+        """Return a mask ``[H]`` of the hospitals where a column has no value, if this is unlikely to be chance."""
         H = len(self.hospitals)
         if not missing.any():
             return np.zeros(H, np.bool_)
@@ -125,7 +125,7 @@ class _Asked:
         return np.asarray(whole & (sizes >= _ROWS) & (chance < _CHANCE) & ~whole.all())
 
     def without(self, where: tuple[int, ...], names: Sequence[str]) -> Suspect:
-        """Report columns that have no value at the same hospitals."""
+        """Report the columns ``names``, which have no value at the hospitals ``where``."""
         quoted = [f"'{name}'" for name in names]
         what = f"feature {quoted[0]} has" if len(names) == 1 else f"features {_named(quoted)} have"
         at = _named([self.hospitals[h] for h in where])
@@ -143,10 +143,9 @@ class _Asked:
         yield from filter(None, [next(filter(None, suspects), None)])
 
     def _marked(self, column: _Column) -> Suspect | None:
-        """Report a value that many rows of a few hospitals have and hardly any row of most hospitals: it may mean a
-        missing value.
+        """Report a value that is frequent at a few hospitals and rare at most others: it may stand for a missing value.
 
-        The distance of the value from all other values is more than their standard deviation.
+        The value is further from every other value than the standard deviation of the other values.
         """
         value = column.value
         for odd in {float(value.min()), float(value.max())}:
@@ -210,7 +209,7 @@ class _Asked:
         return None
 
     def _coded(self, column: _Column) -> Suspect | None:
-        """Report a number beyond all other values of a column that often means a missing value, such as -999.
+        """Report a column whose lowest or highest number is a usual code for a missing value, such as -999.
 
         The numbers -1 and -9, -99, ... are reported if all other values are at least 0. The number 999, and longer
         numbers of nines, are reported if they are further from the other values than these are from each other.
@@ -311,7 +310,7 @@ def _copies(
 
 
 def _hashed(table: RawColumns, rows: Ints, unlike: Collection[str]) -> NDArray[np.uint64]:
-    """Compute a number for each row ``[n]`` that is the same for rows with the same values."""
+    """Compute a hash of each row ``[n]``: rows with the same values have the same hash."""
     import pandas as pd
 
     hashed = np.zeros(len(rows), np.uint64)

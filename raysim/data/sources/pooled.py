@@ -53,8 +53,8 @@ class Alternatives(BaseModel):
 
 
 class Partition(Alternatives):
-    """How rows are assigned to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` divided at
-    random.
+    """The rule that assigns rows to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` of rows
+    that is divided at random.
     """
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
@@ -95,7 +95,7 @@ class Pooled(BaseModel):
     """Whether each column is a separate quantity, to be checked for leaks; False for pictures and texts."""
 
     stratified: ClassVar[bool] = True
-    """Whether the part of a row in the column :data:`PART` depends on which other rows there are."""
+    """Whether the part of a row in the column :data:`PART` depends on other rows."""
 
     clients: int = Field(100, ge=1)
     """Number of hospitals among which the rows are divided."""
@@ -157,7 +157,9 @@ class Pooled(BaseModel):
 
 
 class Homed(Pooled, Alternatives):
-    """A pooled data set whose rows name an origin. With ``silo`` the origin is the hospital, instead of a partition."""
+    """A pooled data set in which each row has an origin, such as a user. ``silo`` makes the origin the hospital;
+    otherwise a partition assigns hospitals.
+    """
 
     silo: str = "partition"
     smallest: int = Field(
@@ -210,13 +212,15 @@ class Homed(Pooled, Alternatives):
 
 
 def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
-    """Return images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
+    """Return the pixels of images ``[N, ...]`` as columns of values in [0, 1], flattened in the order of the axes."""
     flat = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
     return pd.DataFrame(flat, columns=[f"pixel_{j}" for j in range(flat.shape[1])])
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for a file that cannot be read; ``wrong`` is what it then is not."""
+    """Read a CSV file. Raises ``DataError`` for a file that cannot be read; ``wrong`` is the error's text after the
+    file's name.
+    """
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table

@@ -164,9 +164,9 @@ class Table(BaseModel):
                 if name in (getattr(self, field) or ()):
                     raise DataError(f"data.scores: '{name}' is in data.{field} too; keep it in one")
         left = [name for name in self.drop if name not in names]
-        told = self.model_copy(update={"drop": left})
-        told._scores = names
-        return told
+        scored = self.model_copy(update={"drop": left})
+        scored._scores = names
+        return scored
 
     @property
     def predicts(self) -> str:
@@ -307,7 +307,7 @@ class Table(BaseModel):
     def _with_label(
         self, table: pa.Table, silo: NDArray[Any], rows: NDArray[np.int64] | None
     ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]:
-        """Return the labelled rows in the form of :meth:`_keep`; all rows if unlabelled ones are not dropped."""
+        """Return the labelled rows in the same form as :meth:`_keep`; all rows unless unlabelled rows are dropped."""
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
             return table, silo, rows, ()

@@ -137,8 +137,8 @@ def number_column(
 ) -> NDArray[np.float64]:
     """Read a column of numbers ``[N]`` that is not a feature, NaN where empty, in the same way as features.
 
-    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for other texts; it begins with ``field`` and names
-    the keys that define how they are read.
+    ``rows`` is as in :func:`feature_columns`. Raises ``DataError`` for other texts; the error begins with ``field`` and
+    names the keys that define how such texts are read.
     """
     alone = limited(table, name, reading)
     if is_texts(alone.column(name).type):
@@ -158,7 +158,7 @@ def _typed(
 ) -> tuple[pa.ChunkedArray, Finding | None, list[str]]:
     """Return a column as numbers, truth values or texts, a finding on its texts, and notes on units and limits.
 
-    A dictionary is an explicit category: its texts stay texts unless ``asked`` is ``numeric``.
+    A dictionary is explicitly categorical: its texts stay texts unless ``asked`` is ``numeric``.
     """
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -220,7 +220,7 @@ def _category(column: pa.ChunkedArray, name: str, listed: bool) -> pd.Series[Any
 
 
 def _alike(name: str, values: pd.Series[Any]) -> list[str]:
-    """Return a warning about categories that are probably one, written in several ways."""
+    """Return a warning about categories that are probably the same, but written in several ways."""
     groups = twins(values.cat.categories)
     if not groups:
         return []

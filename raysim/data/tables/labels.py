@@ -148,7 +148,7 @@ def event_of(classes: Sequence[str]) -> str | None:
 
 
 def _event_doubted(name: str, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return a warning where the last of two classes becomes the event and another class may be meant."""
+    """Return a warning if the last of two classes becomes the event although the first may be meant."""
     if list(classes) == ["1", "2"]:
         doubt = f"the event of label '{name}' is '2', as the later of 1 and 2"
     elif (first := event_of(classes)) is not None:

@@ -17,8 +17,8 @@ def without_marks(
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Return the table with nulls for marks of missing values, and a warning for each mark that occurs in no row.
 
-    Marks of all columns are not replaced in the columns ``skipped``. Raises ``DataError`` where they occur in one of
-    the columns ``kept``, which maps each name to its role in messages.
+    Marks that apply to all columns are not replaced in the columns ``skipped``. Raises ``DataError`` if such a mark
+    occurs in one of the columns ``kept``, which maps each name to its role in messages.
     """
     by_column = isinstance(reading.na_values, Mapping)
     columns, met = {}, set[tuple[str, str]]()

@@ -36,7 +36,7 @@ class Reading:
     - ``na_values``: texts that mean a missing value, in addition to :data:`raysim.data.tables.rules.MISSING`, in all
       columns or by column.
     - ``censored``: the rule for a value beyond a limit, one of :data:`RULES`, for ``<`` and for ``>``.
-    - ``decimal``: the decimal mark, where it is a comma or was named; None: it is recognised.
+    - ``decimal``: the decimal mark, if it is a comma or was configured; None: it is recognised.
     - ``separator``, ``encoding``: the form of the file, for reading another file without raysim.
     - ``units``: by column, the spellings of the unit behind its numbers.
     """
@@ -49,7 +49,9 @@ class Reading:
     units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def marks(self, column: str) -> tuple[str, ...]:
-        """Return a column's texts that mean a missing value: the configured ones, also with their comma as a point."""
+        """Return the configured texts that mean a missing value in ``column``; with a decimal comma, also their
+        spellings with a point.
+        """
         marks = self.na_values.get(column, ()) if isinstance(self.na_values, Mapping) else self.na_values
         return tuple(dict.fromkeys([*marks, *map(pointed, marks)])) if self.decimal == "," else marks
 

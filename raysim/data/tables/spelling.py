@@ -24,7 +24,7 @@ _CUT = re.compile(r"\d(?:[.,]\d+)?E\+\d{2,3}")  # rounded numbers as spreadsheet
 def twins(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Group the names that differ only in blanks, case or the composition of accents.
 
-    Single letters are codes whose case counts, except letters of a few answers: ``Y``, ``y`` and ``N``.
+    Single letters are codes whose case counts, unless all of them are answers such as ``Y``, ``y`` and ``N``.
 
     >>> twins(["dead", "alive", "Dead", "dead "]), twins(["a", "A"]), twins(["ward  1", "ward 1"]), twins("FMm")
     ([('dead', 'Dead', 'dead ')], [], [('ward  1', 'ward 1')], [('M', 'm')])

@@ -87,7 +87,7 @@ def read_table(
     Blank rows are skipped. Texts that mean a missing value (:data:`raysim.data.tables.rules.MISSING`) become nulls; in
     the columns ``names`` only empty texts do. Numbers get a decimal point, except in the columns ``as_text``;
     ``numeric`` columns contain numbers throughout. ``keys`` name the form of a text file; a key that is None is
-    recognised. ``usual`` is the form that decides where two readings are possible, and that is not reported in remarks.
+    recognised. ``usual`` is the form that is assumed where two readings are possible; remarks do not report it.
 
     Raises ``DataError`` naming ``field``.
     """

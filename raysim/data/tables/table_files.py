@@ -128,10 +128,11 @@ def read_files(
 ) -> Files:
     """Read the tables of ``files`` and append their rows.
 
-    A column that a file lacks is missing in its rows, and a remark reports it unless the column is in ``dropped``.
-    ``keys``, ``usual`` and ``numeric`` are as in :func:`raysim.data.tables.table_file.read_table`. With ``named_after``
-    a column :data:`HOSPITAL` contains the name of each row's file. Raises ``DataError`` naming ``field`` for files that
-    cannot be read, and for column names that differ only in spelling.
+    If a file lacks a column, the column's values are missing in the file's rows. A remark reports this unless the
+    column is in ``dropped``. ``keys``, ``usual`` and ``numeric`` are as in
+    :func:`raysim.data.tables.table_file.read_table`. With ``named_after`` a column :data:`HOSPITAL` contains the name
+    of each row's file. Raises ``DataError`` naming ``field`` for files that cannot be read, and for column names that
+    differ only in spelling.
     """
     read = [read_table(file, as_text, field, keys, usual, numeric) for file in files]
     apart = _typed_apart(read)  # a column's kind follows from the values of all files

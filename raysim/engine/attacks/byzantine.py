@@ -1,9 +1,9 @@
 """The server's side of attacks and robust rules.
 
 If a rule or an attack needs single updates, hospitals send their updates one by one. Byzantine hospitals that collude
-replace their updates. Then the rule replaces the average in each of the problem's sums: a sum becomes its total weight
-times the rule's aggregate. Without a rule, each sum equals to the last bit the sum that hospitals' processes would
-compute.
+replace their updates. After that, the rule replaces the average in each of the problem's sums: a sum becomes its total
+weight times the rule's aggregate. Without a rule, each sum equals to the last bit the sum that hospitals' processes
+would compute.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Canaries of a privacy audit: their hospitals, their updates, and what the server observes of each canary.
 
 Each canary has its own parameters, which belong to a feature that is 0 in all other rows. In these parameters, all
-other updates are only noise. In each round, a run reveals of the canary only what the server receives in these
-parameters.
+other updates are only noise. In each round, a run reveals about the canary only the values of these parameters that the
+server receives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Geometric median under secure aggregation: smoothed Weiszfeld iterations, each one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
-Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. It
-computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``. The
-ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
+Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum. The
+hospital computes the weight ``b_i = w_i / max(nu, |delta_i - z|)`` of its update and sends ``b_i delta_i`` and ``b_i``.
+The ratio of their sums is the next point. The first point is 0, which means no change of the model. The method does not
 resist a hospital that lies about its ``b_i``.
 """
 

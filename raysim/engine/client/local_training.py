@@ -18,7 +18,7 @@ from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.client.failure_context import named
 from raysim.engine.client.initial_model import Parameters
-from raysim.engine.client.program_context import MadeOfRows, ProgramRun, contexts_of, said
+from raysim.engine.client.program_context import MadeOfRows, ProgramRun, checked_at, contexts_of
 from raysim.engine.client.programs import remembered
 from raysim.engine.client.sending import Sending
 from raysim.engine.client.tasks import Tasks
@@ -40,8 +40,8 @@ class CohortTraining:
 
     - ``open(pooled)`` returns the federation.
     - ``states`` is the hospitals' memory; it is not changed.
-    - ``groups`` knows which rows are in which group of patients.
-    - ``contributions`` knows which rows count for which patient.
+    - ``groups`` returns the rows of each group of patients.
+    - ``contributions`` returns the rows that are used for each patient.
     - ``made`` caches what client programs have computed from rows.
     """
 
@@ -125,14 +125,14 @@ class CohortTraining:
         hospital, hidden = context.hospital, self._release is not None and self._release.hides
         with named(self._open(hospital == POOLED), hospital, f"running {here.call.name}"):
             reply = program.run(context)
-        said(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
+        checked_at(here, hospital, partial(check_sent, reply, program, context.count, finite=not hidden))
         sent = {name: np.asarray(reply.sent[name], np.float64) for name in program.sends}
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
         if extras:
             leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
-        # A hidden hospital raises no error for values that are not finite: its memory keeps the earlier
+        # A hospital that a guarantee hides raises no error for values that are not finite: its memory keeps the earlier
         # values.
         memory = {name: value for name, value in reply.memory.items() if not hidden or np.isfinite(value).all()}
         if hidden and extras:

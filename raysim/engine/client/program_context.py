@@ -46,7 +46,7 @@ class ProgramRun:
         made: MadeOfRows,
     ) -> None:
         self.plan, self.call, self.model, self.made = plan, call, model, made
-        # A program that wrote to it would change what other hospitals of the process receive.
+        # Read-only, because all hospitals of the process receive the same arrays.
         self.received = MappingProxyType({name: _read_only(value) for name, value in call.received.items()})
         self.open = lru_cache(maxsize=2)(open)
         releases = (step for step in plan.steps if isinstance(step, ProgramRelease | StatisticRelease))
@@ -54,7 +54,7 @@ class ProgramRun:
 
     @cached_property
     def kept_names(self) -> list[tuple[str, str]]:
-        """Return the names of each array that hospitals store: the program's name for it and the engine's."""
+        """Return two names of each array that hospitals store: the program's and the engine's."""
         return [(name, kept_name(name)) for name in self.call.program.keeps]
 
     @cached_property
@@ -83,7 +83,7 @@ class HospitalContext:
         states, program = self._states.get(self.hospital, {}), self._run.call.program
         own = {name: states[what] for name, what in self._run.kept_names if what in states}
         if own:
-            said(self._run, self.hospital, partial(check_memory, own, program, self.count))
+            checked_at(self._run, self.hospital, partial(check_memory, own, program, self.count))
         return MappingProxyType(own)
 
     @property
@@ -220,7 +220,7 @@ def contexts_of(here: ProgramRun, mine: Sequence[int], states: HospitalStates) -
     return contexts
 
 
-def said(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
+def checked_at(here: ProgramRun, hospital: int, check: Callable[[], None]) -> None:
     """Run ``check``. If it raises an error, add the names of the program and the hospital."""
     try:
         check()

@@ -92,7 +92,7 @@ class Sending:
     def leaving(
         self, phase: LocalProblem, upload: Upload, j: int, update: Floats, rate: float, loss: Callable[[], float]
     ) -> Leaving:
-        """Return the message of entry ``j`` before any step. Its ``update`` was trained with learning rate ``rate``."""
+        """Return the message of entry ``j`` before any step. The ``update`` was trained with learning rate ``rate``."""
         summed, groups = upload.weight is not None and upload.what == "delta", self._problem.groups
         return Leaving(
             hospital=int(self._plan.ids[j]),
@@ -202,7 +202,7 @@ def add_deltas(
     size = sums.units.shape[1]
     if trained.shape != (len(starts), size) or any(start.shape != (size,) for start in starts):
         raise ValueError(f"sums of {size} numbers, and {len(starts)} models {trained.shape}")
-    places = [id(start) for start in starts]  # one for all that start from one row of the models
+    places = [id(start) for start in starts]  # equal for starts from the same row of the models
     most = _most(trained) + max(_most(start) for start in dict(zip(places, starts, strict=True)).values())
     if not most < limit:  # False for NaN
         check()

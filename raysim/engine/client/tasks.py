@@ -26,8 +26,8 @@ from raysim.training.class_weights import row_weights
 class Tasks:
     """The local-training task of each entry of ``plan``: a hospital, or one group of a hospital's rows.
 
-    ``states`` is the hospitals' memory, which may change meanwhile. ``open(pooled)`` returns the federation. ``groups``
-    knows which rows are in which group of patients.
+    ``states`` is the hospitals' memory, which may change between calls. ``open(pooled)`` returns the federation.
+    ``groups`` returns the rows of each group of patients.
     """
 
     def __init__(
@@ -105,14 +105,13 @@ class Tasks:
         return federation.X[training], federation.y[training]
 
     def _shared(self, row: int) -> Parameters:
-        """Return a row of the models. Entries that start from the same row get the same object, as adding deltas
-        requires."""
+        """Return a row of the models. Entries that start from the same row get the same object, on which
+        :func:`.add_deltas` relies."""
         if row not in self._models:
             self._models[row] = self._plan.models[row]
         return self._models[row]
 
     def _stream(self, purpose: str) -> Streams:
-        """Return the random streams of the round's batches, by hospital and epoch."""
         if purpose not in self._streams:
             self._streams[purpose] = Streams(self._plan.work.seed, purpose, self._plan.round)
         return self._streams[purpose]

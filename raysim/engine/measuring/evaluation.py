@@ -125,7 +125,7 @@ class Evaluation:
             )
 
     def due(self, round: int) -> bool:
-        """Return whether anything is measured after ``round``; for all rounds but the last."""
+        """Return whether anything is measured after ``round``, which is not the last round."""
         if self._evaluated(round):
             return True
         return self._section.loss_points > 0 and round % max(1, self._rounds // self._section.loss_points) == 0
@@ -140,8 +140,8 @@ class Evaluation:
     ) -> Measurement:
         """Return the measurement of the final models in ``serve``.
 
-        Hospitals count the validation scores of the model ``counted`` for the server; None: of no model. Models that
-        each hospital recalibrates first (``recalibrating``) are measured after all other models.
+        If ``counted`` names a model, hospitals count its scores on validation rows for the server. Models that each
+        hospital recalibrates first (``recalibrating``) are measured after all other models.
         """
         if recalibrating is None:
             self._counted = counted

@@ -39,9 +39,8 @@ class Rearranging:
     draws: int
     """Number of random permutations at each hospital, without the observed arrangement."""
     strides: Mapping[str, tuple[int, Ids]]
-    """For each attribute of which all arrangements are enumerated: the number of arrangements, and each hospital's
-    stride ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change.
-    """
+    """For each attribute whose arrangements are all enumerated: the number of arrangements, and each hospital's stride
+    ``[N]``. The stride is the number of consecutive arrangements in which that hospital's labels do not change."""
 
     def exact(self, attribute: str) -> bool:
         """Return whether all arrangements of an attribute are enumerated."""
@@ -142,7 +141,7 @@ class _Patients:
     ) -> _Patients:
         order, offsets = cells(federation, hospitals, part, attribute, levels, bands)
         groups = len(levels) - (UNKNOWN in levels)
-        known = np.arange(len(levels)) < groups  # those not known stand last
+        known = np.arange(len(levels)) < groups  # unknown groups are last
         sizes = np.diff(offsets).reshape(-1, len(levels))
         labels = np.repeat(np.tile(np.arange(len(levels)), len(sizes)), sizes.ravel()).astype(np.int8)
         of_hospital = np.concatenate([[0], np.cumsum(sizes[:, known].sum(axis=1))])
@@ -170,7 +169,6 @@ class _Patients:
         return [self.labels[mine][rows] for rows in (self.outcome[mine], ~self.outcome[mine])]
 
     def of_hospital(self, h: int) -> slice:
-        """Return the positions of the rows of hospital number ``h``."""
         return slice(self.offsets[h], self.offsets[h + 1])
 
     def broken(self, values: Floats) -> NDArray[np.bool_]:
@@ -254,7 +252,7 @@ def _arranged(
 
 @lru_cache(maxsize=4)
 def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]:
-    """Return each hospital's random permutations, cached for the next model on the same rows."""
+    """Return the cache of hospitals' random permutations, which the next model on the same rows reuses."""
     return {}
 
 

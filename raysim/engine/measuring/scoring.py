@@ -78,8 +78,8 @@ class PartRows:
 def joined(
     logits: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], models: NDArray[Any], served: Ids, rows: PartRows
 ) -> NDArray[Any]:
-    """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` are the hospitals' indices in
-    ``models``.
+    """Return the outputs ``[n]`` of each hospital's model for its rows. ``served [h]`` is the index of each hospital's
+    model in ``models``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
     any placement. Neighbouring hospitals with one model are scored in one call.

@@ -24,9 +24,9 @@ def number_rows(problem: LocalProblem, size: int) -> int:
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """Return the sum of the weights' absolute values in the sum where it is largest.
+    """Return the largest total of absolute weights in any of the problem's sums.
 
-    It covers the whole cohort, so that rounding errors do not depend on which process runs which hospital.
+    The totals are over the whole cohort, so that rounding errors do not depend on which process runs which hospital.
     """
     totals = [0.0]
     sent = problem.sent

@@ -27,7 +27,8 @@ class Masking(Adding):
     remain."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add the message of ``hospital`` to sum ``group``, unless it is lost or the sum will not be opened."""
+        """Add the message of ``hospital`` to sum ``group``, unless the hospital is lost or the sum will not be
+        opened."""
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return

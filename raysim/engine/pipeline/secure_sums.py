@@ -62,9 +62,8 @@ class SecureSums(Step):
         self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def called(self, round: int, call: Call, number: int, name: str) -> Masking | None:
-        """Return the masking of a client program's ``call``: one secure sum of all its sums, concatenated. Sums over
-        pooled rows are not hidden; None then.
-        """
+        """Return the masking of a client program's ``call``: one secure sum of all its sums, concatenated. Return None
+        for pooled rows, whose sums are not hidden."""
         self._masking, section = None, self._section
         if POOLED in call.ids:
             return None
@@ -97,7 +96,7 @@ class SecureSums(Step):
         """Return the bytes that secure aggregation needs for the last call's sums, which have ``entries`` entries.
 
         These are the bytes that each of hospitals ``ids [h]`` has sent, and the total of bytes sent down in addition to
-        the call. None if the sums were not hidden.
+        the call. The result is None if the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:
@@ -283,9 +282,8 @@ class SecureSums(Step):
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
-        """Return which hospitals are lost at a ``stage``; ``chance`` is the probability. They are the same in all sums
-        of a round.
-        """
+        """Return which hospitals are lost at a ``stage``; ``chance`` is the probability. The same hospitals are lost in
+        all sums of a round."""
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)

@@ -36,7 +36,8 @@ _RESOLVED: dict[tuple[str, Terms], PrivacySection] = {}
 
 
 def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` without known patients.
+    """Return the privacy parameters of ``job`` on a federation. Raises ``ConfigError`` if units are patients and these
+    are unknown.
 
     ``sizes [N]`` are the numbers of units that hospitals have released with noise; None means not yet released, or
     exact.
@@ -68,7 +69,7 @@ def terms_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Term
 def guarantee_of(job: Job, federation: Federation, sizes: Ids | None = None) -> Guarantee | None:
     """Return the guarantee of ``job`` on a federation; None without ``privacy``.
 
-    If the job already has a guarantee for the same parts, it is reused. ``sizes`` as in :func:`terms_of`.
+    If the job already has a guarantee for the same parts, it is reused. ``sizes`` is as in :func:`terms_of`.
     """
     known = job.guarantee
     if known is not None and sizes is None and all(map(_same, known.parts, _parts(job))):
@@ -112,8 +113,8 @@ def releases_of_updates(
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.way == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
-    # Each hospital adds a share, of which ``fewest`` are sure to be in the sum. Without secure sums the server sees
-    # single messages, each with its share alone; a peer knows its own share.
+    # Each hospital adds a share of the noise, and a sum has at least ``fewest`` shares. Without secure sums the server
+    # sees single messages, each with one share. A peer knows its own share.
     sharing = max(terms.fewest, 1)
     of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]

@@ -1,4 +1,4 @@
-"""Contribution bounding: at most a given number of rows of each patient are used, which are sampled once."""
+"""Contribution bounding: at most a given number of each patient's rows is used. These rows are sampled once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """A cache of the rows that are used of each unit, for the hospitals of a process."""
+    """A cache of the rows that are used for each unit, for the hospitals of a process."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}

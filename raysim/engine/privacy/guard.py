@@ -1,4 +1,4 @@
-"""The server's side of privacy guarantees, as far as guarantees for hospitals and for patients share it."""
+"""The common part of the server's side of guarantees for hospitals and for patients."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ class Guard(Step):
             return units
         units = self.noised(round, problem, units)
         if self._secure is not None and self._section.way != "central":
-            units[self._secure.given_up] = 0  # such a sum is 0, without noise
+            units[self._secure.given_up] = 0  # a discarded sum is 0, without noise
         return units

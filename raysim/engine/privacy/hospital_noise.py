@@ -89,7 +89,7 @@ class HospitalNoise(Guard):
     @property
     def _among(self) -> Floats:
         """Return the divisors ``[N]`` of a sum's noise: each hospital adds the noise of the whole sum, divided by its
-        divisor. They are chosen so that opened sums have at least the full noise."""
+        divisor. The divisors are chosen so that opened sums have at least the full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")

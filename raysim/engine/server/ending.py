@@ -37,7 +37,7 @@ class Ending:
         self._server, self._job, self._began, self._best = server, server.job, began, best
         self._stopped = None if stopping is None else Stopped.of(stopping)
         self._last = server.view.round
-        # After the last round: an earlier one, whose models are used, may be before the strategy's own end.
+        # Determined after the last round: the round whose models are used may be before the strategy's own end.
         self._ended = server.strategy.done(server.view, server.state)
 
     def events(self) -> Iterator[Round | Outcome]:

@@ -219,7 +219,7 @@ class JobServer:
         if measured.serve:
             untrained = np.flatnonzero(same(state.models, self.strategy.starts(self.view)))
             measured = replace(measured, untrained=tuple(untrained.tolist()))
-        # Models that nobody measures and nobody trains from need not travel with each call of a program.
+        # Models are sent only if they are measured or trained, and not with each call of a program.
         read = problem is not None or measured is not NOTHING
         return RoundPlan(
             work=self.job.work,

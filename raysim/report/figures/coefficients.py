@@ -70,7 +70,7 @@ def having(file: str, results: Sequence[Result], first: Sequence[str]) -> Iterat
 def of_table(table: pd.DataFrame, called: str = "") -> Figure | None:
     """Plot the rows of the global model in coefficients.csv; None if no coefficient has a standard error.
 
-    ``called`` is the name of the model, if the figure needs one.
+    ``called`` is the model's name, used as the table's caption; empty: no caption.
     """
     known = table[(table["feature"] != INTERCEPT) & np.isfinite(table["se"]) & (table["se"] > 0)]
     if known.empty:
@@ -127,7 +127,7 @@ def _said(triple: tuple[float, float, float]) -> str:
 
 
 def _short(value: float) -> str:
-    """Format a ratio with :data:`FIGURES` significant digits, but few decimals."""
+    """Format a ratio with :data:`FIGURES` significant digits, and at most as many decimals."""
     if not math.isfinite(value):
         return "undefined"
     size = math.floor(math.log10(abs(value))) if value else 0
@@ -181,7 +181,7 @@ def _mark(row: Row, axis: Axis, robust: bool) -> Markup:
 
 
 def _chart(rows: Sequence[Row], title: str, axis: Axis, robust: bool) -> Chart:
-    """Draw the figure as a chart, for the file."""
+    """Draw the figure as a chart, for its separate file."""
     said = [_said(row.robust if robust else row.model) for row in rows]
     chart = Chart(
         svg.Axis(f"{title} per standard deviation", axis.low, axis.high, axis.ticks, axis.texts, axis.kind),

@@ -137,7 +137,9 @@ def _caption(shown: Evidence, worst: bool, empty: int) -> str:
 
 
 def equal_sentences(shown: Evidence) -> list[str]:
-    """Name the members of each entry that represents several methods with the same figure at every hospital."""
+    """Return a sentence for each entry that represents several methods with the same figure at every hospital, which
+    names them.
+    """
     sentences = []
     for entry in (*shown.entries, *shown.references):
         others = [short(each) for each in entry.called if each != entry.name]
@@ -232,7 +234,7 @@ def ticks(axis: Axis) -> Markup:
 
 
 def _chart(rows: Sequence[Row], heading: str, base: str, column: int, larger: bool) -> Chart:
-    """Draw one column as a separate chart, for the file."""
+    """Draw one column as a separate chart, for the separate file."""
     differences = [row.worst if column else row.mean for row in rows]
     better = "(better →)" if larger else "(← better)"
     chart = Chart(

@@ -25,7 +25,9 @@ LOOK: Final = Style(0, "circle")
 
 
 def drawn(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of one run that has them, preferably of a run with a label in ``first``; may be empty."""
+    """Return the figures of the first run that has them; empty if no run has any. Runs with a label in ``first`` are
+    preferred.
+    """
     for result, called in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{called}: " if called else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

@@ -273,5 +273,5 @@ def from_reference(
 
 
 def styles(table: pd.DataFrame) -> dict[Key, svg.Style]:
-    """Return the style of each strategy and model of a page with this table."""
+    """Return the style of each strategy and model in ``table``."""
     return svg.styles([(str(a), str(b)) for a, b in table[KEYS].to_numpy()])

@@ -28,7 +28,7 @@ OVERALL = (
 """The columns of the first table: figure, heading and decimals. The second table has :data:`AT_THRESHOLDS`."""
 
 LEAST = 5
-"""A page that a user passes on omits figures based on fewer patients than this."""
+"""The fewest patients behind a figure on a page that a user shares."""
 
 ROUNDING = 1e-9
 """Net benefits that differ by less than this are treated as equal."""
@@ -97,14 +97,14 @@ def _table(served: Sequence[ClinicalRows], part: str, suffix: str = "") -> Figur
 
 
 def _acting(model: ClinicalRows, thresholds: Sequence[float]) -> str:
-    """Say how many alerts a model gives at the thresholds, and how many of them are false."""
+    """Describe how many alerts a model gives at the thresholds, and how many of them are false."""
     parts = []
     for at in thresholds:
         alerts, row = 100 * model.alerts(at), model.row("ppv", at)
         if row is not None and np.isfinite(alerts * row["value"]):
             parts.append(f"from {at:.0%} {number(alerts, 1)}, of them {number(alerts * (1 - row['value']), 1)} false")
-    told = f" Alerts per 100 patients with {model.name}: {'; '.join(parts)}." if parts else ""
-    return f"Acting from a threshold on; rows as above.{told}"
+    sentence = f" Alerts per 100 patients with {model.name}: {'; '.join(parts)}." if parts else ""
+    return f"Acting from a threshold on; rows as above.{sentence}"
 
 
 def _region(served: Sequence[ClinicalRows], name: str, caption: str, columns: Columns) -> Markup:

@@ -247,7 +247,9 @@ def _clinical(results: Sequence[Result], main: Key) -> dict[str, list[list[str]]
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """Return the title of each strategy by its label. On a run's page, ``names`` has the run's models instead."""
+    """Return the title of each strategy by its label. On a run's page, where ``names`` are of the run's models, return
+    the run's title.
+    """
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
     return {result.label: of_strategy(next(names[key] for key in names if key[0] == result.label)) for result in first}

@@ -30,7 +30,7 @@ class Answer:
     card: Card
     """The recommendation, and the facts that decide it."""
     reasons: tuple[str, ...]
-    """Further sentences."""
+    """The sentences that do not fit on the card."""
     caution: str
     """Limits of the intervals; may be empty."""
     not_dominated: tuple[str, ...]
@@ -74,10 +74,10 @@ def answer_from(
     if shown is None:
         return Answer(card, (*before, *between), "", (), False)
     called = shown if names is None else shown.renamed(names)
-    told = [*_equal(called), *_worse(called), *_others(called), *_front(called), *_references(called)]
+    rest = [*_equal(called), *_worse(called), *_others(called), *_front(called), *_references(called)]
     front = tuple(shown.entries[i].name for i in np.flatnonzero(shown.front))
     compared = len(shown.entries) > 1 or len(shown.entries[0].members) > 1
-    return Answer(card, (*before, *told, *between), _caution(shown), front if compared else (), shown.difference_shown)
+    return Answer(card, (*before, *rest, *between), _caution(shown), front if compared else (), shown.difference_shown)
 
 
 def _equal(shown: Evidence) -> list[str]:
@@ -136,7 +136,9 @@ def _references(shown: Evidence) -> list[str]:
 
 
 def _between_hospitals(noise: Noise) -> list[str]:
-    """Say whether performance differs between hospitals beyond test noise, and which groups go to which hospitals."""
+    """Return sentences on differences between hospitals beyond test noise, by hospital size, and between groups of
+    patients that attend different hospitals.
+    """
     sentences = [noise.floor.sentence()]
     if np.isfinite(noise.slope.low):
         sentences.append(size_sentence(noise.slope))
@@ -185,7 +187,7 @@ def signed(value: float, interval: Limits, digits: int) -> str:
 
 
 def plus_minus(mean: float, std: float, digits: int) -> str:
-    """Format a mean and its standard deviation, as far as both are defined.
+    """Format a mean and, if it is defined, its standard deviation.
 
     >>> plus_minus(0.9123, 0.0041, 3), plus_minus(0.9123, float("nan"), 3), plus_minus(float("nan"), 0.0, 3)
     ('0.912 ± 0.004', '0.912', 'undefined')

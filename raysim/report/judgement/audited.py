@@ -1,6 +1,6 @@
 """The findings of a privacy audit in words: sentences of its page and of its terminal block.
 
-An exactly reconstructed patient row comes first, without statistics; then membership inference and canaries.
+The headline begins with a refuted privacy guarantee. Reconstructed patient rows and membership inference follow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The decision card: the findings of a comparison or of one run for a reader who has to act on them.
 
 A card has lines in a fixed order (:data:`FACTS`), each with a state and a sentence. It also has a headline, which is
-composed last and repeats every line that ``forbids`` use. Pages, the terminal and ``answer.json`` present the card.
+composed last and repeats every line that forbids a use. Pages, the terminal and ``answer.json`` present the card.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Way:
     mean: float
     """The mean headline figure over hospitals and seeds."""
     difference: float = float("nan")
-    """The method's ``mean`` minus that of the recommended method; NaN for the recommended method itself."""
+    """The method's ``mean`` minus the mean of the recommended method; NaN for the recommended method."""
     low: float = float("nan")
     """The lower limit of the simultaneous interval of ``difference``; NaN if there is no interval."""
     high: float = float("nan")

@@ -10,8 +10,8 @@ A method is unbeaten if no other method is better. The rules apply in this order
 - If the reference is unbeaten, choose the reference.
 - Otherwise choose the best mean of the unbeaten methods that are better than the reference. Without any, or without a
   reference, choose the best mean of all unbeaten methods.
-- If an unbeaten method has a simpler model, choose the simplest model instead: with the reference method if that is
-  unbeaten, else with the best mean.
+- If unbeaten methods have a simpler model, choose one of those with the simplest model instead: the reference, or else
+  the best mean.
 - If an equivalent unbeaten method sends at most :data:`LESS` of the bytes, and its model is not more complex, choose
   the one with the fewest bytes.
 """
@@ -45,7 +45,7 @@ class Choice:
     - ``better``: it is better than the reference.
     - ``reference``: it is the reference itself.
     - ``unbeaten``: it has the best mean of the methods that no other method is better than.
-    - ``simpler``: its model is simpler than that of the method that the other three reasons would choose.
+    - ``simpler``: its model is simpler than the model of the method that the other rules choose.
     """
     equals: tuple[int, ...]
     """The methods that are equivalent to the recommended method."""

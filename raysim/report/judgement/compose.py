@@ -141,7 +141,8 @@ def comparison_card(
 
 
 def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
-    """Return whether training alone is recommended: it ranks better, or both rank alike and only its risks are right.
+    """Return whether training alone is recommended: either it ranks better, or both rank alike and only its own risks
+    are right.
 
     ``own`` is the calibration of the federated method, ``alone`` of training alone; None if it was not measured.
     """
@@ -294,7 +295,7 @@ def _trained(line: Line, name: str, results: Sequence[Result], key: Key) -> Line
 
 
 def _too_good(kind: TaskKind, level: Paired) -> list[Line]:
-    """Warn of a model with an implausibly good ranking, unless a feature that leaks the label explains it."""
+    """Return a warning if the model ranks implausibly well, which may be due to a feature that leaks the label."""
     text = unusually_high(level.difference) if kind.larger else ""
     return [Line("leaks", "warn", text, {"auroc": level.difference}, short=text.rstrip("."))] if text else []
 

@@ -85,7 +85,9 @@ class Evidence:
     of_references: tuple[Paired, ...]
     """The difference of each reference from the recommended entry."""
     alone: int | None
-    """The index of training alone in ``references`` (of several models, the best mean); None if it was not run."""
+    """The index of training alone in ``references``; None if it was not run. If several models are trained alone, it is
+    the one with the best mean.
+    """
     over_alone: tuple[Paired, ...]
     """The difference of each entry from training alone; empty if training alone was not run."""
     over_alone_intervals: tuple[Limits, ...]
@@ -157,7 +159,7 @@ class Evidence:
         return -self.differences[j, i].difference, _turned(self.intervals[j, i])
 
     def alone_less(self, i: int) -> tuple[float, Limits]:
-        """Return training alone minus ``entries[i]``, and its joint interval over the entries as it is printed.
+        """Return training alone minus ``entries[i]``, and its printed interval, which is joint over the entries.
 
         The interval is cut to possible values; an uninformative one is :data:`raysim.report.possible.NOTHING`. Requires
         a run of training alone.
@@ -358,7 +360,7 @@ def _called(keys: Sequence[Key]) -> tuple[str, ...]:
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
     """Return the bytes of each model's strategy, set-up included: means over seeds, or 0 if the table has none.
 
-    For judged predictions only ``bytes``, the sum of both directions, can be known.
+    Predictions of other programs come only with ``bytes``, the sum of both directions.
     """
     known = ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "bytes")
     columns = [name for name in known if name in rows]

@@ -17,7 +17,7 @@ CANNOT = "within hospitals it cannot be judged"
 
 
 def sentences(gaps: Sequence[WithinGap]) -> list[str]:
-    """Describe the gaps of all attributes within hospitals, and whether groups go to different hospitals."""
+    """Describe the gaps of all attributes within hospitals, and whether groups attend different hospitals."""
     lines = [
         f"Within hospitals the model {ranking(gap)} by {gap.attribute}: {figures(gap)}." for gap in gaps if gap.shown
     ]
@@ -37,7 +37,7 @@ def sentences(gaps: Sequence[WithinGap]) -> list[str]:
 
 
 def ranking(gap: WithinGap) -> str:
-    """Say which group a demonstrated gap favours, as a verb phrase about the model."""
+    """Return a verb phrase about the model: which group a demonstrated gap favours."""
     first_better = (gap.estimate > 0) == gap.larger
     better, worse = gap.groups if first_better else gap.groups[::-1]
     if gap.larger:
@@ -71,7 +71,7 @@ def chance(gap: WithinGap) -> str:
 
 
 def treated(gap: WithinGap) -> str:
-    """Say that groups go to hospitals that differ, if that is demonstrated; else empty."""
+    """Return a sentence if groups demonstrably attend hospitals with different figures; otherwise empty text."""
     of = gap.composition
     if not of.low * of.high > 0:
         return ""

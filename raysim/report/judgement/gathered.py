@@ -160,7 +160,9 @@ def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
 
 
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
-    """Find the hospitals that the model harms; None without another model, or unless there are two classes."""
+    """Find the hospitals that the model harms; None if there is no other model, or if the label does not have two
+    classes.
+    """
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
     sides = []
@@ -192,7 +194,7 @@ def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> t
 def _without_spread(auroc: float, data: Data) -> Limits:
     """Return the score interval of a mean AUROC of 0 or 1, whose estimated variance is 0.
 
-    It uses Hanley and McNeil's variance at each hospital's rows, with the weights of the mean.
+    The interval uses Hanley and McNeil's variance for each hospital, weighted as in the mean.
     """
     tested, events = np.array(data.tested), np.array(data.rarer)
     judged = events > 0

@@ -46,16 +46,18 @@ class Noise:
     seed: int
     """The training seed."""
     floor: NoiseFloor
-    """The spread over hospitals."""
+    """The spread of the headline figure over hospitals, compared with chance."""
     slope: SizeSlope
     """The slope of AUROC on hospital size."""
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
     """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference between groups over all rows by attribute; it mixes groups with their hospitals."""
+    """The largest difference between groups over all rows by attribute. It mixes groups with the hospitals that they
+    attend.
+    """
 
     def sentences(self) -> list[str]:
-        """Describe these differences from chance in sentences."""
+        """Describe these differences in sentences."""
         lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             lines.append(size_sentence(self.slope))
@@ -63,7 +65,7 @@ class Noise:
 
 
 def size_sentence(slope: SizeSlope) -> str:
-    """Say whether the AUROC demonstrably depends on hospital size."""
+    """Return a sentence on whether the AUROC demonstrably depends on hospital size."""
     if not np.isfinite([slope.slope, slope.low, slope.high]).all():
         return "Whether AUROC depends on hospitals' size cannot be estimated."
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))

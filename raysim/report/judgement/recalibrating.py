@@ -86,7 +86,9 @@ def beside(line: Line, results: Sequence[Result], key: Key, spread: float) -> Li
 
 
 def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
-    """Return a clause for the headline if the model ``key`` is recalibrated, and this harms its risks; else nothing."""
+    """Return a clause for the headline if the model ``key`` is recalibrated and this harms its risks; otherwise
+    nothing.
+    """
     done = effect(results, key)
     return (done.text.rstrip("."),) if done is not None and done.harms else ()
 

@@ -29,15 +29,15 @@ LONGEST = 80
 """The largest number of characters of a hospital's name in a file name."""
 
 SHARED = "report-for-sharing.html"
-"""The file name of a page to pass on."""
+"""The file name of a page for sharing."""
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_sharing: bool = False) -> Path:
     """Write the page of a folder's run or comparison, or the page of one of its hospitals, and return the file.
 
     With ``for_sharing`` the page has pseudonyms and no small counts (:mod:`raysim.report.pages.sharing`), in a separate
-    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, a file that cannot be written, and a
-    file that is another result.
+    file. Raises ``ConfigError`` for a folder without a page, an unknown hospital, and an output file that cannot be
+    written or would replace a result.
     """
     path = folder / FILE
     if for_sharing and hospital is not None:
@@ -68,7 +68,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
 
 
 def instead_of(folder: Path) -> str:
-    """Say what to do about a folder without results: resume the stopped command, or name another folder."""
+    """Return the remedy for a folder without results: resume the stopped command, or name another folder."""
     if (folder / RESUME).is_file() and not (folder / FILE).exists():
         return f"it was stopped before its end; continue with raysim resume {shlex.quote(str(folder))}"
     return "name the folder of a finished run or comparison"

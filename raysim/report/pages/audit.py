@@ -75,7 +75,7 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
-    """Say how successful an attack is, and whether small hospitals leak more."""
+    """Describe how successful an attack is, and whether small hospitals leak more."""
     separation = (
         f"{TITLES[attack]}: rows that were trained on are told from others with AUROC {figures['auroc']:.3f} "
         f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"

@@ -1,7 +1,6 @@
-"""The tables of a page as text: frames in, strings out.
+"""Format the data frames of :mod:`raysim.report.tables` as the tables of a page.
 
-Frames are those of :mod:`raysim.report.tables`. This module decides decimals, signs and the mark of a column's best
-value; the templates are only for the layout.
+This module decides decimals, signs and the mark of a column's best value; the templates are only for the layout.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def run_page(
 
     - ``card``: its decision card.
     - ``result``: the run, needed for anything on single hospitals.
-    - ``supplement``: its content apart from the results.
+    - ``supplement``: the content of the page apart from the results.
     - ``training``: a sentence on convergence.
     - ``sizes``: sentences on how each model's performance depends on hospital size.
     - ``noise``: from :func:`raysim.report.judgement.noise.noise`.

@@ -79,7 +79,7 @@ class Page:
         return Markup(_markup(text).render(**self.values))
 
     def figures(self) -> list[svg.Figure]:
-        """Return the drawn figures of the page, without tables."""
+        """Return the figures of the page that consist of charts, not of tables."""
         shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
         return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
 

@@ -21,7 +21,7 @@ NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst 
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
-    """Count the hospitals without a defined headline figure under any seed; empty if there are none.
+    """Return a sentence on the hospitals whose headline figure is undefined under a seed; empty if there are none.
 
     ``part`` names the evaluated rows.
     """

@@ -1,4 +1,4 @@
-"""A page that a user passes on: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
+"""A page for sharing: hospitals have pseudonyms, and no count of patients below five can be read or inferred.
 
 - The page contains only what this module names; all other content of a page is left out.
 - A hospital's counts become ranges. If the total of all hospitals would narrow a count below five further, all
@@ -16,7 +16,7 @@ from typing import Any
 from raysim.report.hospital.clinical import LEAST
 
 SHEETS = ("comparison", "run")
-"""The kinds of pages that may be passed on."""
+"""The kinds of pages that may be shared."""
 
 NOTE = (
     f"For sharing: hospitals have pseudonyms, counts of patients below {LEAST} are withheld, and so is what would give "
@@ -68,7 +68,7 @@ MARK = re.compile(r'<(path|circle|rect)\b[^>]*\bdata-h="(-?\d+)"[^>]*></\1>')
 
 
 def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a page to pass on, from the content of a whole page's ``report.json``."""
+    """Return the values of a page for sharing, from the content of a whole page's ``report.json``."""
     values = tree["values"]
     hospitals = values["cards"]["hospitals"]
     order = list(range(len(hospitals)))
@@ -174,8 +174,9 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """Return the card without the parentheses in which its lines list hospitals, because a hospital's name may be a
-    number."""
+    """Return the card. Lists of hospitals in its lines are removed, because a name that is a number cannot be
+    recognised.
+    """
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]

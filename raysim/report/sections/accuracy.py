@@ -61,7 +61,7 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 
 
 def local_accuracy(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """Return ``strategy, model, hospital, accuracy``: means over seeds, for hospitals with test rows.
+    """Return a table of ``strategy, model, hospital, accuracy``: means over seeds, for hospitals with test rows.
 
     ``hospitals`` has these columns, ``n_test`` and optionally ``seed``. There are no rows if accuracy is not measured.
     """

@@ -84,7 +84,7 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _facts(outcome: Outcome) -> str:
-    """Say how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
+    """Describe how an aggregation rule treated Byzantine updates; empty if the rule reports nothing."""
     words = {
         "rejecting_precision": "bad among the updates that the rule rejected",
         "rejecting_recall": "rejected among the bad ones",

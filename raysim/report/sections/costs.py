@@ -1,4 +1,4 @@
-"""The section on costs of strategies: bytes as bars, and accuracy by the bytes that it needed."""
+"""The section on costs of strategies: bytes as bars, and accuracy by the bytes exchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return ``strategy, model, seed, megabytes`` and the headline figure by each evaluated round."""
+    """Return the megabytes exchanged so far and the headline figure, one row for each strategy, model, seed and
+    evaluated round.
+    """
     rows = []
     for result in results:
         moved = result.outcome.setup.both

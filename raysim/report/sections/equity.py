@@ -52,7 +52,9 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of one model's gains over another on the logarithm of ``sizes [H]``, the mean over seeds."""
+    """Estimate the slope of one model's gains over another, which are means over seeds, on the logarithm of ``sizes
+    [H]``.
+    """
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
     own = np.square(np.mean([seed.sums for seed in seeds], axis=0)).mean(axis=1)

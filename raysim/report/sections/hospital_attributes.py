@@ -28,7 +28,8 @@ ROW = 20.0
 
 
 def table(hospitals: pd.DataFrame, federation: Federation, sent: Sent) -> pd.DataFrame:
-    """Return ``strategy, model, attribute, value, hospitals``, the mean headline figure, and ``low`` and ``high``.
+    """Return a table of ``strategy, model, attribute, value, hospitals``, the mean headline figure, ``low`` and
+    ``high``.
 
     There is one row for each model and value of a hospital attribute; attributes need two to :data:`MOST` values. The
     mean is weighted by test rows, over the ``hospitals`` that define the figure and over seeds. ``low`` and ``high``

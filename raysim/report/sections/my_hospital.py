@@ -10,7 +10,7 @@ NOBODY: Values = {"hospitals": [], "tables": []}
 
 
 def values(material: Material) -> Values:
-    """Return a card for each hospital (if the page has cards), and the hospitals' gains by the model."""
+    """Return a card for each hospital (if the page has cards), and the hospitals' gains from the recommended model."""
     results, hospitals, best = material.results, material.hospitals, material.best
     cards: Values = NOBODY
     if not results or hospitals is None:

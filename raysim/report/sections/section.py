@@ -31,7 +31,7 @@ class Supplement:
     use: Figures = ()
     """Figures of calibration and decisions."""
     use_shared: Figures = ()
-    """The figures of ``use`` without parts based on few patients, for a page that a user passes on."""
+    """The figures of ``use`` without parts based on few patients, for a page for sharing."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
@@ -66,7 +66,7 @@ class Material:
     called: Names
     """The display name of each model."""
     distinct: Names
-    """The display names of the models that differ: each group of equal final models has one member."""
+    """The display names of the models that differ: a group of equal final models is represented by one of them."""
     looks: Looks
     results: Sequence[Result]
     """The runs; empty if the page reports nothing on single hospitals."""
@@ -124,7 +124,7 @@ def _nothing(material: Material) -> Values:
 
 
 def included(name: str) -> str:
-    """Return markup that is the template ``name`` of ``templates/sections``."""
+    """Return markup that includes the template ``sections/<name>.html.j2``."""
     return f'{{% include "sections/{name}.html.j2" %}}'
 
 
@@ -146,7 +146,7 @@ class Section:
     shown: Callable[[Values], object] = lambda values: True
     """A function that returns whether a page with these values has the section.
 
-    A page that a user passes on contains only values named in :mod:`raysim.report.pages.sharing`.
+    A page for sharing contains only the values named in :mod:`raysim.report.pages.sharing`.
     """
 
     def on(self, sheet: str) -> str | None:

@@ -24,7 +24,8 @@ POINTS = 400
 def drawn(
     table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
-    """Plot ``strategy, model, seed, virtual_seconds, bytes, value`` for a page; empty without rows.
+    """Plot ``value`` by virtual time and by bytes, from a table of ``strategy, model, seed, virtual_seconds, bytes,
+    value``. The result is empty without rows.
 
     ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are strategies' names by label.
     """
@@ -82,7 +83,8 @@ def drawn(
 def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
     """Return the table of virtual time in ``comparison.csv`` for ``compare`` to print; None without a virtual clock.
 
-    ``target`` has the metrics to reach. Means are over the seeds that reached them; the table also counts these seeds.
+    ``target`` has the value to reach for each metric. Means are over the seeds that reached it; the table also counts
+    these seeds.
     """
     if "virtual_seconds" not in table or not table["virtual_seconds"].notna().any():
         return None

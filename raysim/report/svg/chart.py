@@ -17,7 +17,7 @@ LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
 """The width of a letter in labels and in values of charts as wide as the text; labels and values share a line."""
 
 ENDS = 185.0
-"""The free units on the right of a chart that has the names of its lines there."""
+"""The width on the right of a chart for the names of its lines, in units."""
 
 MARKED = 6
 """The number of points of a long line that have a marker, evenly spaced."""
@@ -189,7 +189,7 @@ class Chart(Frame):
     def ends(self, lines: Sequence[tuple[str, float, Style]]) -> None:
         """Write the name of each line on the right of the chart, at the height of its last value.
 
-        Names that would overlap are moved apart. Their space is the chart's ``right``, :data:`ENDS`.
+        Names that would overlap are moved apart. The chart needs ``right=ENDS`` units of space for them.
         """
         heights = spread(self.up([value for _, value, _ in lines]).tolist(), LINE - 1, self._top, self._bottom)
         room = int((self.width - self._right - 8) / LETTER)

@@ -12,7 +12,7 @@ from raysim.report.svg.markup import element, joined
 from raysim.report.svg.scales import Axis
 
 WIDTH = 520.0
-"""The units of a chart that is as wide as the text; on a phone a unit is .7 pixels."""
+"""The width of a chart that is as wide as the text, in units. On a phone a unit is .7 pixels."""
 
 LETTER = 6.6
 """The approximate width of a letter, in units of the chart."""

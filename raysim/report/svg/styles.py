@@ -89,8 +89,8 @@ def style(label: str, model: str = "global") -> Style:
 def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
     """Return the styles of ``keys`` by label and model.
 
-    ``among`` are all labels of the page, by default those of ``keys``. If two labels would look the same, the second by
-    name has the next free marker.
+    ``among`` are all labels of the page, by default the labels of ``keys``. If two labels would look the same, the
+    second by name has the next free marker.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}

@@ -44,7 +44,8 @@ def block(card: Card, name: str, seconds: float, report: str, next: str, kind: T
 def next_command(card: Card, command: str, path: Path | None, settings: Sequence[str] = ()) -> str:
     """Suggest the next command: one that remedies the worst finding, or one that gives more details.
 
-    ``settings`` are those of ``--set`` on the command line. The next command repeats them, except the key that it sets.
+    ``settings`` are the arguments of ``--set`` on the command line. The next command repeats them, except the key that
+    it sets.
     """
 
     def written(command: str, setting: str = "", option: str = "") -> str:
@@ -93,7 +94,9 @@ def _short(line: Line, headline: str) -> str:
 
 
 def _rows(ways: Sequence[Way], kind: TaskKind) -> list[list[str]]:
-    """Return the table rows of the methods; if all are recalibrated, only the headline says so."""
+    """Return the table rows of the methods. If all methods are recalibrated, their names omit this, since the headline
+    states it.
+    """
     digits = kind.decimals([way.mean for way in ways])
     if all(way.key[1] == RECALIBRATED for way in ways):
         ways = [replace(way, name=way.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for way in ways]

@@ -16,7 +16,7 @@ from raysim.metrics.labels import REGRESSION, TaskKind, reporting
 from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
-"""The characters that a comparison's table needs for spreads next to the means, and for any differences."""
+"""The characters that a comparison's table needs to have spreads next to the means, and to have differences."""
 
 RANKING = {
     "auroc": "mean AUROC",

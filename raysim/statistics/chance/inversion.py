@@ -18,7 +18,8 @@ TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
 """Grid of true spreads (standard deviations of the logit of AUROC); values between them are interpolated."""
 
 SAME = 1e-9
-"""Relative difference below which figures count as equal: values repeat with few rows, despite rounding."""
+"""Relative difference below which figures count as equal. With few rows, many simulated values are equal except for
+rounding."""
 
 
 class Estimate(NamedTuple):
@@ -30,8 +31,8 @@ class Estimate(NamedTuple):
 
 
 def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
-    """Return the spreads at which ``q`` is neither too large nor too small, from simulated ``drawn [T, B]`` at ``taus
-    [T]``.
+    """Return the estimate and the interval of the spread for the statistic ``q``, from simulated ``drawn [T, B]`` at
+    ``taus [T]``.
 
     A spread is in the interval if between 2.5 % and 97.5 % of its simulated values are at least ``q``; the estimate is
     the spread at which half of them are. The shares are made monotonic and interpolated linearly.

@@ -2,8 +2,8 @@
 
 Hospitals with few events differ in AUROC by chance. raysim simulates federations in which every hospital has the same
 true AUROC and ROC shape, with the tested numbers of rows, and records each figure of dispersion. The test uses Q, the
-weighted sum of squares around the mean. Inverting it over true spreads gives an interval of the spread, and from it the
-noise-free value of every figure. Therefore no two figures can contradict each other.
+weighted sum of squares around the mean. Inverting this test over true spreads gives an interval of the spread. The
+noise-free value of every figure is derived from this one interval, so that figures cannot contradict each other.
 
 The floor assumes one ROC shape for all hospitals; prevalence and the level of scores may differ. The interval assumes
 that hospitals' true AUROCs are normal on the logit scale and unrelated to size. Definitions and coverage:
@@ -45,13 +45,14 @@ class NoiseFloor:
     """The noise floor of one figure over hospitals: a model's AUROC, or an error.
 
     - ``figure``: the name of the figure. ``common``: its value at every hospital under equal service, that is, if
-      hospitals do not differ. ``hospitals``: the number of judged hospitals.
+      hospitals do not differ. ``hospitals``: the number of judged hospitals, whose figure is defined.
     - ``q`` and ``p``: Q, and twice the share of simulations under equal service with a Q at least as large (twice,
       because the interval of ``tau`` has two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
       ``high`` is infinite if every spread of the grid is compatible with the data.
     - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
-    - ``visible``: the smallest tau that 80 % of such federations would demonstrate; infinite if it is above the grid.
+    - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
+      the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
     - ``larger``: whether larger figures are better; False for an error.
 
@@ -159,7 +160,7 @@ def error_floor(
     judged. If errors are constant within every hospital, there is no floor.
 
     Other arguments are the same as for :func:`noise_floor`. Raises ``ValueError`` if the number of errors is not the
-    number of judged rows.
+    number of rows of the judged hospitals.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
@@ -172,7 +173,7 @@ def error_floor(
     if not between_rows > 0:
         mae, n = mae[:0], n[:0]
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
-    # The spread of one hospital's errors relative to its mean, whose square is corrected for its own variance.
+    # The spread of errors within a hospital relative to its mean error; the squared mean is corrected for its variance.
     levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
     within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
 
@@ -241,8 +242,8 @@ def _against(
 class _Stage(NamedTuple):
     """Statistics of ``B`` simulated federations at ``t`` spreads, each ``[t, B]``.
 
-    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` and ``true``
-    are the figures of dispersion by name, on simulated rows and without noise.
+    ``q`` is the statistic Q, and ``level`` is the weighted mean of hospitals' true figures. ``observed`` has the
+    figures of dispersion by name on simulated rows; ``true`` has them without noise.
     """
 
     q: Floats

@@ -21,7 +21,7 @@ EDGE = 4.0
 class Ranks:
     """The ascending scores of ``b`` federations, ``[b, C]``. Hospital ``h`` has columns ``first[h]:first[h + 1]``.
 
-    ``home [H]`` is added to a hospital's scores; it separates hospitals so far that their scores do not overlap.
+    ``home [H]`` has been added to each hospital's scores, so that the scores of different hospitals do not overlap.
     """
 
     def __init__(self, scores: Floats, first: Ints, home: Floats) -> None:

@@ -37,8 +37,8 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class DrawnFederations(NamedTuple):
-    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` on simulated rows, and
-    ``true``."""
+    """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` is measured on simulated
+    rows, ``true`` is without noise."""
 
     observed: Floats
     true: Floats
@@ -185,9 +185,9 @@ def errors(
 
     Under equal service, the ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: every
     permutation is as likely as the observed one, for any distribution. At every other spread in ``taus [T]``, a
-    hospital's true error is log-normal. Its mean is that of all hospitals, and tau is the standard deviation of its
-    logarithm. Relative errors of rows have the shape of the pooled distribution, and the smaller standard deviation
-    ``within`` of one hospital's rows.
+    hospital's true error is log-normal. The mean of a true error is the mean of all errors, and tau is the standard
+    deviation of its logarithm. Relative errors of rows have the shape of the pooled distribution, but at most the
+    standard deviation ``within`` a hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

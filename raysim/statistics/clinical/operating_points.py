@@ -21,19 +21,19 @@ ROUNDING = 1e-12
 """Amount by which a share may fall short of the required share, because of rounding."""
 
 BOOTSTRAP = 300
-"""Number of bootstrap samples for an operating point whose threshold was chosen on the judged rows."""
+"""Number of bootstrap samples for an operating point whose threshold was chosen on the evaluated rows."""
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
     """The threshold that reaches a given share of one class, the same for all hospitals.
 
-    - ``figure``: the judged figure, which is a share of the other class; ``at``: the given share.
-    - ``of_events``: whether the judged figure is a share of events.
-    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. Both are
-      NaN with too few rows to choose a threshold. The bin is infinite if only classifying no row as positive is
-      specific enough.
-    - ``same_rows``: whether the threshold was chosen on the judged rows.
+    - ``figure``: the evaluated figure, which is a share of the other class; ``at``: the given share.
+    - ``of_events``: whether the evaluated figure is a share of events.
+    - ``bin``: the first bin of scores that is classified as positive; ``threshold``: its lowest probability. The bin
+      and the threshold are NaN with too few rows to choose a threshold. The bin is infinite, and the threshold is 1, if
+      only classifying no row as positive is specific enough.
+    - ``same_rows``: whether the threshold was chosen on the evaluated rows.
     """
 
     figure: str
@@ -85,7 +85,7 @@ def with_the_threshold_chosen_again(
     enough = int(np.ceil(n * (point.at - ROUNDING)))
     row = np.minimum(n * rng.beta(enough, n + 1 - enough, BOOTSTRAP), n - 1).astype(np.int64)
     last = np.searchsorted(np.cumsum(chosen), row, side="right")  # the bin of the row that determines the threshold
-    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # judged rows in each bin and all later bins
+    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # evaluated rows in each bin and all later bins
     values = rng.binomial(m, past[last + 1] / m) / m
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -1,9 +1,9 @@
 """Recalibration of risks by hospital: ``logit p' = a + b logit p``, fitted on rows that are not used for training.
 
 All methods use one estimator: the mode of the likelihood of a hospital's rows times normal priors on ``a`` and ``b``.
-Without priors it is maximum likelihood. With a prior that all hospitals share it is empirical Bayes: few rows change a
-hospital little, and a hospital without rows has the mean. Sources: Vergouwe and others 2017 (the closed test);
-Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
+Without priors it is maximum likelihood. With a prior that all hospitals share it is empirical Bayes: a hospital with
+few rows is close to the prior mean, and a hospital without rows has the prior mean. Sources: Vergouwe and others 2017
+(the closed test); Laplace's approximation of the marginal likelihood. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

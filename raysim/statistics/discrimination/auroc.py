@@ -1,8 +1,8 @@
 """The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
 
 There are two estimators of the variance. DeLong's estimator uses the placement of every row among the rows of the other
-class. It needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is exactly unbiased. It
-is a sum of three components, which can be averaged over hospitals
+class. DeLong's estimate needs two events and two non-events, and is 0 if the AUROC is 0 or 1. The U-statistic is
+exactly unbiased. The U-statistic is a sum of three components, which can be averaged over hospitals
 (:mod:`raysim.statistics.discrimination.common_curve`).
 
 Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are Hoeffding
@@ -80,7 +80,7 @@ class PairSums(NamedTuple):
     - ``same_non_event``: the same with the classes exchanged;
     - ``events`` and ``non_events``: the numbers of rows.
 
-    A hospital with a NaN score has -1 in all four sums, and is not judged.
+    A hospital with a NaN score has -1 in all four sums, and is not ``judged``.
     """
 
     events: Ints
@@ -102,7 +102,7 @@ class UStatistics:
 
     - ``auroc``: A. ``squared``: an unbiased estimate of the square of the true AUROC.
     - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01, covariances of psi with psi' on the same
-      pair, on the same event, and on the same non-event. They may be negative.
+      pair, on the same event, and on the same non-event. The components may be negative.
     - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which also equals ``A^2 - squared``; may be
       negative.
     """
@@ -246,7 +246,7 @@ def _whole_sums(values: Ints, segments: Segments) -> Ints:
 def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
     """Return for each row twice the sum of psi over its pairs, and the number of ties among them, ``[n]`` each.
 
-    Both are whole numbers, so that rows with equal scores have exactly equal results.
+    Both results are whole numbers, so that rows with equal scores have exactly equal results.
     """
     if scores.dtype == np.float32:
         # One integer holds hospital and score: sorting integers is several times faster than sorting by two keys.

@@ -1,9 +1,9 @@
 """One ROC shape for all hospitals: a variance of each hospital's AUROC that does not depend on this AUROC.
 
-DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Here both hospitals
-have a positive variance, from components averaged over the hospitals that define them. The averages are unbiased for
-any distribution of scores, also if hospitals differ. Simulations use two normal distributions that have the same ratio
-of components. Definitions: ``docs/statistics.md``.
+DeLong's variance is undefined at a hospital with one event, and 0 at a hospital with an AUROC of 1. Under the common
+shape both hospitals have a positive variance, from components averaged over the hospitals that define them. The
+averages are unbiased for any distribution of scores, also if hospitals differ. Simulations use two normal distributions
+that have the same ratio of components. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
 
 
 def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
-    """Return the standard deviation of events' normal scores, relative to non-events', that has the ratio of these
-    components.
+    """Return the standard deviation of events' normal scores, relative to non-events', at which the components have the
+    ratio of ``event`` to ``non_event``.
 
     It is 1 if both components are 0, as with one row of each class.
     """

@@ -21,8 +21,8 @@ from raysim.core.streams import normals
 from raysim.statistics.discrimination.auroc import Placements
 
 SUMS = 100
-"""Number of sums that a hospital sends for each model. A hospital's variance then has an error of 14 %; a mean over
-many hospitals has less."""
+"""Number of sums that a hospital sends for each model. A hospital's variance then has a relative error of 14 %, and a
+mean over many hospitals a smaller error."""
 
 ROWS = 1024
 """Number of rows whose random numbers are made at a time; they fit into the processor's cache."""

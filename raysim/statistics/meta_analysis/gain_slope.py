@@ -44,7 +44,7 @@ class GainSlope:
 
     @property
     def halving(self) -> float:
-        """The change of the gain at half the size."""
+        """The change of the gain if a hospital is half as large."""
         return -self.slope * float(np.log(2.0))
 
 
@@ -69,7 +69,8 @@ def smoothed_variances(variance: ArrayLike, events: ArrayLike, non_events: Array
 
 
 def gain_slope(gains: ArrayLike, variance: ArrayLike, sizes: ArrayLike) -> GainSlope:
-    """Fit ``gains [H]`` on ``ln sizes [H]`` by weighted least squares, with smoothed ``variance [H]`` and spread.
+    """Fit ``gains [H]`` on ``ln sizes [H]`` by least squares, weighted by the smoothed ``variance [H]`` and the spread
+    between hospitals.
 
     Hospitals with a NaN are left out. All figures are NaN for fewer than ten hospitals, or hospitals of one size.
     """

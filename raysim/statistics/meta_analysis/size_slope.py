@@ -1,7 +1,7 @@
 """The slope of AUROC on the logarithm of size, with its interval: whether models are better at larger hospitals.
 
-Hospitals are weighted by the variance of the common curve and the true spread. Their own DeLong variance would bias the
-slope, because it is small if the AUROC is high. Definitions and coverage: ``docs/statistics.md``.
+Hospitals are weighted by the variance of the common curve and the true spread. A hospital's own DeLong variance would
+bias the slope, because this variance is small if the AUROC is high. Definitions and coverage: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that counts stay.
+"""Arrangements of group labels over a hospital's rows. Labels are permuted within each outcome, so that the counts of
+each group do not change.
 
-An arrangement gives each row a group. The first is always the observed one. If all hospitals together have few
+An arrangement assigns a group to each row. The first is always the observed one. If all hospitals together have few
 arrangements, all are used, otherwise a random sample. A hospital's sample depends only on its own rows and stream.
 """
 

@@ -19,7 +19,8 @@ from raysim.metrics.segments import Segments
 NAN = float("nan")
 
 STEPS = 40
-"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the others in a call."""
+"""Number of Newton steps. It is fixed, so that a hospital's message does not depend on the other hospitals of a
+call."""
 
 LARGEST_STEP = 3.0
 """Largest Newton step of a shift."""
@@ -32,7 +33,8 @@ class GroupRisk(NamedTuple):
     """A group's events compared with the events expected at its hospitals.
 
     ``ratio`` is observed over expected events. ``log_odds`` is the group's log odds ratio against the other patients of
-    its hospitals at equal predicted risk, with its 95 % interval and ``p``. It is estimated by one Newton step.
+    its hospitals at equal predicted risk, with its 95 % interval and ``p``. The log odds ratio is estimated by one
+    Newton step.
     """
 
     group: str

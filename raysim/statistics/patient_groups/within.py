@@ -3,8 +3,8 @@
 Groups are compared within each hospital. The differences are averaged over hospitals with weights that both groups
 share. Groups that merely go to different hospitals therefore have no gap (Simpson's paradox). Group labels are permuted
 within hospital and outcome. The statistic is divided by its standard error, which is computed for each permutation.
-This keeps the test's size if groups have the same AUROC but different scores (Janssen 1997). Definitions:
-``docs/statistics.md``.
+Dividing by the standard error keeps the test's size if groups have the same AUROC but different scores (Janssen 1997).
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AttributeSums:
     - ``value [H, G]``: AUROC, or the mean absolute error, of a group's rows at a hospital; ``variance [H, G]``: its
       variance.
     - ``risks [H, G, 4]``: see :func:`raysim.statistics.patient_groups.risks.risk_sums`; None for a real label.
-    - ``units``: by the scale of hospitals' figures, the sums over hospitals of
+    - ``units``: for each scale of hospitals' figures, the sum over hospitals of
       :func:`~raysim.statistics.patient_groups.contributions.contribution`, ``[2, pairs, R]`` for ``R`` arrangements,
       the observed one first.
     """
@@ -91,7 +91,7 @@ class PairGap:
     hospitals: int
     """The number of hospitals with the rows that the comparison needs."""
     visible: float
-    """The smallest gap that such a test demonstrates with 80 % power."""
+    """The smallest gap that this test demonstrates with 80 % power."""
 
 
 NOTHING = PairGap(("", ""), NAN, NAN, NAN, NAN, NAN, NAN, 0, NAN)
@@ -102,7 +102,8 @@ class WithinGap:
     """An attribute's gap within hospitals, for the pair of groups with the largest studentised difference.
 
     ``p`` is for all pairs of the attribute together. ``p_holm`` is adjusted for all tested attributes: a gap is
-    demonstrated if it is at most .05. All are NaN if no hospital has the rows that the comparison needs.
+    demonstrated if ``p_holm`` is at most .05. Both p-values are NaN if no hospital has the rows that the comparison
+    needs.
     """
 
     attribute: str

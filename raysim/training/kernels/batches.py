@@ -48,13 +48,14 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
         return
     for epoch in range(task.epochs):
         order = np.arange(n)
-        task.batches(epoch).shuffle(order)  # as permutation(n) does, without checking the type of n
+        task.batches(epoch).shuffle(order)  # same order as permutation(n), but faster
         yield Gathered(order, cuts, epoch * len(cuts))
 
 
 @lru_cache(maxsize=1024)
 def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
-    """Return where batches of ``size`` of ``n`` rows begin and end. The last batch may be shorter."""
+    """Return the start and end of each batch if ``n`` rows are divided into batches of ``size``. The last may be
+    shorter."""
     return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 

@@ -1,8 +1,8 @@
 """Sums of gradients clipped by patient, without computing the gradient of any single row.
 
 In a dense layer, let ``d`` be the gradient of a row's loss by the layer's outputs, and ``a`` the layer's inputs. The
-row's gradient by weights and biases is the outer product of ``d`` and ``(a, 1)``. Its norm therefore needs only ``|d|``
-and ``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
+row's gradient by weights and biases is the outer product of ``d`` and ``(a, 1)``. The norm of this gradient therefore
+needs only ``|d|`` and ``|a|``. A row is clipped by scaling its ``d`` before the products that training needs anyway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from raysim.training.private import PrivateSteps
 
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
-"""The relative reduction of clipping factors, so that rounding does not make the result longer than the clip."""
+"""The relative reduction of clipping factors, so that rounding does not make a gradient longer than the clipping
+norm."""
 
 
 class Traced(NamedTuple):

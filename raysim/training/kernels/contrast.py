@@ -25,8 +25,8 @@ def directions(local: Rows, received: Rows) -> Rows:
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
-    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``. It is not divided by the number of
-    rows."""
+    """Add the gradient of each row's term by ``z [b, d]`` to ``into [b, d]``. The gradient is not divided by the number
+    of rows."""
     norms = np.sqrt(np.einsum("ij,ij->i", z, z))
     lengths = np.maximum(norms, SMALLEST)
     d = np.einsum("ij,ij->i", z, v) / lengths

@@ -39,7 +39,7 @@ class LinearClip:
         bounds = bounds.astype(X.dtype, copy=False)
         self._bounds = np.empty_like(bounds)
         self.columns = [(bounds, self._bounds)]
-        """The rows' largest residuals ``[n]``, and memory for those of gathered rows."""
+        """The rows' largest residuals ``[n]``, and memory for the largest residuals of gathered rows."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, which are the gathered rows from ``low`` to

@@ -46,8 +46,8 @@ ADDED = 50
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
     """Return a lower bound on the cost of any partition of ``losses [N, N]`` into 2 to N - 1 ``coalitions``.
 
-    ``cost`` is the cost of the best partition known. The search ends when the bound is within ``tolerance`` of it
-    (relative), when the bound no longer rises, or after ``seconds``.
+    ``cost`` is the cost of the best partition known. The search ends when the bound is within the relative
+    ``tolerance`` of ``cost``, when the bound no longer rises, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
     with one_thread():

@@ -2,7 +2,7 @@
 
 X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
 hospitals. Some of the paper's features are not known before its label: APACHE score and heart rate are from the first
-24 hours. The source is for studies of federated methods; for a prediction that could be used, take source ``eicu``.
+24 hours. The source is for studies of federated methods; for a prediction that could be used, use the source ``eicu``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EicuBrief(BaseModel):
     path: Path
     """The folder of the database's CSV files."""
     hospitals: int = Field(20, ge=1)
-    """Number of hospitals, the largest."""
+    """Number of hospitals to include, the largest first."""
     smallest: int = Field(10, ge=1, description="fewest stays of a hospital; smaller hospitals are left out")
     hours: float = Field(6.0, gt=0, lt=24, description="hour up to which medicines are counted")
 

@@ -46,7 +46,9 @@ def table_of(folder: Path) -> Path:
 
 
 def scores(folder: Path, names: tuple[str, ...], stays: NDArray[Any]) -> dict[str, NDArray[np.float64]]:
-    """Read the value of each score for ``stays [N]``, ``[N]`` by name; NaN for stays without a value."""
+    """Read the scores ``names`` of ``stays [N]``. Return the values ``[N]`` of each score by name, NaN for stays
+    without a value.
+    """
     found = {}
     with database({_TABLE: table_of(folder)}, _SCHEMA) as connection:
         for name in names:

@@ -46,8 +46,8 @@ class Eicu(BaseModel):
       length of the ICU stay in days, a regression), or ``aki`` (acute kidney injury that begins in the 48 hours after
       the prediction time).
     - ``silo``: what counts as a hospital: ``hospital``, ``ward``, or ``region_beds`` (region and number of beds).
-    - ``hours``: when the prediction is made, in hours after unit admission; nothing later is a feature. By default 24,
-      and 6 for ``los``, whose label is known at 24.
+    - ``hours``: when the prediction is made, in hours after unit admission; no later record is a feature. By default
+      24, and 6 for ``los``, whose label is known at 24.
     - ``minimum_hours``: stays that ended earlier are left out. By default 0 for mortality (the prediction for a stay
       that ended before ``hours`` is made at its end), ``hours`` for ``los`` and ``los_days``, and 48 for ``aki``.
     """
@@ -112,9 +112,9 @@ class Eicu(BaseModel):
     def with_scores(self, names: tuple[str, ...]) -> Eicu:
         """Return this source with the named scores: APACHE's own predictions for the stays."""
         eicu_scores.check_names(names)
-        told = self.model_copy()
-        told._scores = names
-        return told
+        scored = self.model_copy()
+        scored._scores = names
+        return scored
 
     @property
     def predicts(self) -> str:

@@ -17,7 +17,7 @@ from raysim.statistics.differences.paired import Limits
 from raysim.statistics.patient_groups.within import WithinGap
 
 SMALL = 0.05
-"""A gap in AUROC within hospitals that is taken as small, in either direction."""
+"""A gap in AUROC within hospitals counts as small up to this size, in either direction."""
 
 NOT_TESTED = Line("fairness", "open", "Fairness between groups of patients was not tested for this run by itself.")
 SEVERAL_CLASSES = Line(
@@ -38,11 +38,11 @@ def fairness(gaps: Sequence[WithinGap]) -> Line:
         for gap in shown
     )
     parts = [f"within hospitals {claims}"] if shown else []
-    told = [gap for gap in judged if _limits(gap) != NOTHING]
+    informative = [gap for gap in judged if _limits(gap) != NOTHING]
     vague = [gap.attribute for gap in judged if _limits(gap) == NOTHING]
-    if told:
-        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in told])}")
-    wide = [gap.attribute for gap in told if gap.larger and not _small(gap)]
+    if informative:
+        parts.append(f"no gap within hospitals demonstrated: {some([_figure(gap) for gap in informative])}")
+    wide = [gap.attribute for gap in informative if gap.larger and not _small(gap)]
     if vague:
         parts.append(f"gaps within hospitals by {some(vague)}: too few rows for an interval that says anything")
     if without:

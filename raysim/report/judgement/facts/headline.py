@@ -88,7 +88,7 @@ def headline(verdict: Verdict, use: Use, lines: Sequence[Line]) -> str:
 
 
 def _take(verdict: Verdict, use: Use, off: str) -> list[str]:
-    """Say which method to use, and for what; ``off`` is a clause on wrong risks, or empty."""
+    """Return sentences on which method to use, and for what; ``off`` is a clause on wrong risks, or empty."""
     name = verdict.taken
     only = f"for ranking, not for risks ({off})" if off else "for ranking, not for risks"
     mends = bool(off) and not verdict.recalibrated

@@ -23,12 +23,12 @@ class Learners(NamedTuple):
 
 
 def learners(shown: Evidence) -> Learners:
-    """Compare the models of a comparison; each other model is represented by its best mean."""
+    """Compare the models of a comparison; each other model is represented by its method with the best mean."""
     taken = shown.entries[shown.best]
     others = [name for name in shown.learners if name != taken.learner and _of(shown, name)]
     if shown.one_seed or not others:
         return Learners()
-    told, no_better, mine = [], [], of_learner(taken.learner)
+    compared, no_better, mine = [], [], of_learner(taken.learner)
     for name in others:
         best = max(_of(shown, name), key=lambda i: _rank(shown, i))
         value, interval = shown.between(best, shown.best)
@@ -45,11 +45,11 @@ def learners(shown: Evidence) -> Learners:
         else:
             verdict = "not demonstrably worse"
         gap = figure(value, limits, digits, sign=True) if limits != NOTHING else f"the interval {SAYS_NOTHING}"
-        told.append(f"{of_learner(name)} against {mine} ({shown.entries[best].name}): {gap}, {verdict}")
+        compared.append(f"{of_learner(name)} against {mine} ({shown.entries[best].name}): {gap}, {verdict}")
     if no_better:
-        told.append(f"take {mine}, the simpler model")
+        compared.append(f"take {mine}, the simpler model")
     short = [f"no gain over {mine} is demonstrated with {listed(no_better)}"] if no_better else []
-    return Learners(sentences(told), sentences(short))
+    return Learners(sentences(compared), sentences(short))
 
 
 def _of(shown: Evidence, learner: str) -> list[int]:

@@ -74,7 +74,7 @@ def _between_methods(shown: Evidence, figures: dict[str, Any]) -> Line:
 
 
 def stands(shown: Evidence) -> str:
-    """Say why the method is recommended, as a verb phrase."""
+    """Return a verb phrase on why the method is recommended."""
     if shown.best == shown.base:
         return "is the reference"
     if shown.choice.instead_of is not None:
