@@ -59,7 +59,7 @@ class SweepPlan:
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
             config = config.replaced(strategy=last_steps.judged_before(config.strategy, "strategy"))
-        if "selection.name" in params:  # the sizes of samples are for the selections that take them
+        if "selection.name" in params:  # not every selection takes a fraction and a minimum
             config = config.replaced(selection=plugins.fitting_selection(config.selection))
         return resolve(config)
 

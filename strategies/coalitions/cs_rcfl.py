@@ -140,7 +140,7 @@ class CsRcfl(Strategy):
         return searched | small | {"folds": "radii"}
 
     def unused_training(self) -> frozenset[str]:
-        return OF_STEPS | {"rounds"}  # its set-up alone fits models
+        return OF_STEPS | {"rounds"}  # models are fitted in the set-up only
 
     def uses_selection(self) -> bool:
         return False
