@@ -76,7 +76,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path for display: relative if it is below the working directory."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

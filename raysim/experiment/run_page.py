@@ -45,17 +45,17 @@ def write_run_page(
     frozen: Mapping[str, object],
     config: Config,
     whole: Path | None = None,
-    beside: BackgroundNoiseFloor | None = None,
+    noise_floor: BackgroundNoiseFloor | None = None,
 ) -> None:
     """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models. ``beside``: the noise floor that may be computed already.
+    experiment's page, under all models. ``noise_floor``: the noise floor that may be computed already.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     hospitals = for_plots(per_hospital([result], part), part)
-    floor = beside or BackgroundNoiseFloor(config.evaluation.minimum_events)
+    floor = noise_floor or BackgroundNoiseFloor(config.evaluation.minimum_events)
     by_chance = None if whole else floor.of([result])
     card = card_of_run(config, result, hospitals, by_chance)
     trained = training.of_run(result)
@@ -65,7 +65,7 @@ def write_run_page(
     overview, keys = tables.comparison(seen), [(result.label, model) for model in result.outcome.figures]
     titles = {result.label: result.title or result.label}
     kinds = [] if whole else attribute_figures(out, hospitals, [result], overview, keys, titles, sent([result]))
-    fitted = [*coefficients.drawn([result]), *importance.drawn([result])]
+    fitted = [*coefficients.plots([result]), *importance.plots([result])]
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
         seen,
@@ -79,10 +79,10 @@ def write_run_page(
         card=card,
         noise=by_chance or {},
         supplement=Supplement(
-            use=[*clinical.drawn(served, part), *fitted],
+            use=[*clinical.plots(served, part), *fitted],
             use_shared=[*clinical.shared(served, part), *fitted],
             equity=kinds,
-            method=training.drawn([result]),
+            method=training.plots([result]),
             protections=protection.protections(config, [result]),
             traffic=protection.traffic([result], titles),
             privacy=limited,
@@ -111,7 +111,7 @@ def attribute_figures(
     if means.empty:
         return []
     out.csv(hospital_attributes.FILE, means)
-    return hospital_attributes.drawn(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
+    return hospital_attributes.plots(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
 
 
 def write_page(out: Manifest, page: Page) -> None:

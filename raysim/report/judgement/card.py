@@ -58,7 +58,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Way:
+class MethodRow:
     """A row of the card: a method, or several methods with the same figure at every hospital."""
 
     name: str
@@ -93,7 +93,7 @@ class Card:
     """The recommendation, with the facts that forbid use."""
     lines: tuple[Line, ...]
     """The lines in the order of :data:`FACTS`."""
-    ways: tuple[Way, ...]
+    rows: tuple[MethodRow, ...]
     """The rows of the card: the recommended method, then references, then the other methods by their means."""
     use: Use
     """The permitted use of the recommended model."""
@@ -134,7 +134,7 @@ class Card:
             "harmed": None if self.harmed is None else dict(self.harmed),
             "taken": self.taken,
             "lines": [_plain(line) for line in self.lines],
-            "ways": [_plain(way) for way in self.ways],
+            "ways": [_plain(row) for row in self.rows],
         }
 
     @staticmethod
@@ -144,7 +144,7 @@ class Card:
             tree["what"],
             tree["headline"],
             tuple(Line(**line) for line in tree["lines"]),
-            tuple(_way(way) for way in tree["ways"]),
+            tuple(_method_row(row) for row in tree["ways"]),
             tree["use"],
             tree["federate"],
             tree["recommended"],
@@ -155,7 +155,7 @@ class Card:
         )
 
 
-def _plain(part: Line | Way) -> dict[str, Any]:
+def _plain(part: Line | MethodRow) -> dict[str, Any]:
     """Return the fields as JSON values. Numbers that are not finite become None."""
     fields = {field.name: getattr(part, field.name) for field in dataclass_fields(part)}
     return {name: _value(value) for name, value in fields.items()}
@@ -167,6 +167,6 @@ def _value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _way(tree: Mapping[str, Any]) -> Way:
+def _method_row(tree: Mapping[str, Any]) -> MethodRow:
     numbers = {name: math.nan if tree[name] is None else tree[name] for name in ("mean", "difference", "low", "high")}
-    return Way(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})
+    return MethodRow(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})
