@@ -105,8 +105,8 @@ class SweepPlan:
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """Build the plan and the configuration from a sweep file's tree, and the data.
 
-    Errors are one line long. The configuration and data are tested with both ends of every range and with random points
-    of the space, so that a trial can fail only in its computation.
+    Errors are one line long. The configuration is tried on the data with both ends of every range and with random
+    points of the space, so that trials can fail only in their computations.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()

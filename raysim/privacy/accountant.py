@@ -98,7 +98,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`.
 
-    ``others`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
+    ``others`` are the other noisy releases of each of these hospitals. The epsilons of their Laplace noise are added to
+    the bound.
     """
     if event.multiplier <= 0:
         return math.inf

@@ -117,7 +117,7 @@ def _converted(whole: Floats, delta: float) -> float:
 def calibrated(target: float, rate: float, steps: int, delta: float, others: float = 0.0) -> float:
     """Return a noise multiplier for which the bound of epsilon is at most ``target``; ``others`` as in :func:`epsilon`.
 
-    Raises ``ValueError`` if there is none: at each delta the bound cannot fall below a positive value.
+    Raises ``ValueError`` if there is no such multiplier: at each delta, the bound stays above some positive value.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a privacy guarantee needs it
 

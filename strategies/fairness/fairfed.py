@@ -1,4 +1,4 @@
-"""FairFed: a hospital's weight grows if the model's fairness at this hospital is close to its fairness everywhere.
+"""FairFed: a hospital's weight grows if the model's fairness there is close to its fairness over all hospitals.
 
 Y. H. Ezzeldin, S. Yan, C. He, E. Ferrara, A. S. Avestimehr: *FairFed: Enabling Group Fairness in Federated Learning*,
 AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
