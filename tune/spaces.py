@@ -119,8 +119,7 @@ class Dimension:
         return len(self.values) if self.listed else max(0, steps.stop - steps.start)
 
     def _steps(self) -> range:
-        """Return the values of a range of whole numbers. If there is a step, return whole numbers that are then
-        multiplied by it."""
+        """Return the whole numbers of a range. If there is a step, its product with each of them is a value."""
         if self.step is None:
             return range(int(self.low), int(self.high))
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)

@@ -1,5 +1,5 @@
-"""The reading of a configuration's YAML. Its size is limited, each key may occur once, and texts must not contain
-characters that are impossible in files or names."""
+"""Reads a configuration's YAML. Its size is limited, each key may occur once, and texts must not contain characters
+that are impossible in files or names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def read(path: Path) -> Any:
 
 
 def load(text: str) -> Any:
-    """Return the value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` of one line."""
+    """Return the value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` with a message
+    of one line."""
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:

@@ -1,4 +1,4 @@
-"""The conversion of existing plug-ins to keys of a configuration, in plain YAML types."""
+"""Converts existing plug-ins to keys of a configuration, in plain YAML types."""
 
 from __future__ import annotations
 

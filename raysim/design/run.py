@@ -39,7 +39,7 @@ class Variant:
     spread: float
     """The power to detect the relevant spread between hospitals."""
     slope: float
-    """The power for the slope of gains on size; NaN if no slope is computed."""
+    """The power to detect that the gain depends on a hospital's size; NaN if this is not computed."""
 
 
 @dataclass(frozen=True, eq=False)

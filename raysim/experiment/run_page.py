@@ -62,7 +62,7 @@ def write_run_page(
     overview, keys = tables.comparison(seen), [(result.label, model) for model in result.outcome.figures]
     titles = {result.label: result.title or result.label}
     kinds = [] if whole else attribute_figures(out, hospitals, [result], overview, keys, titles, sent([result]))
-    fitted = [*coefficients.drawn([result]), *importance.drawn([result])]
+    fitted = [*coefficients.plots([result]), *importance.plots([result])]
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
         seen,
@@ -76,10 +76,10 @@ def write_run_page(
         card=card,
         noise=by_chance or {},
         supplement=Supplement(
-            use=[*clinical.drawn(served, part), *fitted],
+            use=[*clinical.plots(served, part), *fitted],
             use_shared=[*clinical.shared(served, part), *fitted],
             equity=kinds,
-            method=training.drawn([result]),
+            method=training.plots([result]),
             protections=protection.protections(config, [result]),
             traffic=protection.traffic([result], titles),
             privacy=limited,
@@ -108,7 +108,7 @@ def attribute_figures(
     if means.empty:
         return []
     out.csv(hospital_attributes.FILE, means)
-    return hospital_attributes.drawn(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
+    return hospital_attributes.plots(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
 
 
 def write_page(out: Manifest, page: Page) -> None:

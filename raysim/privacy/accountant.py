@@ -1,4 +1,4 @@
-"""The accountant: the epsilon of events at a delta, and the noise with which an epsilon is not exceeded.
+"""The accountant: it computes the epsilon of noisy releases at a delta, and the least noise for a given epsilon.
 
 The numbers are computed by the library dp-accounting (Google), which is imported only here, when it is needed. Normal
 noise alone has a closed form. Other events are composed by privacy loss distributions, or by Rényi divergences if there
@@ -29,7 +29,8 @@ by about 1/5000, and the rough step, for thousands of rounds, by about 1/100.
 """
 
 LARGE = 50.0
-"""The epsilon above which steps of privacy loss grow in proportion. This increases epsilon by less than 1/100,000."""
+"""The epsilon above which the discretisation steps grow in proportion to it. This increases epsilon by less than
+1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
 """The number of different events above which Rényi divergences bound epsilon, because each distribution takes up to a
@@ -65,7 +66,7 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the epsilon of all ``events`` composed, at ``delta``, or an upper bound; infinite if any event has no
+    """Return the epsilon of all ``events`` together at ``delta``, or an upper bound of it; infinite if any event has no
     noise."""
     return _epsilon(tuple(_merged(events)), delta)
 
@@ -97,7 +98,8 @@ def _together(events: Sequence[Gaussian]) -> float:
 def rough(event: Repeated, delta: float, others: tuple[Event, ...] = ()) -> float:
     """Return an upper bound of the epsilon of a patient at several hospitals, faster than :func:`epsilon`.
 
-    ``others`` are the other noisy releases of each of these hospitals; epsilons of Laplace noise are added.
+    ``others`` are the other noisy releases of each of these hospitals. The epsilons of their Laplace noise are added to
+    the bound.
     """
     if event.multiplier <= 0:
         return math.inf
@@ -143,7 +145,6 @@ def _large(events: Sequence[Event], delta: float) -> float:
 
 
 def _distribution(event: Event, interval: float) -> Any:
-    """Return the ``PrivacyLossDistribution`` of an event."""
     from dp_accounting.pld import privacy_loss_distribution as of
 
     if isinstance(event, Laplace):

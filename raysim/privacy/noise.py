@@ -91,6 +91,6 @@ def grid_units(noise: Floats) -> NDArray[np.int64]:
 def with_rounding(clip: float, size: int, share: float) -> float:
     """Return the largest norm of a clipped message of ``size`` scalars after rounding to the grid, before weighting.
 
-    ``share`` is its weight in the sum, above 0.
+    ``share`` is the message's weight in the sum, above 0.
     """
     return clip + float(np.sqrt(size)) * 2.0**-FRACTION_BITS / 2.0 / share

@@ -76,7 +76,7 @@ def cells_of(sizes: tuple[int, ...]) -> Cells:
 
 
 class Binned:
-    """Rows as numbers of ``bins``, ``codes [n, F]``, prepared for fast histograms."""
+    """Rows whose values are replaced by their ``bins``, ``codes [n, F]``, prepared for fast histograms."""
 
     def __init__(self, bins: Bins, codes: NDArray[np.uint8], cells: NDArray[np.int32] | None = None) -> None:
         """Store the rows. ``cells`` is an earlier result of :meth:`cells` for these rows; None: it is computed when

@@ -147,7 +147,7 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """Return the number of moments of a period at which a hospital becomes available."""
+        """Return the number of moments in a period at which at least one hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:

@@ -84,7 +84,7 @@ def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_ap
     assert contents.noise_headings(table, by_chance)[0] == "Shown to differ"
     (row,) = contents.noise_rows(table, ["FedAvg"], by_chance)
     figure = judged.floor.figures["worst_decile"]
-    assert row.cells[0].mean == ("yes" if judged.floor.shown else "no")
+    assert row.cells[0].mean == ("yes" if judged.floor.demonstrated else "no")
     assert row.cells[0].interval == f"p = {judged.floor.p:.2f}"
     assert row.cells[1].mean == f"{figure.value:.3f}"
     assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond: ")
@@ -101,10 +101,10 @@ def test_a_slope_is_a_direction_only_where_its_interval_excludes_none() -> None:
     rng, sizes = np.random.default_rng(1), np.geomspace(40, 2000, 40).astype(int)
     events = np.maximum(2, sizes // 5)
     flat = noise.slope_of(sums(rng, events, sizes - events, 0.8), sizes.tolist())
-    assert not flat.shown
+    assert not flat.demonstrated
     assert noise.size_sentence(flat).startswith("That AUROC depends on hospitals' size cannot be shown: ")
     rising = noise.slope_of(sums(rng, events, sizes - events, np.linspace(0.6, 0.95, 40)), sizes.tolist())
-    assert rising.shown
+    assert rising.demonstrated
     said = noise.size_sentence(rising)
     assert said.startswith("Larger hospitals are served better: +")
     assert f"{rising.doubling:+.4f} AUROC for twice the stays" in said
@@ -179,12 +179,12 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     for figure in ("std", "gini", "worst_decile", "p90", "sex_gap"):
         assert table.loc[figure, "value"] == pytest.approx(measured[figure])
     judged = both["fedavg", "global"]
-    assert judged.floor.shown == shown
+    assert judged.floor.demonstrated == shown
     # Groups are served alike within hospitals: that one goes to the noisy ones is no difference between patients.
     gap = judged.gaps["sex"]
     assert gap.groups == ("F", "M")
     assert gap.judged
-    assert not gap.shown
+    assert not gap.demonstrated
     assert gap.low < 0 < gap.high
     if shown:
         assert gap.pooled > 3 * abs(gap.estimate), "over all rows they differ"

@@ -209,8 +209,8 @@ SHEET = Sheet(
     "Search for hyper-parameters",
     (
         Section("answer", "The answer", included("sweep")),
-        Section("pictures", "Every trial", included("sweep_pictures"), shown=lambda values: values["figures"]),
-        Section("trials-table", "Trials", included("sweep_trials"), shown=lambda values: values["trials"]),
+        Section("pictures", "Every trial", included("sweep_pictures"), visible=lambda values: values["figures"]),
+        Section("trials-table", "Trials", included("sweep_trials"), visible=lambda values: values["trials"]),
         setting("What was run"),
     ),
     "{{ data }}",

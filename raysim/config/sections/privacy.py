@@ -249,8 +249,8 @@ class PrivacySection(Section):
 
     @property
     def sends_bits(self) -> bool:
-        """Whether each hospital also sends one bit, from which the clip adapts: whether its update was shorter than the
-        clip.
+        """Whether each hospital also sends one bit: whether its update was shorter than the clip. The clip adapts to
+        these bits.
         """
         return self.adaptive is not None and self.adaptive.bits != math.inf
 

@@ -60,7 +60,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Way:
+class MethodRow:
     """A row of the card: a method, or several methods with the same figure at every hospital."""
 
     name: str
@@ -95,7 +95,7 @@ class Card:
     """The recommendation, with the facts that forbid use."""
     lines: tuple[Line, ...]
     """The lines in the order of :data:`FACTS`."""
-    ways: tuple[Way, ...]
+    rows: tuple[MethodRow, ...]
     """The rows of the card: the recommended method, then references, then the other methods by their means."""
     use: Use
     """The permitted use of the recommended model."""
@@ -136,18 +136,18 @@ class Card:
             "harmed": self.harmed,
             "taken": self.taken,
             "lines": list(map(vars, self.lines)),
-            "ways": list(map(vars, self.ways)),
+            "ways": list(map(vars, self.rows)),
         }
         return dict(plain(tree))
 
     @staticmethod
     def read(tree: Mapping[str, Any]) -> Card:
         """Read the card from the content of ``answer.json``."""
-        fields = {field.name: tree[field.name] for field in dataclass_fields(Card)}
-        lines, ways = (Line(**line) for line in tree["lines"]), map(_way, tree["ways"])
-        return Card(**{**fields, "lines": tuple(lines), "ways": tuple(ways)})
+        plain_fields = {field.name: tree[field.name] for field in dataclass_fields(Card) if field.name != "rows"}
+        lines, rows = (Line(**line) for line in tree["lines"]), map(_method_row, tree["ways"])
+        return Card(**{**plain_fields, "lines": tuple(lines), "rows": tuple(rows)})
 
 
-def _way(tree: Mapping[str, Any]) -> Way:
+def _method_row(tree: Mapping[str, Any]) -> MethodRow:
     numbers = {name: math.nan if tree[name] is None else tree[name] for name in ("mean", "difference", "low", "high")}
-    return Way(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})
+    return MethodRow(**{**tree, **numbers, "key": tuple(tree["key"]), "also": tuple(tree["also"])})

@@ -18,13 +18,13 @@ def element(name: str, /, *children: str, **attributes: object) -> Markup:
     >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
     Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')
     """
-    said = "".join(
+    pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(short(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
     inside = "".join(str(escape(child)) for child in children)
-    return Markup(f"<{name}{said}>{inside}</{name}>")
+    return Markup(f"<{name}{pairs}>{inside}</{name}>")
 
 
 def joined(parts: Any) -> Markup:

@@ -71,7 +71,7 @@ def subset_costs(losses: Floats) -> Floats:
 
 
 def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
-    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``, all ``[2^h]``.
+    """Compute ``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``; all arrays are ``[2^h]``.
 
     Returns False if the time is over.
     """
