@@ -108,8 +108,7 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """Return the selection of a section. Raises ``ConfigError`` if the section has a sample size that the selection
-    does not take."""
+    """Return the selection of a section. Raises ``ConfigError`` for a sample size that the selection does not take."""
     return section.once(lambda: _made_selection(section))
 
 
@@ -143,8 +142,7 @@ def _made_source(section: DataSection) -> Source:
 
 
 def predicted(section: DataSection) -> str:
-    """Return what is predicted, as a phrase for reports: ``data.predicts``, or the source's phrase, or ``the
-    label``."""
+    """Return what is predicted, as a phrase: ``data.predicts``, or the source's phrase, or ``the label``."""
     if section.predicts is not None:
         return section.predicts
     source = build_source(section)

@@ -27,8 +27,7 @@ TOLERANCE = 1e-4
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Return the Rényi divergence of one step of normal noise with Poisson sampling of ``rate``, for each of
-    ``ORDERS``."""
+    """Return the Rényi divergences, at ``ORDERS``, of a step of normal noise with Poisson sampling of ``rate``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import

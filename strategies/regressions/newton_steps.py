@@ -64,8 +64,7 @@ def independent(hessian: Floats) -> Mask:
 
 
 def within(matrix: Floats, keep: Mask) -> Floats:
-    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; return the matrix itself if ``keep`` has all of
-    them."""
+    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if these are all."""
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
