@@ -107,8 +107,8 @@ OF_STEPS = frozenset({"learning_rate", "batch_size", "local_epochs", "optimizer"
 class Asynchrony:
     """Training without synchronous rounds: the server updates its model whenever a buffer of updates is full.
 
-    A hospital trains from the model that the server has when it calls the hospital. The server calls it again only
-    after it has used its update. Both fields are at most the number of hospitals with training rows.
+    A hospital trains from the server's model at the moment of the call. The server calls a hospital again only after
+    its last update has been used. Both fields are limited to the number of hospitals with training rows.
     """
 
     concurrency: int
@@ -266,8 +266,8 @@ class Strategy(Settings):
     def starts(self, view: FederationView) -> Floats:
         """Return the initial models ``[K, P]``.
 
-        A row of ``models`` that still equals one of them is untrained. Figures are undefined for hospitals that would
-        use an untrained model.
+        A row of ``state.models`` that still equals an initial model is untrained. Figures are undefined for hospitals
+        that would use an untrained model.
         """
         return view.initial[None, :]
 
@@ -276,8 +276,7 @@ class Strategy(Settings):
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, for strategies with a model for each group; None
-        otherwise."""
+        """Return the division of hospitals' rows into groups, if there is a model for each group; otherwise None."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:

@@ -1,10 +1,10 @@
 """Client programs: computations at hospitals with declared inputs, memory and outputs.
 
-A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. All other
-methods of a strategy send a call with ``view.call``. A :class:`Call` sends a :class:`Program` and some arrays to some
-hospitals. Each hospital runs the program on its own rows and its own memory. The server receives :class:`Answers`. A
-program declares in advance, by name, what leaves a hospital (:class:`Send`) and what stays there (:class:`Keep`). The
-engine can therefore add, mask and count what leaves.
+A round of a strategy is a generator (:meth:`raysim.strategies.base.Strategy.round`) that yields calls. Its other
+methods may send calls with ``view.call``. A :class:`Call` sends a :class:`Program` and some arrays to some hospitals.
+Each hospital runs the program on its own rows and its own memory. The server receives :class:`Answers`. A program
+declares in advance, by name, what leaves a hospital (:class:`Send`) and what stays there (:class:`Keep`). The engine
+can therefore add, mask and count what leaves.
 
 - Named sums are added as whole multiples of a grid step: any placement of hospitals gives the same bits.
 - Within a round a hospital's memory changes from call to call. If a hospital's answer to a call is lost, its memory
@@ -126,8 +126,7 @@ class LocalModel(Protocol):
 
     @property
     def trained(self) -> int:
-        """How many of ``theta``'s first entries have a gradient. The remaining entries are statistics that the model
-        measures."""
+        """How many of ``theta``'s first entries have a gradient. The others are statistics that the model measures."""
 
     @property
     def batch_size(self) -> int:
@@ -205,8 +204,8 @@ class Context(Protocol):
 
     @property
     def received(self) -> Mapping[str, Array]:
-        """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. For
-        parameters that never leave the hospital (:meth:`Strategy.private`), they have the hospital's own values."""
+        """The arrays that the call sent, by name. The name ``models`` means models ``[M, P]`` of the server. In these
+        models, parameters that never leave the hospital (:meth:`Strategy.private`) have the hospital's own values."""
 
     @property
     def hospital(self) -> int:
@@ -261,7 +260,7 @@ class Added:
 
 class Program:
     """A computation at hospitals. Derive from this class, make it a frozen dataclass of plain values and arrays, and
-    define ``sends`` and ``run``. A program is sent to the hospitals, so they must be able to import its class."""
+    define ``sends`` and ``run``. Every machine with hospitals must be able to import the class."""
 
     name: str = ""
     """The program's name. It is part of the key of its random streams, and calls with the same name count as turns."""

@@ -142,8 +142,8 @@ def losses_of(at: Context) -> Floats:
 class MeanLoss(Statistic):
     """A hospital's mean training loss under each of ``models`` received models, ``[M]``; NaN without rows.
 
-    With noise the program sends the number of rows and the sums of the rows' losses. Losses are limited to
-    :data:`LARGEST_LOSS`, and sums are in units of it.
+    With noise the program sends the sums of the rows' losses, and the number of rows. Losses are limited to
+    :data:`LARGEST_LOSS`, and sums are in units of this limit.
     """
 
     models: int

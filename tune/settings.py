@@ -54,7 +54,7 @@ class Asha(Judging):
 
 
 class Median(Judging):
-    """The scheduler that stops a trial if its best value is below the median of the other trials' means (Golovin,
+    """The scheduler that stops a trial if its best value is worse than the median of the other trials' means (Golovin,
     2017).
 
     It stops trials from round ``grace`` on.

@@ -1,5 +1,4 @@
-"""Checks of values against sections and plug-ins. Errors are one line that names the field, the value and the
-remedy."""
+"""Checks of values against sections and plug-ins. Error messages are one line with field, value and remedy."""
 
 from __future__ import annotations
 
@@ -48,8 +47,8 @@ def hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """Return the key at which true or false is used instead of the number 1 or 0, which Python would allow; None if
-    there is none.
+    """Return the first key with true or false where a number is expected; None if there is none. Python would treat
+    them as 1 and 0.
     """
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
@@ -65,7 +64,7 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
 
 
 def _under(checked: Any, key: Any) -> Any:
-    """Return the value of a checked section, plug-in or mapping under a key of the configuration, or None."""
+    """Return the value at a ``key`` of a checked section, plug-in or mapping; None if it has no such key."""
     if isinstance(checked, Mapping):
         return checked.get(key)
     return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None

@@ -1,7 +1,7 @@
-"""The combination of a comparison's strategies with the models in ``models``, which tables call learners.
+"""Combines a comparison's strategies with the models in ``models``, which tables call learners.
 
-Models are ordered by simplicity: linear models, whose coefficients can be interpreted, are before all others, in the
-listed order. In a tie the answer is the simpler model (:mod:`raysim.report.judgement.choice`).
+Models are ordered by simplicity: first linear models, whose coefficients can be interpreted, then all others, both in
+the listed order. In a tie the simpler model is recommended (:mod:`raysim.report.judgement.choice`).
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 def documentation(plugin: Any) -> str:
     """Return the documentation of a plug-in, without markup.
 
-    For a strategy or selection it is the module's docstring. If several share a module, the plug-in's own docstring
-    comes first.
+    For a strategy or selection it is the module's docstring. If several plug-ins share a module, the plug-in's own
+    docstring comes first.
     """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]

@@ -1,4 +1,4 @@
-"""The proposal of a configuration for a table, as YAML with the reason for each column."""
+"""Proposes a configuration for a table, as YAML with the reason for each column."""
 
 from __future__ import annotations
 

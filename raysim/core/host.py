@@ -111,13 +111,13 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Restore these environment variables afterwards, even if a library has changed them."""
+    """Restore the environment variables ``names`` afterwards, even if a library has changed them."""
     return environment({name: os.environ.get(name) for name in names})
 
 
 @contextlib.contextmanager
 def signals(*numbers: signal.Signals) -> Iterator[None]:
-    """Restore the handlers of these signals afterwards. Only the main thread can have changed them."""
+    """Restore the handlers of the signals ``numbers`` afterwards. Only the main thread can have changed them."""
     before = {number: signal.getsignal(number) for number in numbers}
     try:
         yield

@@ -2,7 +2,6 @@
 higher packages."""
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -17,6 +16,8 @@ def versions(*packages: str) -> dict[str, str]:
     >>> versions("no-such-package")["no-such-package"]
     'absent'
     """
+    from importlib.metadata import PackageNotFoundError, version  # whoever imports raysim would wait for it
+
     found = {"raysim": __version__}
     for package in packages:
         try:

@@ -48,8 +48,8 @@ def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 class Streams:
     """A faster form of :func:`stream` for many keys: ``at(*last)`` equals ``stream(seed, purpose, *key, *last)``.
 
-    It resets and returns one generator, which is several times as fast as making one. After the next call, do not use
-    the generator of an earlier call.
+    Every call resets and returns the same generator, which is several times as fast as making a new one. After the next
+    call, do not use the generator of an earlier call.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:

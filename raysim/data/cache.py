@@ -232,17 +232,26 @@ def _writing() -> Any:
 
 def _code(module: str) -> list[str]:
     """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
+    digests = set(_own_code())
+    if file := getattr(sys.modules.get(module), "__file__", None):
+        digests.add(_digest_of_code(Path(file)))
+    return sorted(digests)
+
+
+@functools.cache
+def _own_code() -> list[str]:
     here = Path(__file__).parent
-    files = {
+    files = (
         path
         for folder in (here, here.parent / "core")
         for kind in ("*.py", "*.sql", "*.yaml")
         for path in folder.rglob(kind)
-    }
-    if file := getattr(sys.modules.get(module), "__file__", None):
-        files.add(Path(file))
-    read = [path.read_bytes() for path in files if path.name not in ("describe.py", "heterogeneity.py")]
-    return sorted(hashlib.blake2b(content, digest_size=16).hexdigest() for content in read)
+    )
+    return [_digest_of_code(path) for path in files if path.name not in ("describe.py", "heterogeneity.py")]
+
+
+def _digest_of_code(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def save_records(folder: Path, records: Records) -> None:

@@ -100,8 +100,8 @@ class Job:
     """Earlier starts of the run and its repeated rounds, which also cost privacy."""
 
     def guaranteed(self, guarantee: Guarantee | None) -> Job:
-        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. With None, return it
-        unchanged."""
+        """Return this job with its ``guarantee``, whose epsilon and noise are filled in. If ``guarantee`` is None,
+        return this job unchanged."""
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property

@@ -88,10 +88,11 @@ def over_hospitals(
 def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
     """Compute figures of accuracy over hospitals.
 
-    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are mean and population deviation of ``1 - accuracy``.
-    The others are the least and greatest accuracy, their difference (``accuracy_range``), and the deviation over the
-    mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. If no
-    hospital is left, all are NaN; if one is left, the deviations and the difference are NaN.
+    ``accuracy`` is weighted by test rows. ``ad`` and ``sdad`` are the mean and the population standard deviation of ``1
+    - accuracy``. The others are the least and greatest accuracy, their difference (``accuracy_range``), and the
+    standard deviation divided by the mean (``accuracy_cv``). Arguments are ``[H]``; hospitals without test rows, or
+    with NaN, are left out. If no hospital is left, all figures are NaN; if one is left, the standard deviations and the
+    difference are NaN.
     """
     values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
     counted = (rows > 0) & np.isfinite(values)
@@ -249,8 +250,9 @@ def _drawn_lowest(
 ) -> Floats:
     """Return the mean of the ``count [R]`` lowest of the hospitals' ``values`` in each bootstrap sample, ``[R]``.
 
-    ``times[h, r]`` is how often hospital ``h`` of ``columns`` is in sample ``r``. Values are sorted once. A sample's
-    lowest values are the first ``count`` copies in this order, which belong to the first few hospitals.
+    ``times[h, r]`` is how often hospital ``h`` of ``columns`` is in sample ``r``. Values are sorted once. In a sample,
+    each value is repeated as often as its hospital is in the sample. The lowest ``count`` values of a sample therefore
+    belong to the first few hospitals in this order.
     """
     order = columns[np.argsort(values[columns])]
     wide = -(-len(order) // (5 * ROWS)) * ROWS

@@ -31,8 +31,9 @@ class TaskKind:
     - ``headline``: the figure whose equity is measured; ``title``: its name in texts; ``larger``: whether a larger
       value is better; ``undefined``: why a hospital with test rows may lack it; ``beside``: further means that reports
       show with it.
-    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: the reference point of its
-      hypervolume, no better than chance or more unequal than is realistic. Errors have no such point.
+    - ``objectives``: a sweep's default objectives, for accuracy and equity; ``reference``: for each possible objective,
+      a value that is worse than any realistic one: chance, or an extreme inequality. These values are the reference
+      point of the sweep's hypervolume. Errors have none.
     - ``pooled``: the metrics that are also computed from the rows of all hospitals together.
     - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
       metrics of the federation by name.

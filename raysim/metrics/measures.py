@@ -31,7 +31,8 @@ Rows = NDArray[Any]
 
 
 def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
-    """Compute the figures of each segment, ``[S, len(FIGURES)]``. The shape of ``logits`` determines how.
+    """Compute the figures of each segment, ``[S, len(FIGURES)]``. The number of classes follows from the shape of
+    ``logits``.
 
     ``[n]`` or ``[n, 1]`` are margins of class 1, and ``[n, 2]`` two logits whose difference is that margin: see
     :func:`binary_figures`. For ``[n, C]`` with three classes or more see :func:`multiclass_figures`.

@@ -75,8 +75,7 @@ def norm_bound(updates: Floats, bound: float) -> Aggregate:
 
 
 def clipping(norms: Floats, bound: float) -> Floats:
-    """Return the factors that shorten vectors of these ``norms`` to the ``bound``. The factor is 1 for shorter
-    vectors."""
+    """Return the factors that shorten vectors with ``norms`` to length ``bound``. Shorter vectors have factor 1."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms > bound, bound / norms, 1.0)
 

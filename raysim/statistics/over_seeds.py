@@ -37,8 +37,8 @@ def over_seeds(
 ) -> OverSeeds:
     """Return the mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are seeds' 95 % intervals over patients.
 
-    A figure that only one seed defines keeps that seed's interval, which excludes the effect of other seeds. Limits are
-    cut to the possible range ``within``, two numbers or two ``[...]``.
+    A figure that only one seed defines keeps that seed's interval, which does not cover differences between seeds.
+    Limits are cut to the possible range ``within``, two numbers or two ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     defined = np.isfinite(v)

@@ -20,7 +20,8 @@ from raysim.core.levels import ALPHA
 
 
 class Bound(NamedTuple):
-    """The lower bound ``at_least`` on the number of hospitals with the effect, among ``of`` tested hospitals.
+    """The lower bound ``at_least`` on the number of hospitals that have the tested effect, among ``of`` tested
+    hospitals.
 
     ``named`` are the indices of hospitals that are known to have the effect, in the order of p. ``at_least`` is never
     less than ``len(named)``. If it is larger, further hospitals have the effect, but it is unknown which.

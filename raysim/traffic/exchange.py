@@ -137,10 +137,10 @@ class Traffic:
         """Record that hospitals ``ids [h]`` sent the losses on validation rows of the models in ``serve``, after a
         round.
 
-        For this they received the models of the server in ``serve``, or only what is new in these
-        (:meth:`Strategy.news`). With row 0 they also received the ``shared`` part of their own models. None of these is
-        sent again in the next round. Returns the bytes that each hospital received, and the bytes that each sent,
-        ``[h]``.
+        For this they received the server's models in ``serve``, or only the news of these models
+        (:meth:`Strategy.news`). If hospitals' own models have a ``shared`` part, it was received with row 0. None of
+        these arrays is sent again in the next round. Returns the bytes that each hospital received, and the bytes that
+        each sent, ``[h]``.
         """
         received = np.zeros(len(ids), dtype=np.int64)
         named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]

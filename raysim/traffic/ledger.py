@@ -19,25 +19,25 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 UPDATE = "update"
-"""Kind of a hospital's model update in a round."""
+"""The kind of hospitals' model updates."""
 
 MEASURED = "metrics"
-"""Kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
+"""The kind of figures for the experimenter alone, and of counts of scores by class for calibration and thresholds."""
 
 VALIDATION = "validation_loss"
-"""Kind of the losses on validation rows for early stopping."""
+"""The kind of losses on validation rows for early stopping."""
 
 RECALIBRATION = "recalibration"
-"""Kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
+"""The kind of histograms of validation rows, from which the server estimates the prior of recalibrations."""
 
 LOSS_SCALARS = 4
 """The loss of a model in scalars of 4 bytes: a sum as float64 and a number of rows as int64."""
 
 PREDICTIONS = "predictions"
-"""Kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
+"""The kind of models' outputs for single rows, which leave hospitals only if the experimenter configures it."""
 
 IMPORTANCE = "importance"
-"""Kind of the figures of permuted columns, and of the sums of predictions with a column set to one value."""
+"""The kind of figures with a permuted column, and of sums of predictions with a column set to one value."""
 
 TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
@@ -66,7 +66,8 @@ class Entry(NamedTuple):
     sent: NDArray[np.int64]
     """The bytes that each of these hospitals sent, ``[h]``."""
     program: str = ""
-    """The name of the client program that sent the message; empty for local training and for messages of every run."""
+    """The name of the client program that sent the message; empty for local training, and for messages that do not
+    depend on the strategy."""
 
 
 @dataclass(eq=False)
@@ -159,7 +160,7 @@ def record_training(
     ``size`` is the number of scalars of a model. A participant sends its vector and the number of its rows, its loss if
     the selection receives ``losses``, and the further answers of its program. A hospital that trains on groups of its
     rows sends a vector for each; it has sent the groups' numbers of rows before. ``vector_bytes [H]`` is the size of
-    each entry's vector if it is compressed, otherwise None. Pooled rows are trained where they are, and add no bytes.
+    each entry's vector if it is compressed, otherwise None. Training on pooled rows adds no bytes.
     """
     if POOLED in ids:
         return 0, 0

@@ -129,10 +129,10 @@ class Task:
     - ``start [P]``: the parameters from which training begins.
     - ``proximal``: the pairs ``(weight_j, towards_j [P])``.
     - ``epochs``, ``learning_rate``: the number of epochs and the learning rate of the local update.
-    - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. Kernels
-      draw the epoch's permutation from it, and then the model's random numbers. Kernels call ``batches`` once for each
-      epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it only if the model draws
-      random numbers. The next call, for any task, may re-seed the generator.
+    - ``batches(epoch)``: a function that returns a random generator at the beginning of that epoch's stream. From this
+      generator kernels draw the epoch's permutation, and then the model's random numbers. Kernels call ``batches`` once
+      for each epoch, in order. For a full batch (``batch_size`` 0, or at least ``n``) they call it only if the model
+      draws random numbers. The next call, for any task, may re-seed the generator.
     - ``linear [P]``: a vector that is added to every gradient (the term ``linear . theta``).
     - ``frozen [P]``: a mask of the parameters that do not change.
     - ``contrast``: a contrastive term, which few models support; see :attr:`raysim.strategies.base.Objective.contrast`.

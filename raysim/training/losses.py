@@ -21,7 +21,7 @@ LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
 RATE, RATE_OF_SQUARES = 0.1, 0.005
-"""Default learning rates: for all losses except the squared loss, and for the squared loss.
+"""Default learning rates: ``RATE_OF_SQUARES`` for the squared loss, and ``RATE`` for all other losses.
 
 The gradient of the squared loss is unbounded: steps overshoot if the rate times the squared norm of a row's features is
 above 2.

@@ -167,9 +167,9 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 
 
 def check_one_model(state: State, problem: LocalProblem, what: str, instead: str) -> None:
-    """Raise ``ConfigError`` if a strategy needs old models but has other models than the global model.
+    """Raise ``ConfigError`` unless a strategy's only model is the global model, and ``problem`` is one local training.
 
-    ``what`` is the key that needs old models, and ``instead`` is the remedy in the message.
+    ``what`` is the key that allows nothing else, and ``instead`` is the remedy in the message.
     """
     several = problem.sent is not None and problem.sent.sums > 1
     further = problem.then or problem.groups or problem.program

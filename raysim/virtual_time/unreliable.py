@@ -125,8 +125,7 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start available hospitals until enough are training. Return how many started, and the bytes sent to lost
-        hospitals."""
+        """Start available hospitals until enough train. Return how many started, and bytes sent to lost hospitals."""
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._availability(*key)
         available[self.clock.hospital] = available[arrived] = False

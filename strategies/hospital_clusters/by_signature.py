@@ -3,10 +3,10 @@
 CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature).
 
 CHiP-FL forms clusters once, before the first round. As an extension, clusters may change during training. Every r
-rounds each hospital receives each cluster's model and sends its mean training loss under it. K-means then runs on the
-hospital's stored signature with these losses as a further block, standardised like the other blocks. A new cluster's
-model is the mean of its members' previous cluster models, weighted by training rows, so that ``sum_k N_k/N theta_k``
-does not change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
+rounds each hospital receives all cluster models and sends its mean training loss under each of them. K-means then runs
+on the first signatures with these losses as a further block, standardised like the other blocks. A new cluster's model
+is the mean of its members' previous cluster models, weighted by training rows, so that ``sum_k N_k/N theta_k`` does not
+change. Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from raysim.strategies.trees.by_cluster import ClusterTrees
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureClustering(Strategy):
-    """A strategy with one model for each cluster of hospitals, formed from signatures."""
+    """A strategy with one model for each cluster of hospitals with similar signatures."""
 
     needs: ClassVar[Needs] = CLUSTERS
 

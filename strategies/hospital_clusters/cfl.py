@@ -11,10 +11,10 @@ both groups continue from the cluster's model, each with its own average. Otherw
 Choices: deltas are averaged by rows (the authors: uniformly). Single linkage always finds the best two groups.
 ``complete`` linkage, which the authors' code uses, may not. With client sampling, a hospital is represented by its last
 delta since the last split. A cluster is tested once all its hospitals have such a delta, and its model moves by the
-deltas of the round. Hospitals without training rows follow the larger part, by rows. A selection that uses losses
-receives losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small:
-choose both by the range of u and g, which is under ``facts`` in a run's ``summary.json``. The state's log has both for
-every test.
+deltas of the round. Hospitals without training rows join the part with more rows. A selection that uses losses receives
+losses under the cluster's model. The defaults of eps1 and eps2 are Clust-PSI-PFL's. u is rarely that small: choose eps1
+and eps2 from the ranges of u and g, which are under ``facts`` in a run's ``summary.json``. The state's log has u and g
+of every test.
 
 Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before sending them.
 """

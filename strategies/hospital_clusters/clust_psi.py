@@ -18,7 +18,8 @@ all hospitals are clustered with the number that it finds.
 
 Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
 with a separate bin for missing values), ``sizes`` (rows compared with equal shares), or several, which then have equal
-weights. PSI terms of labels and attributes are unsigned, so that different skews can share a row and a cluster.
+weights. PSI terms of labels and attributes are unsigned, so that opposite skews can have equal terms and share a
+cluster.
 
 Traffic: C scalars up once; for attributes also ``(bins + 1) D`` up, ``(bins - 1) D`` down and ``(bins + 1) D`` up once;
 then, per participant, P down and P + 1 up.

@@ -14,13 +14,13 @@ In a round, participants receive all K models and choose ``k_i = argmin_k L_i(th
 A model that no hospital chose does not change.
 
 Choices: models start at ``theta^0 + spread N(0, I)``. The authors' restarts, which use the best of several runs, are
-left out: compare seeds instead. A hospital uses the model that it would choose now; a hospital without training rows
-uses the model with the most training rows. A selection that uses losses receives losses under the model that a hospital
-chose last, or under the first model before its first choice.
+left out: compare seeds instead. A hospital uses the model with the smallest loss on its training rows; a hospital
+without training rows uses the model with the most training rows. A selection that uses losses receives losses under the
+model that a hospital chose last, or under the first model before its first choice.
 
-If the server may learn only sums, each hospital chooses locally and sends K P scalars, its delta among zeros, and a 1
-among K zeros. The sums reveal how many hospitals chose a model, but not which. Each model becomes the weighted mean of
-the models trained from it, by the sums of their weights.
+If the server may learn only sums, each hospital chooses locally. It sends K P scalars, which are its delta among zeros,
+and K scalars, which are a 1 among zeros. The sums reveal how many hospitals chose a model, but not which. Each model
+becomes the weighted mean of the models trained from it, by the sums of their weights.
 
 Traffic: per participant K P scalars down; its choice, P and the number of its rows up. If its choice is hidden, K P + K
 and the number of its rows up.
@@ -63,8 +63,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model with the smallest mean training loss, a scalar ``[]``; 0 without
-    rows."""
+    """The index (from 0) of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
 
     name = "choice"
     shape = ()

@@ -26,11 +26,14 @@ proximal terms with the weight 2 ``lam`` towards the cluster's model and 2 ``mu`
 rows. In every round cluster models also move by ``1 - alpha`` towards that mean. The defaults, 0, 0 and 1, are the
 paper's method.
 
-Traffic per hospital, with d continuous features of D value columns. Once, up: D scalars (which columns are continuous),
-``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in each cluster). Once, down: d (the columns), ``d + G (1 +
-d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters) if only G' have training rows. In a round: P
-down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each participant receives P
-more.
+Traffic per hospital, with d continuous features of D value columns:
+
+- once, up: D scalars (which columns are continuous), ``4 (1 + d + d (d + 1) / 2)`` (its mixture, filled up to 4
+  components) and G (its rows in each cluster)
+- once, down: d (the columns), ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters)
+  if only G' have training rows
+- in a round: P down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each
+  participant receives P more
 """
 
 from __future__ import annotations

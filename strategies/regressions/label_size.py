@@ -1,7 +1,7 @@
 """The magnitude of a federation's labels, so that a fit does not depend on the labels' unit.
 
-Sums are sent as whole multiples of a grid step, with an upper limit. Dividing labels by a power of two changes no
-digit, and changes the fit by that factor alone.
+Sums are sent as whole multiples of a grid step, with an upper limit. Dividing labels by a power of two changes none of
+their digits, and only scales the fit.
 """
 
 from __future__ import annotations

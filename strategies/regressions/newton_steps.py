@@ -64,8 +64,7 @@ def independent(hessian: Floats) -> Mask:
 
 
 def within(matrix: Floats, keep: Mask) -> Floats:
-    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; return the matrix itself if ``keep`` has all of
-    them."""
+    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if these are all."""
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
@@ -164,8 +163,8 @@ def separated(decrements: Sequence[float], hessian: Floats) -> bool:
     """Return whether the coefficients diverge. If they do, the expected fall of the loss shrinks to about 1/e with each
     step.
 
-    ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` belongs to the last point and the
-    columns that were not left out.
+    ``decrements`` are the expected falls at every accepted point. ``hessian [k, k]`` is the Hessian at the last point,
+    without the columns that were left out.
     """
     ratios = np.divide(decrements[1:], decrements[:-1])[-RUNS:]
     if len(ratios) == RUNS and bool(((ratios >= GEOMETRIC[0]) & (ratios <= GEOMETRIC[1])).all()):

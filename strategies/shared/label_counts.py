@@ -1,4 +1,4 @@
-"""The numbers of a hospital's training rows of each class."""
+"""The number of a hospital's training rows in each class."""
 
 from __future__ import annotations
 

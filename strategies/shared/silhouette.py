@@ -61,7 +61,7 @@ def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generato
 def best_clusters(
     rows: Floats, rng: Callable[[int], np.random.Generator], *, allow_one: bool, search_sample: int
 ) -> Ids:
-    """Return labels ``[N]`` of k-means on ``rows [N, D]``, with the number of clusters of the largest mean silhouette.
+    """Return labels ``[N]`` of k-means on ``rows [N, D]``, for the number of clusters with the largest mean silhouette.
 
     Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows that
     are all alike, form one cluster. With ``allow_one`` the result is one cluster if no number of clusters has a

@@ -54,7 +54,8 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> 
     """Return weights that sum to one over hospitals with ``sizes [H]`` training rows.
 
     ``samples``: in proportion to rows. ``uniform``: equal. ``floor``: in proportion to rows, but at least ``minimum``
-    before they are renormalised, so that small sites have an influence (0 is ``samples``; 1 or more is ``uniform``).
+    before they are renormalised, so that small sites have an influence. ``minimum`` 0 equals ``samples``, and 1 or more
+    equals ``uniform``.
     """
     if weighting == "uniform":
         return np.full(len(sizes), 1.0 / max(len(sizes), 1))

@@ -25,8 +25,8 @@ noise."""
 
 
 def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
-    """Return keys ``[K]`` and their importances for each objective ``[K, d]``, which sum to 1; the most important
-    first.
+    """Return keys ``[K]``, the most important first, and their importances ``[K, d]``, which sum to 1 for each
+    objective.
 
     Only keys that all trials have and that vary are used. An objective that is equal in all trials has NaN. The result
     is None with fewer than two such keys, or fewer than :data:`ENOUGH` trials with all objectives defined.

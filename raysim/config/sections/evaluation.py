@@ -53,8 +53,8 @@ class UnseenSection(Section):
 
     - ``folds``: ``leave_one_out``, a number of folds (the seed assigns hospitals), or lists of hospitals that are left
       out together. None: ``leave_one_out`` for up to 20 hospitals, else 10 folds.
-    - ``onboarding``: the numbers of labelled rows with which a hospital joins.
-    - ``held``: the share of its rows that is only used for testing.
+    - ``onboarding``: the numbers of labelled rows with which a left-out hospital joins; each number is evaluated.
+    - ``held``: the share of a left-out hospital's rows that is only used for testing.
     - ``trained_on``: the rows on which the participating hospitals of a fold train. ``train``: their training rows.
       ``all``: their test rows as well, because these hospitals are not tested in the fold.
     - ``joining``: the use of the labelled rows, in addition to the choice of a cluster: recalibration of the model,

@@ -2,7 +2,7 @@
 
 If a rule or an attack needs single updates, hospitals send their updates one by one. Byzantine hospitals that collude
 replace their updates. After that, the rule replaces the average in each of the problem's sums: a sum becomes its total
-weight times the rule's aggregate. Without a rule, each sum equals to the last bit the sum that hospitals' processes
+weight times the rule's aggregate. Without a rule, each sum equals, to the last bit, the sum that hospitals' processes
 would compute.
 """
 
@@ -122,8 +122,8 @@ class Byzantine(Step):
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Answers, target: Ids) -> Answers:
-        """Return the ``answers`` of all hospitals. The answers of Byzantine hospitals are replaced by the mean of the
-        honest hospitals in ``target``."""
+        """Return the ``answers`` of all hospitals. The answers of Byzantine hospitals are replaced by the mean answer
+        of the honest hospitals ``target``."""
         honest, bad = np.isin(answers.ids, target), np.isin(answers.ids, self.bad)
         if not honest.any():
             return answers

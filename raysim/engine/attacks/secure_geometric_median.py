@@ -107,7 +107,8 @@ class SecureGeometricMedian(Step):
         return self._problem
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """Return the update as the strategy receives it: the medians times the total weights of its ``problem``."""
+        """Return the update as the strategy receives it: each median times the total weight of its sum in the
+        ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update

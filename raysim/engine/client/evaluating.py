@@ -167,8 +167,8 @@ class Evaluating:
         return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
 
     def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, states: HospitalStates) -> NDArray[Any] | None:
-        """Return the outputs ``[n]`` of the server's models for a part's rows of this process's hospitals, with few
-        calls.
+        """Return the outputs ``[n]`` of the server's models for a part's rows of this process's hospitals, computed in
+        few calls.
 
         Return None if hospitals have to be scored one at a time. This is necessary if hospitals store models or parts
         of models, if groups of rows have their own models, or if the model has no ``logits_of_many``.

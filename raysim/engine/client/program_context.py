@@ -159,7 +159,7 @@ class HospitalContext:
 
     @cached_property
     def model(self) -> HospitalModel:
-        """Return the run's model on these rows."""
+        """Return the run's model, which trains on :attr:`rows`."""
         return HospitalModel(self._run.model(), self._run.plan.work, self.rows, self.hospital, self.round, self.turn)
 
     def rng(self, purpose: str = "", *key: int) -> np.random.Generator:

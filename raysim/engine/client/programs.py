@@ -153,7 +153,7 @@ def _together(here: ProgramRun, contexts: Sequence[HospitalContext], method: str
 
 
 def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> dict[str, NDArray[Any]]:
-    """Return what a hospital stores for a program, under the engine's names."""
+    """Return the arrays of ``memory`` under the names that the engine gives to stored arrays of a ``program``."""
     states = {}
     for name, value in memory.items():
         states[kept_name(name)] = array = np.array(

@@ -169,8 +169,8 @@ class Evaluation:
     def enter(self, row: Row, measured: Sequence[Measured], *, ledger_round: int | None = None) -> dict[str, Floats]:
         """Fill in a round's metrics and training loss, if they were measured.
 
-        The ledger books the messages under ``ledger_round``; None means the round of ``row``. Return hospitals' figures
-        for each model used, in the order of ids, ``[N, len(task.figures)]``.
+        The ledger records the messages under ``ledger_round``; None means the round of ``row``. Return hospitals'
+        figures for each model used, in the order of ids, ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
         ledger_round = row.round if ledger_round is None else ledger_round

@@ -100,7 +100,7 @@ class Measured:
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The figures of the hospitals in the order of the process, ``[h, columns]``."""
     untrained: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """The hospitals at which the model is untrained, ``[h]``. At these hospitals it has no figures."""
+    """The hospitals at which the model is untrained, ``[h]``. At these hospitals the model has no figures."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """The sum of rows' losses and the number of rows, by hospital, ``[h, 2]``; empty if not requested."""
     histograms: dict[str, Any] = field(default_factory=dict)

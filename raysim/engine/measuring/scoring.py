@@ -1,5 +1,5 @@
-"""The outputs of models for the rows of one process's hospitals. Many hospitals are computed in one call if that
-changes no bit of the results."""
+"""The outputs of models for the rows of one process's hospitals. The outputs of many hospitals are computed in one call
+if this changes no bit of the outputs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PartRows:
 
     @cached_property
     def patients(self) -> NDArray[np.int64]:
-        """The patient of each row, the same number in every seed, ``[n]``."""
+        """The number of each row's patient, ``[n]``. A patient has the same number in every seed."""
         return self.federation.identities[self.index]
 
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -82,7 +82,7 @@ def joined(
     model in ``models``.
 
     ``logits`` is a model's ``logits_of_many`` (:class:`raysim.training.base.Model`), so that the bits are the same on
-    any placement. Neighbouring hospitals with one model are scored in one call.
+    any placement. Neighbouring hospitals that use the same model are scored in one call.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), models.dtype)

@@ -117,8 +117,8 @@ class LeavingSums:
 
     @cached_property
     def units(self) -> NDArray[np.int64]:
-        """Return the hospital's sums in steps of their grids, ``[layout.size]``. Once computed, they replace
-        ``reply``."""
+        """Return the hospital's sums as whole numbers of steps of their grids, ``[layout.size]``. Once computed, they
+        replace ``reply``."""
         return self.layout.units(self.reply)
 
 

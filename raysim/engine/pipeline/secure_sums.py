@@ -93,10 +93,10 @@ class SecureSums(Step):
         return secure.unmasked(units.view(np.uint64)) if self._masking.execute else units
 
     def bytes_of_call(self, ids: Ids, entries: int) -> tuple[NDArray[np.int64], int] | None:
-        """Return the bytes that secure aggregation needs for the last call's sums, which have ``entries`` entries.
+        """Return the bytes of secure aggregation for the last call's sums, which have ``entries`` entries.
 
-        These are the bytes that each of hospitals ``ids [h]`` has sent, and the total of bytes sent down in addition to
-        the call. The result is None if the sums were not hidden.
+        The result is a pair: the bytes that each of the hospitals ``ids [h]`` has sent, and the total of bytes that the
+        server has sent in addition to the call. It is None if the sums were not hidden.
         """
         secure = None if self._masking is None else self._masking.sums[0]
         if secure is None:

@@ -88,8 +88,8 @@ class HospitalNoise(Guard):
 
     @property
     def _among(self) -> Floats:
-        """Return the divisors ``[N]`` of a sum's noise: each hospital adds the noise of the whole sum, divided by its
-        divisor. The divisors are chosen so that opened sums have at least the full noise."""
+        """Return each hospital's divisor, ``[N]``: the hospital adds noise with the standard deviation that the whole
+        sum needs, divided by this number. The divisors are chosen so that opened sums have at least the full noise."""
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")

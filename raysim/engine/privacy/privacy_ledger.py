@@ -129,9 +129,9 @@ def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[
 
 
 def guaranteed(job: Job, federation: Federation) -> Statement | None:
-    """Return the guarantee of ``job`` for the releases of every run, if all hospitals take part in all rounds.
+    """Return the guarantee of ``job`` for the releases that every run makes, if all hospitals take part in all rounds.
 
-    Every run releases updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
+    These releases are updates, sizes, scaling statistics, figures of models, and each kind with a planned epsilon. The
     result replaces the statement for a run without a ledger, such as a diverged run or a trial of a sweep.
     """
     ledger, everyone = Ledger(), np.arange(len(federation.hospitals))

@@ -174,7 +174,8 @@ class Ending:
         return {name: one & (alone | (private is not None)) for name, alone in own.items()}
 
     def _predictions(self, measured: Sequence[Measured]) -> dict[str, NDArray[Any]]:
-        """Return each used model's outputs for all rows, if requested. The ledger books them after the last round."""
+        """Return each used model's outputs for all rows, if requested. In the ledger they are recorded after the last
+        round."""
         server = self._server
         predictions = server.evaluation.predictions(measured)
         for outputs in predictions.values():

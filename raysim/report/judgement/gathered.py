@@ -206,15 +206,15 @@ def _without_spread(auroc: float, data: Data) -> Limits:
     return possible.level(Limits(float(low), float(high)), larger=True)
 
 
-def visible_sizes(shown: Evidence) -> list[float]:
+def visible_sizes(evidence: Evidence) -> list[float]:
     """Return the smallest differences that this comparison detects with 80 % power.
 
     There is one value for each method whose difference from the best one is not demonstrated; none with one seed.
     A value is infinite if no difference that large is possible.
     """
-    if shown.one_seed:
+    if evidence.one_seed:
         return []
-    others = (i for i in range(len(shown.entries)) if i != shown.best)
-    sizes = [shown.pair(i, shown.best).visible for i in others if not shown.between(i, shown.best)[1].shows]
-    level = shown.levels[shown.best]
-    return [size if possible.visible(size, shown.kind.larger, level) else np.inf for size in sizes if size == size]
+    others = (i for i in range(len(evidence.entries)) if i != evidence.best)
+    sizes = [evidence.pair(i, evidence.best).visible for i in others if not evidence.between(i, evidence.best)[1].shows]
+    level = evidence.levels[evidence.best]
+    return [size if possible.visible(size, evidence.kind.larger, level) else np.inf for size in sizes if size == size]

@@ -68,7 +68,7 @@ def size_sentence(slope: SizeSlope) -> str:
         return "Whether AUROC depends on hospitals' size cannot be estimated."
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
     interval = f"{doubling:+.4f} AUROC for twice the stays ({low:+.4f} to {high:+.4f})"
-    if not slope.shown:
+    if not slope.demonstrated:
         return f"That AUROC depends on hospitals' size cannot be shown: {interval}."
     return f"{'Larger' if slope.slope > 0 else 'Smaller'} hospitals are served better: {interval}."
 

@@ -77,11 +77,11 @@ def shared(tree: Mapping[str, Any]) -> dict[str, Any]:
     called = {names[h]: name for h, name in zip(order, pseudonyms(names), strict=True)}
     hidden = _hidden(hospitals)
     numbers = {h: k for k, h in enumerate(order) if not small(hospitals[h])}
-    kept = {key: _clean(values[key], called) for key in KEPT if key in values}
+    cleaned = {key: _clean(values[key], called) for key in KEPT if key in values}
     empty: dict[str, Any] = {"events": [], "worst": {}, "links": [], "files": [], "runs": [], "fairness": []}
     return {
         **empty,
-        **kept,
+        **cleaned,
         "shared": NOTE,
         "provenance": _provenance(values["provenance"]),
         "card": _card(values["card"], called),

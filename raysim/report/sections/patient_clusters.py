@@ -98,7 +98,7 @@ def printed(folder: Path, reference: str) -> Table | None:
     return table
 
 
-def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
+def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
     """Plot clusters' shares of each hospital's training rows: one area per cluster, one panel per strategy.
 
     ``composition`` is the ``patient_clusters.csv`` of all runs, stacked: ``strategy, seed, hospital, cluster,

@@ -105,7 +105,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     )
 
 
-def drawn(results: Sequence[Result]) -> list[svg.Figure]:
+def plots(results: Sequence[Result]) -> list[svg.Figure]:
     """Plot the training losses; empty if no run has any."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]

@@ -186,8 +186,8 @@ def errors(
     Under equal service, the ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: every
     permutation is as likely as the observed one, for any distribution. At every other spread in ``taus [T]``, a
     hospital's true error is log-normal. The mean of a true error is the mean of all errors, and tau is the standard
-    deviation of its logarithm. Relative errors of rows have the shape of the pooled distribution, but at most the
-    standard deviation ``within`` a hospital.
+    deviation of its logarithm. Errors of rows, relative to the true error, have the shape of the pooled distribution,
+    and a standard deviation of at most ``within``, the standard deviation within a hospital.
     """
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)

@@ -41,7 +41,7 @@ class HospitalCalibration(NamedTuple):
     - ``observed`` and ``expected`` events among ``rows``, ``[H]``; NaN if a prediction is not a number.
     - ``ratio``: observed over expected, ``low`` to ``high`` its 95 % interval, ``[H]``; NaN if no event is expected.
     - ``p``: exact, two-sided p-value of the events under the predicted risks, ``[H]``; NaN without rows. With several
-      seeds it is the largest p-value of a seed.
+      seeds, it is the largest of the seeds' p-values.
     - ``state [H]``: ``off``: risks are demonstrably wrong, by Holm's procedure over hospitals. ``within``: the interval
       lies in :data:`TOLERATED`. ``open``: neither. The text is empty where ``p`` is NaN.
     """

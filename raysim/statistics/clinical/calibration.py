@@ -1,4 +1,5 @@
-"""Calibration of predicted probabilities: in the large, slope, bins, and over hospitals.
+"""Calibration of predicted probabilities: calibration in the large, calibration slope, the calibration error in bins,
+and their combination over hospitals.
 
 All functions use groups of rows with one prediction each: raw rows are groups of one, and a histogram of scores gives a
 group for each bin (:func:`from_histogram`). Sources: Cox 1958 (intercept and slope); Murphy 1973 (the parts of the
@@ -52,7 +53,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficient:
-    """An estimate with its standard error and 95 % interval. All are NaN if the estimate is not finite."""
+    """An estimate with its standard error and 95 % interval. All numbers are NaN if the estimate is not finite."""
 
     estimate: float
     se: float
@@ -89,7 +90,7 @@ class CalibrationError:
     - ``value``, ``low`` to ``high``: the error, and an interval for the error of further patients of the same kind.
     - ``floor``, ``floor_high``: mean and 95th percentile of the error of perfectly calibrated predictions.
 
-    All are NaN for fewer than 100 rows.
+    All five are NaN for fewer than 100 rows.
     """
 
     value: float

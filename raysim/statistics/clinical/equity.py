@@ -91,11 +91,12 @@ def clinical_equity(
 
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
-    """Return the probability that equally calibrated hospitals differ at least as much in observed and expected events.
+    """Return the probability that hospitals with equal calibration would differ from each other at least as much as
+    these.
 
-    Every hospital's events are simulated from the predictions after one common recalibration, so that hospitals with
-    few events can be included. The result is NaN for fewer than three hospitals with rows, or if a prediction is 0 or
-    1.
+    Compared are observed and expected events. Every hospital's events are simulated from the predictions after one
+    common recalibration, so that hospitals with few events can be included. The result is NaN for fewer than three
+    hospitals with rows, or if a prediction is 0 or 1.
     """
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST:

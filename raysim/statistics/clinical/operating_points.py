@@ -73,9 +73,9 @@ def with_the_threshold_chosen_again(
 ) -> tuple[float, float]:
     """Return the interval of a share whose threshold is chosen again on every bootstrap sample of either class.
 
-    In a sample of ``n`` rows the ``k``-th score alone determines the threshold: it is the score of row ``n u`` of the
-    sorted rows, where ``u``, the ``k``-th of ``n`` uniform numbers, is a beta variable. The share of the other class is
-    binomial.
+    In a sample of ``n`` rows, the threshold is the ``k``-th score. This is the score of row ``n u`` of the sorted
+    original rows, where ``u`` is the ``k``-th smallest of ``n`` uniform numbers, and therefore has a beta distribution.
+    The count of the other class beyond the threshold is binomial.
     """
     judged, chosen = counts.positives, counts.negatives
     if not point.of_events:

@@ -104,7 +104,8 @@ class Shifts:
 
 
 def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
-    """Build rows from concatenated ``margins [n]`` and ``y [n]``; hospital ``h`` has ``offsets[h]:offsets[h + 1]``.
+    """Build rows from concatenated ``margins [n]`` and ``y [n]``; hospital ``h`` has rows ``offsets[h]:offsets[h +
+    1]``.
 
     Margins that are NaN are left out.
     """
@@ -266,7 +267,7 @@ def fit(of: Rows, method: Method, prior: Prior | None = None) -> Shifts:
       % accepts.
 
     With one class, without rows, or if risks separate the classes, methods other than ``eb`` change nothing. A slope of
-    at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted for it.
+    at most 0 would reverse the ranking. In that case ``b`` is 1, and ``a`` is fitted again.
     """
     if method == "eb":
         if prior is None:

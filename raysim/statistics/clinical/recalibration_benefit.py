@@ -32,7 +32,7 @@ class Benefit:
       recalibration.
     - ``labelled``: the number of labelled rows per fit at the median hospital.
 
-    All are NaN if nothing could be evaluated.
+    All figures are NaN if nothing could be evaluated.
     """
 
     log_loss: float

@@ -67,7 +67,7 @@ def _gain(
     """Return the net benefit at a threshold minus that of the better default, and whether this default is acting on
     everybody.
 
-    ``called`` has the called events and other called rows of each seed, ``[H]`` each.
+    ``called`` has, for each seed, the numbers of called events and of other called rows, ``[H]`` each.
     """
     odds = at / (1 - at)
     events = np.stack([unless_broken(counts, counts.events) for counts in seeds])

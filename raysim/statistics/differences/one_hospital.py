@@ -39,8 +39,8 @@ class Sent(NamedTuple):
 class OneSeed(NamedTuple):
     """The ``difference [H]`` of two models in one seed, with its two variances ``own [H]`` and ``common [H]``.
 
-    All are NaN if the AUROC of one of the models is undefined. ``rarer [H]``: the number of rows of the rarer class.
-    ``sums [H, B]``: the sketches of the difference.
+    All three are NaN if the AUROC of one of the models is undefined. ``rarer [H]``: the number of rows of the rarer
+    class. ``sums [H, B]``: the sketches of the difference.
     """
 
     difference: Floats

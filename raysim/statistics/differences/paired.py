@@ -59,7 +59,8 @@ class Paired:
     - ``hospital_variance`` (V_h): the variance due to hospitals, including their patients and their part of training
       noise; NaN for one hospital.
     - ``patient_variance`` (V_p): the variance due to patients alone; NaN if it was not given.
-    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed it is 0, and the interval excludes it.
+    - ``seed_variance`` (V_s): the variance due to training seeds. With one seed, V_s is 0, and the interval does not
+      cover differences between seeds.
     - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. V_s has ``seeds - 1`` degrees of freedom.
     """
 

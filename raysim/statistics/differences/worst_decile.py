@@ -30,7 +30,8 @@ def worst_decile_difference(
 
     The figures of hospitals ``first`` and ``second``, and the numbers of ``rows``, are ``[S, H]``. A hospital and seed
     with a NaN, or without rows, is left out; ``larger`` says whether larger figures are better. With one seed the
-    interval is for the trained models and excludes the effect of another seed. It is NaN for fewer than two hospitals.
+    interval is for the trained models, and does not cover differences between seeds. It is NaN for fewer than two
+    hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
     defined = (r > 0) & np.isfinite(a) & np.isfinite(b)

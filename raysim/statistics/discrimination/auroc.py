@@ -70,7 +70,8 @@ class DeLong:
 
 
 class PairSums(NamedTuple):
-    """A hospital's message for the variance of its AUROC, ``[H]`` each: four times each sum, as whole numbers.
+    """A hospital's message for the variance of its AUROC, ``[H]`` each. The four sums are multiplied by four, so that
+    they are whole numbers.
 
     Let psi be 1 for an event with a higher score than a non-event, 1/2 for a tie and 0 otherwise.
 

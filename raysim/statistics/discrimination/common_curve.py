@@ -53,7 +53,8 @@ class CommonCurve:
 
 
 def common_curve(sums: PairSums) -> CommonCurve:
-    """Compute the common curve of ``H`` hospitals from their messages. Everything is NaN without a judged hospital."""
+    """Compute the common curve of ``H`` hospitals from their messages. All results are NaN without a judged
+    hospital."""
     judged = sums.judged
     m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))
     each = u_statistics(sums)
@@ -111,5 +112,6 @@ def _mean(auroc: Floats, variance: Floats) -> float:
 
 
 def _orthant(h: Any, correlation: Any) -> Any:
-    """Return the probability that two standard normal variables with this correlation are below ``h`` (Owen 1956)."""
+    """Return the probability that two standard normal variables with ``correlation`` are both below ``h`` (Owen
+    1956)."""
     return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

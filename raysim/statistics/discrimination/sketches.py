@@ -61,9 +61,9 @@ def _pieces(
 ) -> Iterator[tuple[slice, NDArray[np.int64], NDArray[np.int64]]]:
     """Divide rows into pieces of at most :data:`ROWS` rows of one hospital.
 
-    Yields the rows to be summed at a time, the starts of the pieces among them, and the pieces' hospitals. Pieces of a
-    hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend on the other
-    hospitals of the call.
+    Yields, for some pieces at a time, the slice of their rows, the first row of each piece, and the hospital of each
+    piece. Pieces of a hospital begin at multiples of :data:`ROWS` from its first row. Results therefore do not depend
+    on the other hospitals of the call.
     """
     count = -(-lengths // ROWS)
     of = np.repeat(np.arange(len(lengths)), count)

@@ -34,8 +34,8 @@ def draws_for(rows: int) -> int:
 
 
 def number(counts: ArrayLike) -> int:
-    """Return in how many ways rows can be assigned to groups of sizes ``counts [G]``; with ``[G, outcomes]``, rows of
-    each outcome separately."""
+    """Return in how many ways rows can be assigned to groups of sizes ``counts [G]``. With ``[G, outcomes]``, the rows
+    of each outcome are assigned separately."""
     columns = np.asarray(counts, dtype=np.int64)
     columns = columns.reshape(len(columns), -1)
     return prod(factorial(int(column.sum())) // prod(factorial(int(count)) for count in column) for column in columns.T)

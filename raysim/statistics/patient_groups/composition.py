@@ -33,8 +33,8 @@ NO_COMPOSITION = Composition(NAN, NAN, NAN, 0)
 def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Composition:
     """Compute the difference for groups with ``first [H]`` and ``second [H]`` rows at hospitals with ``figure [H]``.
 
-    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. All are
-    NaN without rows of both groups, and limits are NaN under ten hospitals.
+    Hospitals with a NaN figure are left out. The interval is the jackknife's over hospitals, with Student's t. Without
+    rows of both groups the difference is NaN, and for fewer than ten hospitals its limits are.
     """
     from scipy.special import stdtrit  # actors start without it
 

@@ -1,7 +1,7 @@
 """Calibration of predicted risks for each group of patients at its own hospitals.
 
 Each hospital's risks are first shifted on the logit scale, so that they add up to its events. Remaining differences
-between its groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
+between groups are tested by the score test of a group's own intercept, stratified by hospital (Day and Byar 1979).
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ def merged(parts: Sequence[AttributeSums], order: Ints) -> AttributeSums:
 
 @dataclass(frozen=True)
 class PairGap:
-    """The gap within hospitals between two groups, the first minus the second. All are NaN if no hospital can compare
-    them."""
+    """The gap within hospitals between two groups, the first minus the second. All numbers are NaN if no hospital has
+    the rows to compare the groups."""
 
     groups: tuple[str, str]
     """The names of the two groups."""
@@ -116,7 +116,7 @@ class WithinGap:
     p: float = NAN
     p_holm: float = NAN
     arrangements: int = 0
-    """The number of arrangements of labels behind p, including the observed one."""
+    """The number of arrangements of labels from which p was computed, including the observed one."""
     exact: bool = False
     """Whether all possible arrangements were used."""
     pooled: float = NAN
@@ -151,7 +151,7 @@ class WithinGap:
 
     @property
     def hospitals(self) -> int:
-        """The number of hospitals of the gap."""
+        """The number of hospitals that contribute to the gap."""
         return self.pair.hospitals
 
     @property
@@ -165,7 +165,7 @@ class WithinGap:
         return bool(np.isfinite([self.p, self.estimate]).all())
 
     @property
-    def shown(self) -> bool:
+    def demonstrated(self) -> bool:
         """Whether a gap is demonstrated, over all attributes at once."""
         return self.p_holm <= ALPHA
 

@@ -1,8 +1,8 @@
 """The batches of a local update, as slices of rows that are gathered for many steps at once.
 
 A plain local update goes through its rows in a new order each epoch. A local update of private steps draws each batch
-by Poisson sampling, so that its size varies. The number of batches gathered at once is the largest that fits into the
-memory of the hospital's rows.
+by Poisson sampling, so that its size varies. The batches gathered at once have together at most as many rows as the
+hospital, so that they fit into memory of that size.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ Rows = NDArray[Any]
 
 
 def directions(local: Rows, received: Rows) -> Rows:
-    """Return ``v [n, d]`` of each row, from its representations by its own and the received model, ``[n, d]`` each."""
+    """Return ``v [n, d]`` of each row, from the row's representations by the hospital's own model and by the received
+    model, ``[n, d]`` each."""
     return _unit(local) - _unit(received)
 
 

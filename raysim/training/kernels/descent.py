@@ -1,5 +1,5 @@
-"""Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers for which BLAS adds
-gradients.
+"""Parts that the numpy kernels share: the order of batches, proximal terms, and optimisers whose steps are part of BLAS
+products.
 
 A kernel passes each mean gradient to BLAS as ``target <- keep * target + scale * gradient``. For plain SGD the target
 is the parameters themselves. The step, the shrinkage by the proximal term and the product that computes the gradient

@@ -54,7 +54,7 @@ class Coalitions:
 def find_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
 ) -> Coalitions:
-    """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on its optimality.
+    """Return the best partition found of ``losses [N, N]`` into exactly ``coalitions``, with a bound on the optimum.
 
     The search stops when the relative gap is within ``tolerance``, or after about ``seconds``. The local search always
     runs to its end: the labels of more than 20 hospitals depend on ``rng`` alone and not on the clock. Raises
