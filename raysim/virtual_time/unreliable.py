@@ -78,7 +78,7 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` if a run's rounds, with these ``cohorts`` until ``clock``, never used an update."""
+    """Raise ``ConfigError`` if a run used no update in any round, from its ``cohorts`` and its ``clock``."""
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "

@@ -69,7 +69,7 @@ def within(matrix: Floats, keep: Mask) -> Floats:
 
 
 def log_determinant(information: Floats, keep: Mask) -> float:
-    """Return the logarithm of the determinant of the columns ``keep``; ``-inf`` unless the determinant is positive.
+    """Return the log determinant of the rows and columns ``keep``; ``-inf`` unless the determinant is positive.
 
     The determinant is not positive if a step is so long that no row has a weight above rounding in some direction.
     """
