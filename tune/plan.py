@@ -62,7 +62,7 @@ class SweepPlan:
         plugins.check_written_out(config.strategy, "strategy")
         if part == "validation":
             config = config.replaced(strategy=last_steps.judged_before(config.strategy, "strategy"))
-        if "selection.name" in params:  # the sizes of samples are for the selections that take them
+        if "selection.name" in params:  # not every selection takes a fraction and a minimum
             config = config.replaced(selection=plugins.fitting_selection(config.selection))
         return resolve(config)
 
@@ -105,8 +105,8 @@ class SweepPlan:
 def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """Build the plan and the configuration from a sweep file's tree, and the data.
 
-    Errors are one line long. The configuration and data are tested with both ends of every range and with random points
-    of the space, so that a trial can fail only in its computation.
+    Errors are one line long. The configuration is tried on the data with both ends of every range and with random
+    points of the space, so that trials can fail only in their computations.
     """
     sweep = read_sweep(tree)
     sweep.check_installed()
@@ -180,7 +180,7 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 
 
 def _federations(plan: SweepPlan, config: Config, *, alone: bool) -> dict[int, Federation]:
-    """Build each seed's data, where ``alone`` with a division into parts that is each hospital's own."""
+    """Build each seed's data. With ``alone``, each hospital divides its own rows into parts."""
     source = plugins.build_source(config.data)
     if alone:
         # All trials need the same split, so one trial that hides rows decides it for all.

@@ -186,8 +186,7 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """Return the test figures of a sweep that has ended and only has to be recorded in MLflow; None for other
-        sweeps."""
+        """Return the test figures of a completed sweep that only has to be recorded in MLflow; otherwise None."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None

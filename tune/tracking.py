@@ -102,8 +102,7 @@ class SweepTracker(Sender):
 
     @property
     def address(self) -> str:
-        """Return the address of the trials: a server's page of runs, or the command that opens a file, or an empty
-        text."""
+        """Return the trials' address: a server's page of runs, or the command that opens a file, or an empty text."""
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
@@ -158,8 +157,7 @@ class SweepTracker(Sender):
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item``, and return whether that succeeded. If sending fails while the tracker closes, nothing more is
-        sent."""
+        """Send ``item``, and return whether that succeeded. After a failure while closing, nothing more is sent."""
         if self.unsent and self._closing.is_set():
             return False
         try:

@@ -74,9 +74,7 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate ``scores [n]``, higher for members, against the truth ``members [n]``. The result is NaN if either group
-    is empty.
-    """
+    """Evaluate ``scores [n]``, higher for members, against ``members [n]``; NaN if either group is empty."""
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])
     if not len(positive) or not len(negative):

@@ -57,18 +57,17 @@ def awaited() -> bool:
 
 
 @contextlib.contextmanager
-def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]:
-    """Connect this process to Ray while the context is open.
+def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
+    """Connect this process to Ray while the context is open. A process that was connected before stays connected.
 
-    Yields None if the process was connected before; it then stays connected. ``dashboard`` says whether a Ray that is
-    started here has a dashboard. Raises ``ResourceError`` within 40 seconds if the cluster cannot be used, and
-    ``HangingError`` if a call of Ray does not return.
+    ``dashboard`` says whether a Ray that is started here has a dashboard. Raises ``ResourceError`` within 40 seconds if
+    the cluster cannot be used, and ``HangingError`` if a call of Ray does not return.
     """
     global _imported_closed
     address = named()
     with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-            yield None
+            yield
             return
         if not address and "ray" in sys.modules and not (_imported_closed or OPEN in os.environ):
             print(
@@ -107,7 +106,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
             raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
         host.handle_again(signal.SIGTERM)
         try:
-            yield keeper
+            yield
         finally:
             keeper.stop()
 
@@ -172,13 +171,9 @@ class Keeper:
                 faulthandler.disable()
         self._up.result()
 
-    def leave(self) -> None:
-        """Begin to shut Ray down, which takes a second, while the caller continues."""
-        self._leave.set()
-
     def stop(self) -> None:
         """Shut Ray down, and return afterwards."""
-        self.leave()
+        self._leave.set()
         self._thread.join()
 
     def _keep(self) -> None:

@@ -1,5 +1,4 @@
-"""Checks of values against sections and plug-ins. Errors are one line that names the field, the value and the
-remedy."""
+"""Checks of values against sections and plug-ins. Error messages are one line with field, value and remedy."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from raysim.config import last_steps
 from raysim.config.checking import hints, validated
-from raysim.config.paths import anchored, shown
+from raysim.config.paths import anchored, display_path
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sections.privacy import PREPROCESSING, RowUnit
@@ -96,7 +96,7 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` if a strategy still refers to another configuration by ``from``."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' is accepted only by run, compare and plan, and "
+            f"{where}.from: '{display_path(section.from_path)}' is accepted only by run, compare and plan, and "
             "not in a file that another 'from' names; write the strategy's own keys instead"
         )
 
@@ -108,8 +108,7 @@ def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
 
 
 def build_selection(section: SelectionSection) -> Selection:
-    """Return the selection of a section. Raises ``ConfigError`` if the section has a sample size that the selection
-    does not take."""
+    """Return the selection of a section. Raises ``ConfigError`` for a sample size that the selection does not take."""
     return section.once(lambda: _made_selection(section))
 
 
@@ -143,8 +142,7 @@ def _made_source(section: DataSection) -> Source:
 
 
 def predicted(section: DataSection) -> str:
-    """Return what is predicted, as a phrase for reports: ``data.predicts``, or the source's phrase, or ``the
-    label``."""
+    """Return what is predicted, as a phrase: ``data.predicts``, or the source's phrase, or ``the label``."""
     if section.predicts is not None:
         return section.predicts
     source = build_source(section)

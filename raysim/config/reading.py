@@ -11,7 +11,7 @@ from typing import Any
 from raysim.config import last_steps, learners, loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
-from raysim.config.paths import anchored, expanded, shown
+from raysim.config.paths import anchored, display_path, expanded
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
@@ -136,8 +136,7 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """Return the error for a table that was given instead of a configuration. Raises ``DataError`` if the table cannot
-    be read."""
+    """Return the error for a table given instead of a configuration. Raises ``DataError`` if it cannot be read."""
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)
@@ -159,20 +158,20 @@ def _with_strategy(config: Config, section: StrategySection, where: str) -> Conf
         return config.replaced(strategy=section)
     if section.name or section.class_path or section.options():
         raise ConfigError(
-            f"{where}.from: '{shown(section.from_path)}' cannot be combined with other keys; keep only a label"
+            f"{where}.from: '{display_path(section.from_path)}' cannot be combined with other keys; keep only a label"
         )
     other = checked(read_tree(section.from_path))
     theirs, ours = (plugins.completed(each, ("data",)).data.frozen() for each in (other, config))
     for key in [*ours, *theirs]:
         if theirs.get(key) != ours.get(key):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} has other data (data.{key} is "
+                f"{where}.from: {display_path(section.from_path)} has other data (data.{key} is "
                 f"{as_yaml(theirs.get(key))}, here {as_yaml(ours.get(key))}); give the comparison the same data section"
             )
     for key in OF_ALL:
         if getattr(other, key) not in (None, getattr(config, key)):
             raise ConfigError(
-                f"{where}.from: {shown(section.from_path)} has its own section {key}, but all strategies of a "
+                f"{where}.from: {display_path(section.from_path)} has its own section {key}, but all strategies of a "
                 "comparison share one; write the same section in both, or remove it there"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})

@@ -83,8 +83,7 @@ class Planned:
 
 
 def planned(design: Design) -> Planned:
-    """Compute what ``design`` could demonstrate, and the same for twice the hospitals, twice the rows or twice the
-    seeds."""
+    """Compute what ``design`` could demonstrate, also with twice the hospitals, twice the rows or twice the seeds."""
     sites = design.judged()
     twice = replace(sites, events=np.tile(sites.events, 2), non_events=np.tile(sites.non_events, 2))
     larger = replace(sites, events=2 * sites.events, non_events=2 * sites.non_events)

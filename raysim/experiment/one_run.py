@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.config import plugins
-from raysim.core import csv_files
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.job import AHEAD, Job, Outcome, Result, Round
 from raysim.engine.privacy.calibration import guarantee_of
 from raysim.engine.run_state import RunState
 from raysim.experiment import idle_keys
-from raysim.experiment.background_noise_floor import BackgroundNoiseFloor
 from raysim.experiment.entries import Entry
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import Session
@@ -115,21 +113,15 @@ class Run:
             if outcome.privacy is not None:
                 outcome.privacy = replace(outcome.privacy, further=further)
         result = self.result(federation, outcome)
-        if not self.nested:
-            session.end()
         if finished is None:
             # Imported late: it takes half a second.
             from raysim.storage.run_tables import split_pieces
 
             frozen, evaluation = self.frozen, config.evaluation
             important = self.first and not self.trial and evaluation.importance > 0
-            beside = BackgroundNoiseFloor(evaluation.minimum_events)
-            if not self.nested:
-                beside.add(result)
-                beside.begin()
             if important:
                 self._enter_importance(federation, outcome)
-            with resume.writing(self.folder), csv_files.texts_for(len(federation.hospitals)):
+            with resume.writing(self.folder):
                 with opened.manifest.together():
                     write_run(
                         opened.manifest,
@@ -150,7 +142,7 @@ class Run:
                     from raysim.experiment.run_page import write_run_page
 
                     whole = self.folder.parents[2] if self.nested else None
-                    write_run_page(opened.manifest, result, frozen, config, whole, beside)
+                    write_run_page(opened.manifest, result, frozen, config, whole)
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
@@ -256,8 +248,6 @@ class Run:
                         if job.draws_anew:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
-                        if self.first and not self.trial:  # imported while hospitals compute the next round
-                            import raysim.experiment.run_page  # noqa: F401
                     elif isinstance(event, RunState):
                         kept = event.round
                         writer.offer(event)

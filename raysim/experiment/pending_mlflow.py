@@ -34,7 +34,7 @@ def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
     )
 
 
-def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
+def send_pending(folder: Path, tracking: TrackingSection) -> str | None:
     """Send what was stored in ``folder``, and return a line that reports it; None if nothing was stored.
 
     Raises ``ResourceError`` if the MLflow store still rejects it, and ``ConfigError`` for a damaged file.

@@ -18,7 +18,6 @@ from rich.console import Console
 from raysim.config import learners, plugins, reading
 from raysim.config.schema import Config
 from raysim.config.sections.training import TuneSection
-from raysim.core import csv_files
 from raysim.core.errors import ConfigError, ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing
@@ -56,9 +55,6 @@ from raysim.tracking.stores import check_reachable
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
 """A function that writes the files of the whole experiment from all results."""
-
-OnResult = Callable[[Result], None]
-"""A function that is called with each result of an experiment, in order, while other runs still execute."""
 
 Begin = Callable[[Manifest], None]
 """A function that writes what an experiment needs to be resumed, in addition to its configuration."""
@@ -139,21 +135,19 @@ class Experiment:
         verbose: bool,
         begin: Begin | None = None,
         conclude: Conclude | None = None,
-        on_result: OnResult | None = None,
         kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
         """Execute all runs. Each run's files are written, and recorded in MLflow, when the run ends.
 
         With ``conclude`` the runs are nested in an experiment of this ``kind``, to which ``begin`` may add files.
-        ``on_result`` is called with results if runs execute in separate processes. In a resumed folder, finished runs
-        are not repeated.
+        In a resumed folder, finished runs are not repeated.
         """
         services = RunServices(self.config, self._first, self.folder, console)
         try:
             if conclude is None:
                 results = [self._run_alone(services, in_process, verbose)]
             else:
-                results = self._run_all(services, in_process, verbose, begin, conclude, on_result, kind)
+                results = self._run_all(services, in_process, verbose, begin, conclude, kind)
         except ConfigError:
             raise
         except BaseException as error:
@@ -236,7 +230,6 @@ class Experiment:
         verbose: bool,
         begin: Begin | None,
         conclude: Conclude,
-        on_result: OnResult | None,
         kind: Kind,
     ) -> list[Result]:
         frozen = self.config.frozen()
@@ -260,13 +253,10 @@ class Experiment:
                     if isinstance(result, Result):
                         results.append(result)
                         whole.manifest.add(Manifest.read(run.folder))
-                        if on_result is not None and services.actors is not None:
-                            on_result(result)
                 tuning.charge(results, tried)
                 self.left_out = self._play_left_out(services, whole, parent, results)
                 services.display.conclude()
-                services.end_actors()
-                with resume.writing(self.folder), csv_files.texts_for(len(self._first.hospitals)):
+                with resume.writing(self.folder):
                     conclude(results, whole.manifest)
                 manifest, said = whole.manifest, verdict(whole.manifest)
                 figures = headlines(results) | taken(manifest, results)

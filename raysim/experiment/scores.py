@@ -120,7 +120,7 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
             ((key, of),) = sent([result]).items()
             if len(kept) < len(rows):
                 beside = [each for each in results if each.seed == seed]
-                of = of._replace(beside=dict(_beside(beside, part, kept)))
+                of = of._replace(on_same_rows=dict(_beside(beside, part, kept)))
             known[key] = of
         if lacking:
             notes.append(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from raysim.core.csv_files import cell
 from raysim.engine.job import Result
 from raysim.engine.measuring import subgroups
 from raysim.report import tables
@@ -91,25 +90,6 @@ def per_group(results: Sequence[Result]) -> pd.DataFrame | None:
         for result in results
         if result.outcome.grouping is not None
     )
-
-
-def stacked_text(results: Sequence[Result], name: str) -> str | None:
-    """Return the tables ``name`` of runs as one CSV text, with ``strategy`` and ``seed`` first.
-
-    Returns None if tables are not written, have different columns, or have cells in quotes. Stacking texts takes a
-    tenth of the time of stacking frames.
-    """
-    heads, blocks = set(), []
-    if not all((result.folder / name).is_file() for result in results):
-        return None
-    for result in results:
-        first = f"{cell(result.label)},{result.seed},"
-        head, _, rows = (result.folder / name).read_text(encoding="utf-8").partition("\n")
-        if any(mark in text for mark in '"\r' for text in (first, head, rows)) or first.count(",") != 2:
-            return None
-        heads.add(head)
-        blocks.append("".join(f"{first}{row}\n" for row in rows.split("\n")[:-1]))
-    return "".join([f"strategy,seed,{heads.pop()}\n", *blocks]) if len(heads) == 1 else None
 
 
 def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:

@@ -45,8 +45,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Return the numbers of a step, ``[size]``. Steps may be called in any order; the next call overwrites the
-        numbers."""
+        """Return the numbers of any step, ``[size]``. The next call overwrites them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))

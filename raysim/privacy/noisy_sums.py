@@ -106,8 +106,7 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound. A vector that is not finite adds
-    nothing."""
+    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound; a vector that is not finite adds 0."""
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

@@ -38,8 +38,7 @@ class Statement:
     declared_public: tuple[str, ...] = ()
     """Kinds that the configuration declares public."""
     unreleased: tuple[str, ...] = ()
-    """Kinds that the configuration declares public, or for which it reserves epsilon, and that never left a
-    hospital."""
+    """Kinds that are declared public, or have a reserved epsilon, and that never left a hospital."""
     not_private: tuple[str, ...] = ()
     """Kinds of egress that have no noise and are not declared public."""
     noise_multiplier: float | None = None

@@ -30,9 +30,7 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's headline figure ``[H]`` and ``B`` sums per hospital, computed only on the rows of a model with fewer
-    rows.
-    """
+    """A model's headline figure ``[H]`` and ``B`` sums per hospital, on the rows of a model with fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -41,13 +39,13 @@ class Alike(NamedTuple):
 class Sketched(NamedTuple):
     """The sums ``[H, B]`` that hospitals, listed by name, send about one model for its covariance with other models.
 
-    ``beside`` has the figures and sums of other models on this model's rows; it is needed if this model is evaluated on
-    fewer rows than the others.
+    ``on_same_rows`` has the figures and sums of other models on this model's rows; it is needed if this model is
+    evaluated on fewer rows than the others.
     """
 
     hospitals: tuple[str, ...]
     sums: NDArray[np.float32]
-    beside: Mapping[Key, Alike] = MappingProxyType({})
+    on_same_rows: Mapping[Key, Alike] = MappingProxyType({})
 
 
 Sent = Mapping[tuple[str, str, int], Sketched]
@@ -80,7 +78,7 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """By model, model with fewer rows, and seed: the first model evaluated on the rows of the second."""
+    """The figures of one model on the rows of a model with fewer rows, by the two models and the seed."""
     names: tuple[str, ...] = ()
     """The names of the hospitals along ``H``."""
 
@@ -119,7 +117,7 @@ class Panel:
                 _in_order(each.hospitals, of.figure[:, None], order)[:, 0], _in_order(each.hospitals, of.sums, order)
             )
             for (strategy, model, of_seed), each in (sent or {}).items()
-            for key, of in each.beside.items()
+            for key, of in each.on_same_rows.items()
             if key in place
         }
         return Panel(kind, place, figure, rows, present, sketches, alike, tuple(order))
@@ -133,7 +131,7 @@ class Panel:
             present=self.present[..., hospitals],
             sketches={key: sums[hospitals] for key, sums in self.sketches.items()},
             alike={key: Alike(of.figure[hospitals], of.sums[hospitals]) for key, of in self.alike.items()},
-            names=tuple(name for name, kept in zip(self.names, hospitals, strict=True) if kept),
+            names=tuple(name for name, selected in zip(self.names, hospitals, strict=True) if selected),
         )
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:

@@ -110,8 +110,8 @@ def differences(
     - Each interval holds separately; the intervals of the answer hold jointly.
 
     ``sent`` has the sums that hospitals sent about the models (:func:`raysim.report.panel.sent`), for the variance over
-    patients. The baseline is the ``global`` model of that strategy or, without one, its first model. There are no rows
-    if the baseline was not run.
+    patients. The baseline is the ``global`` model of the strategy ``baseline`` or, without one, its first model. There
+    are no rows if the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]

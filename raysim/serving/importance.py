@@ -173,8 +173,7 @@ def _settings(
 
 
 def _vectors(predictor: Predictor, rows: Evaluated) -> list[tuple[slice, Floats]] | None:
-    """Return the parameter vector that scores each hospital's rows; None if a hospital's patient groups have separate
-    vectors."""
+    """Return the vector that scores each hospital's rows; None if a hospital's patient groups have separate ones."""
     owners = predictor.served.owners[predictor.served.headline]
     found = []
     for a, b in pairwise(rows.offsets.tolist()):

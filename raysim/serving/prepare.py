@@ -77,8 +77,7 @@ def _is_category(given: pd.Series, category: str, compared_as: str) -> pd.Series
 
 
 def _value(text: str, compared_as: str) -> Any:
-    """Return a text in the form in which it is compared with categories; None if it cannot be converted to this
-    form."""
+    """Return a text in the form in which categories are compared; None if it cannot be converted to this form."""
     if compared_as == "truth":
         return {"true": 1, "1": 1, "false": 0, "0": 0}.get(text.strip().lower())
     if compared_as == "text":

@@ -97,8 +97,7 @@ def _stored(tree: Tree) -> _Stored:
 
 
 def xgboost_model(tree: Tree) -> dict[str, Any]:
-    """Convert the trees to xgboost's format (3), which ``Booster(model_file=...)`` reads. The base is a tree without
-    splits."""
+    """Convert the trees to xgboost's format 3, for ``Booster(model_file=...)``. The base is a tree without splits."""
     objective, start = OBJECTIVES[tree["loss"]]
     outputs, columns = len(tree["base"]), len(tree["columns"])
     bases = [
@@ -261,7 +260,6 @@ def _last(loss: str, constants: dict[str, NDArray[Any]]) -> list[Any]:
 
 
 def _ensemble(tree: Tree) -> dict[str, Any]:
-    """Return the attributes of ONNX's operator TreeEnsembleRegressor."""
     names = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids")
     nodes: dict[str, list[Any]] = {f"nodes_{name}": [] for name in (*names, "missing_value_tracks_true")}
     targets: dict[str, list[Any]] = {f"target_{name}": [] for name in ("treeids", "nodeids", "ids", "weights")}

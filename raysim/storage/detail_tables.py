@@ -7,7 +7,6 @@ hospitals' messages. No patient's row is read.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from raysim.core.atomic import plain
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
@@ -86,10 +86,7 @@ def as_json(figures: AttackFigures) -> dict[str, Any]:
     """Return the figures as plain values; undefined values become None."""
     tree = dataclasses.asdict(figures)
     tree.pop("per_hospital")
-    return {
-        name: {key: _defined(entry) for key, entry in value.items()} if isinstance(value, dict) else _defined(value)
-        for name, value in tree.items()
-    }
+    return dict(plain(tree))
 
 
 def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
@@ -103,10 +100,6 @@ def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> p
             "harm": figures.per_hospital,
         }
     )
-
-
-def _defined(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 TOP = (5, 10, 20)

@@ -32,8 +32,7 @@ PANELS = (
 
 
 def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
-    """Yield the plots: metrics by alpha, how well each metric predicts the skew, and clusters if a strategy chose
-    some."""
+    """Yield the plots: metrics by alpha, each metric's prediction of the skew, and clusters if there are any."""
     yield metrics_by_alpha(table, metrics)
     yield importances(shares)
     if "clusters" in table:
@@ -97,8 +96,7 @@ def importances(shares: pd.DataFrame) -> Figure:
 
 
 def clusters(table: pd.DataFrame) -> Figure:
-    """Plot the number of clusters that were chosen, by clients and alpha: the mean over seeds, with its range if it
-    varies."""
+    """Plot the number of clusters by clients and alpha: the mean over seeds, with its range if it varies."""
     alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
     means, lows, highs = (
         table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)

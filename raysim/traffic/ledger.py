@@ -66,7 +66,8 @@ class Entry(NamedTuple):
     sent: NDArray[np.int64]
     """The bytes that each of these hospitals sent, ``[h]``."""
     program: str = ""
-    """The name of the client program that sent the message; empty for local training and for messages of every run."""
+    """The name of the client program that sent the message; empty for local training, and for messages that do not
+    depend on the strategy."""
 
 
 @dataclass(eq=False)

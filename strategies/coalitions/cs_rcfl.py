@@ -1,4 +1,4 @@
-"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, under the worst nearby distribution.
+"""CS-RCFL: hospitals form coalitions whose members' models fit each other's rows, even if these change a little.
 
 X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
 
@@ -140,7 +140,7 @@ class CsRcfl(Strategy):
         return searched | small | {"folds": "radii"}
 
     def unused_training(self) -> frozenset[str]:
-        return OF_STEPS | {"rounds"}  # its set-up alone fits models
+        return OF_STEPS | {"rounds"}  # models are fitted in the set-up only
 
     def uses_selection(self) -> bool:
         return False

@@ -16,7 +16,8 @@ Choices: the paper does not give the number of hospitals that a centre samples. 
 without sampling by centres: the configured selection samples the hospitals, and ``c_s`` is the mean of their models by
 ``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before its first round a hospital's own model is its
 mixture ``sum_s u_ks c_s / sum_s u_ks``; with ``start: mixture`` every round begins at the mixture. Hospitals without
-training rows use the plain mean of the centres, and a selection that uses losses receives losses under this mean.
+training rows use the mixture with the shares of all training rows. A selection that uses losses receives losses under
+the plain mean of the centres.
 
 There may be more centres than hospitals, because each row of a hospital belongs to one centre.
 
@@ -155,7 +156,7 @@ class FedSoft(Strategy):
 
     def mixture(self, view: FederationView, state: State) -> Floats:
         u = own_state(state, SoftState).importance
-        u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # others: the mixture of all training rows
+        u = np.where(view.sizes[:, None] > 0, u, view.sizes @ u)  # without rows: the shares of all training rows
         return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
 
     def _importance(self, view: FederationView, centres: Floats) -> Floats:

@@ -43,7 +43,7 @@ from raysim.strategies.shared.weights import Weighted
 
 @dataclass(frozen=True)
 class HeldTraining(Program):
-    """The configured local training. The hospital stores its update and sends it times its weight."""
+    """The configured local training. The hospital stores its update, and sends the update times its weight."""
 
     size: int
     name: str = "rfa"

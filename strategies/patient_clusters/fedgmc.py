@@ -28,8 +28,8 @@ paper's method.
 
 Traffic per hospital, with d continuous features of D value columns:
 
-- once, up: D scalars (which columns are continuous), ``k (1 + d + d (d + 1) / 2)`` (its mixture) and G (its rows in
-  each cluster)
+- once, up: D scalars (which columns are continuous), ``4 (1 + d + d (d + 1) / 2)`` (its mixture, filled up to 4
+  components) and G (its rows in each cluster)
 - once, down: d (the columns), ``d + G (1 + d + d (d + 1) / 2)`` (columns and mixture), and G' (the remaining clusters)
   if only G' have training rows
 - in a round: P down and P up for each participant and each cluster in which it has rows; with ``mu`` > 0 each

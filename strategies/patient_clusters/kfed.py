@@ -4,8 +4,8 @@ D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Cl
 2; on patients and with a model for each cluster, as in the baseline of FedGMC (Ye et al.), Table 2.
 
 1. Each hospital clusters its patients into k' clusters (:func:`local_centres`) and sends their centres.
-2. The server starts from the centres of the first hospital that sent k'. It adds the centre farthest from the chosen
-   ones until there are K, and runs Lloyd's iterations over all centres, unweighted.
+2. The server starts from the centres of the first hospital that sent k'. It repeatedly adds the centre farthest from
+   the chosen centres, until there are K. Lloyd's iterations then run over all centres, unweighted.
 3. Each patient belongs to the nearest of the K centres, and federated averaging trains a model for each cluster. With
    ``inherit`` a patient belongs to the cluster of the nearest centre that the patient's hospital sent. If the hospital
    sent none, the patient belongs to the nearest of the K centres.

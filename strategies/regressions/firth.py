@@ -23,9 +23,9 @@ from raysim.strategies.regressions.lbfgs import Pairs, remembered, uphill
 from raysim.strategies.regressions.newton_steps import FIRTH_CALLS, FIRTH_STOP, ROSE, Fit, Status, independent
 
 PRODUCTS = 2500**2
-"""The largest number of products of pairs for which second derivatives are computed (50 MB).
+"""The largest number of products for which second derivatives are computed (50 MB).
 
-Pairs are pairs of rows, or of columns in each row.
+n rows with c pairs of columns need ``n min(n, c)`` products.
 """
 SLOW = 0.1
 """Steps are slow if the expected fall of the loss is more than this share of the previous expected fall."""
@@ -34,8 +34,7 @@ REMEMBERED = 20
 
 
 class Point(NamedTuple):
-    """Firth's loss at some coefficients, for rows ``[n, k]``, with the values from which its derivatives are
-    computed."""
+    """Firth's loss at some coefficients, for rows ``[n, k]``, with values from which its derivatives are computed."""
 
     beta: Floats
     loss: float

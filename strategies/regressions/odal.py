@@ -18,8 +18,8 @@ step is taken. If the lead has all rows, the result is the pooled fit.
 Choice: the lead is the hospital with the most training rows. Standard errors are computed from the information of all
 rows at the common point. In all calls hospitals send sums. The result, the lead's fit, is also sent as a sum, to which
 the other hospitals add zeros. Only ``robust`` gradients are sent individually, which needs ``sums: clear``. If an
-answer is lost, the round is repeated. Traffic, once, per hospital: ``3 p`` float64 down, with ``order: 2`` also ``p (p
-+ 1) / 2``; up, the traffic of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
+answer is lost, the round is repeated. Traffic, once, per hospital: ``4 p + 1`` float64 down, with ``order: 2`` also ``p
+(p + 1) / 2``; up, the traffic of ``meta_analysis``, of a round of ``newton``, and ``p + 1``.
 """
 
 from __future__ import annotations

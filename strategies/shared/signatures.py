@@ -43,8 +43,9 @@ class Signature(Statistic):
     For a real label, its mean and population standard deviation replace the shares. Means and deviations are over
     observed values, and NaN for a column without them. All values are NaN for a hospital without rows.
 
-    With noise, the program sends the sums over rows that the ``blocks`` need: the numbers of rows, of each class but
-    the first and of each column's values, and the sums of these values and of their squares, in units of ``CLIP``.
+    With noise, the program sends the sums over rows that the ``blocks`` need. These are the number of rows, the number
+    of rows of each class but the first, and for each column the number of values, their sum and the sum of their
+    squares. Values are in units of ``CLIP``.
     """
 
     classes: int
@@ -97,8 +98,7 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the exact :class:`Signature` of a hospital's rows. Without labels, the values that describe the label are
-    NaN."""
+    """Return the exact :class:`Signature` of a hospital's rows. Without labels, values about the label are NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)

@@ -33,7 +33,7 @@ class TreesCyclic(SentWhole):
             own = yield from self.ready(view, state)
             steps = steps_of(view, own)
             turn = steps % len(order)
-            # Since its last turn, every other hospital and itself has added K trees.
+            # Since its last turn, every hospital, itself included, has added K trees.
             trees = yield from self.next_of(view, own, order[turn : turn + 1], min(len(order), steps))
         except Lost:
             return state

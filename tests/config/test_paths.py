@@ -13,7 +13,7 @@ from rich.console import Console
 from raysim.cli.commands import describe_data, run_one
 from raysim.cli.main import _at_home
 from raysim.config import reading
-from raysim.config.paths import anchored, path_keys, shown
+from raysim.config.paths import anchored, display_path, path_keys
 from raysim.config.schema import Config
 
 TABLE = {"source": "table", "silo": "site", "label": "died"}
@@ -122,5 +122,5 @@ def test_a_frozen_configuration_means_the_same_rows_wherever_it_is_read(monkeypa
 
 
 def test_people_read_relative_paths():
-    assert shown(Path("a/b.yaml").absolute()) == "a/b.yaml"
-    assert shown(Path("/etc/b.yaml")) == "/etc/b.yaml"
+    assert display_path(Path("a/b.yaml").absolute()) == "a/b.yaml"
+    assert display_path(Path("/etc/b.yaml")) == "/etc/b.yaml"

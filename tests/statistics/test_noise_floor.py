@@ -242,7 +242,7 @@ def test_clear_differences_are_shown_and_their_size_estimated():
     events, non_events = np.full(40, 60), np.full(40, 200)
     true = expit(1.5 + 0.6 * rng.standard_normal(40))
     floor = noise_floor(sums(rng, events, non_events, true), events * 9, rng, draws=200)
-    assert floor.shown
+    assert floor.demonstrated
     assert floor.p <= 0.05
     assert floor.tau.low < 0.6 < floor.tau.high
     assert floor.visible < 0.4
@@ -255,7 +255,7 @@ def test_clear_differences_are_shown_and_their_size_estimated():
 def test_equal_service_is_not_called_unequal():
     rng = np.random.default_rng(11)
     floor = noise_floor(sums(rng, EVENTS, NON_EVENTS, 0.8), SIZES, rng, draws=200)
-    assert (floor.shown, floor.tau.low) == (False, 0)
+    assert (floor.demonstrated, floor.tau.low) == (False, 0)
     assert floor.p > 0.05
     assert floor.figures["std"].true.low == pytest.approx(0, abs=1e-12)
     assert floor.figures["worst_decile"].excess.high == pytest.approx(0, abs=1e-12)
@@ -278,7 +278,7 @@ def test_the_power_is_the_share_of_draws_that_would_be_shown():
 def test_fewer_than_three_hospitals_have_no_floor():
     rng = np.random.default_rng(13)
     floor = noise_floor(sums(rng, [5, 9, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
-    assert (floor.hospitals, floor.figures, floor.shown) == (2, {}, False)
+    assert (floor.hospitals, floor.figures, floor.demonstrated) == (2, {}, False)
     assert np.isnan([floor.q, floor.p, *floor.tau, floor.visible]).all()
     assert floor.sentence().startswith("With 2 judged hospitals nothing can be said")
     alone = noise_floor(sums(rng, [5, 0, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)

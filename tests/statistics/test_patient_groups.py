@@ -213,7 +213,7 @@ def test_a_hospital_without_one_of_the_four_counts_adds_nothing():
     nobody = within_gap("sex", names, sums_of([without]), larger=True)
     assert not nobody.judged
     assert np.isnan([nobody.estimate, nobody.p, nobody.low]).all()
-    assert not nobody.shown
+    assert not nobody.demonstrated
 
 
 def test_hospitals_come_together_in_any_way_to_the_same_bits():
@@ -248,7 +248,7 @@ def test_holm_over_the_attributes_that_are_judged():
     gap = within_gap("sex", ("F", "M"), sums, larger=True)
     adjusted = together([replace(gap, p=p) for p in (0.02, np.nan, 0.012, 0.6)])
     assert [each.p_holm for each in adjusted] == pytest.approx([0.04, np.nan, 0.036, 0.6], nan_ok=True)
-    assert [each.shown for each in adjusted] == [True, False, True, False]
+    assert [each.demonstrated for each in adjusted] == [True, False, True, False]
 
 
 def test_errors_of_groups_by_plain_means():

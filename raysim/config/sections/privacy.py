@@ -193,7 +193,6 @@ class PrivacySection(Section):
         return self
 
     def _check_statistics(self) -> None:
-        """Raise ``ConfigError`` for noise on statistics that is impossible, or contradicts another key."""
         if self.unit == "hospital" and self.sizes == "noisy":
             raise ConfigError(
                 "privacy.sizes: noisy protects a patient in a hospital's number of rows, but privacy.unit is hospital; "
@@ -291,7 +290,6 @@ def plain(kind: str) -> str:
 
 
 def _named_twice(kinds: Iterable[str]) -> str | None:
-    """Return the first repeated name among ``kinds``; None if there is none."""
     named = set[str]()
     for kind in kinds:
         if plain(kind) in named:

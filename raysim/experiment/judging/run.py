@@ -30,7 +30,7 @@ from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import Answer, answer_from
 from raysim.report.judgement.compose import Remarks, comparison_card
-from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.evidence import Evidence, evidence_from
 from raysim.report.judgement.gathered import Asked
 from raysim.report.naming import names, signed, with_interval
 from raysim.report.pages.page import comparison_page
@@ -137,7 +137,7 @@ def _write(
     table = comparison_table(frame, differences)
     by_chance = noise.noise(results, section.minimum_events)
     alone = {result.label for result in results if result.alone}
-    shown = evidence(frame, hospitals, reference, sketched, alone)
+    shown = evidence_from(frame, hospitals, reference, sketched, alone)
     cautions = _backwards(hospitals)
     search = None if shown is None else _searched(shown, Panel.of(hospitals, sketched), tried)
     if search is not None and shown is not None and shown.choice.why == "better" and not search.demonstrated:
@@ -169,12 +169,12 @@ def _write(
         rounds=per_round(results),
         baseline=reference,
         differences=differences,
-        shown=shown,
+        evidence=shown,
         card=card,
         before=before,
         results=results,
         supplement=Supplement(
-            use=clinical.drawn(served, PART, taken),
+            use=clinical.plots(served, PART, taken),
             use_shared=clinical.shared(served, PART, taken),
             files=files_in(written),
         ),

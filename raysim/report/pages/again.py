@@ -48,7 +48,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None, *, for_shari
         if for_sharing:
             page, name = _shared(tree, folder), SHARED
         else:
-            page, name = _page(tree, hospital, folder, beside=out is None)
+            page, name = _page(tree, hospital, folder, linked=out is None)
         html = page.html().encode()
     except (OSError, ValueError) as error:
         raise ConfigError(f"RUN: {folder} has no {FILE} that can be read ({error}); {instead_of(folder)}") from None
@@ -99,10 +99,10 @@ def _sheet(tree: Any) -> Sheet:
     return tabs.sheet(tree["template"].removesuffix(".html.j2"))
 
 
-def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tuple[Page, str]:
-    """Return the page and its file name. ``beside``: whether the file is next to the whole page and links to it."""
+def _page(tree: Any, hospital: str | None, folder: Path, *, linked: bool) -> tuple[Page, str]:
+    """Return the page and its file name. ``linked``: whether the file is next to the whole page and links to it."""
     if hospital is None:
-        for card in tree["values"]["cards"]["hospitals"] if beside else ():
+        for card in tree["values"]["cards"]["hospitals"] if linked else ():
             own = f"hospital_{_as_file(str(card['name']))}.html"
             if (folder / own).is_file():
                 card["page"] = quote(own)
@@ -115,7 +115,7 @@ def _page(tree: Any, hospital: str | None, folder: Path, *, beside: bool) -> tup
         )
     if hospital not in names:
         raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
-    links = [("all hospitals", "report.html")] if beside else []
+    links = [("all hospitals", "report.html")] if linked else []
     return hospital_page(tree, names.index(hospital), links), f"hospital_{_as_file(hospital)}.html"
 
 

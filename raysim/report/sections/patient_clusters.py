@@ -56,7 +56,8 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared.
+    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared
+    hospitals.
 
     Hospitals are compared if the figure is defined under both models in some seed.
     """
@@ -97,7 +98,7 @@ def printed(folder: Path, reference: str) -> Table | None:
     return table
 
 
-def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
+def plot(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
     """Plot clusters' shares of each hospital's training rows: one area per cluster, one panel per strategy.
 
     ``composition`` is the ``patient_clusters.csv`` of all runs, stacked: ``strategy, seed, hospital, cluster,

@@ -82,7 +82,7 @@ class Material:
     """One row for each strategy, seed and evaluated round."""
     differences: pd.DataFrame | None = None
     """The table from :func:`raysim.report.tables.differences`, for a comparison."""
-    shown: Evidence | None = None
+    evidence: Evidence | None = None
     """The evidence of a comparison, with names instead of labels."""
     baseline: str = ""
     """The label of the reference strategy."""
@@ -97,14 +97,13 @@ class Material:
     @property
     def best(self) -> Key | None:
         """The model that a comparison recommends."""
-        return None if self.shown is None else self.shown.entries[self.shown.best].key
+        return None if self.evidence is None else self.evidence.entries[self.evidence.best].key
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone with which the decision compares: the best of several; None if none was
-        trained."""
-        shown = self.shown
-        return None if shown is None or shown.alone is None else shown.references[shown.alone].key
+        """The model of training alone in the decision: the best of several; None if none was trained."""
+        evidence = self.evidence
+        return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 
     @property
     def one_by_one(self) -> bool:
@@ -143,7 +142,7 @@ class Section:
     """
     values: Callable[[Material], Values] = _nothing
     """A function that returns the values for the section's markup, in addition to the page's own values."""
-    shown: Callable[[Values], object] = lambda values: True
+    visible: Callable[[Values], object] = lambda values: True
     """A function that returns whether a page with these values has the section.
 
     A page for sharing contains only the values named in :mod:`raysim.report.pages.sharing`.

@@ -105,7 +105,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     )
 
 
-def drawn(results: Sequence[Result]) -> list[svg.Figure]:
+def plots(results: Sequence[Result]) -> list[svg.Figure]:
     """Plot the training losses; empty if no run has any."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
@@ -156,7 +156,6 @@ def _diverged(results: Sequence[Result]) -> str:
 
 
 def _falling(results: Sequence[Result]) -> str:
-    """Name the runs that have not converged."""
     found = untrained(results)
     falling = [f"{label} {_percent(fall)}" for label, fall in found if not math.isnan(fall)]
     short = [label for label, fall in found if math.isnan(fall)]

@@ -18,5 +18,5 @@ SECTION = Section(
     "Calibration and use",
     {"run": RUN, "comparison": RUN + included("use_folded")},
     values,
-    shown=lambda values: values.get("use"),
+    visible=lambda values: values.get("use"),
 )

@@ -21,7 +21,7 @@ POINTS = 400
 """The number of time points at which the curves of several seeds are averaged."""
 
 
-def drawn(
+def plots(
     table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
 ) -> list[svg.Figure]:
     """Plot ``value`` by virtual time and by bytes, from a table of ``strategy, model, seed, virtual_seconds, bytes,
@@ -33,10 +33,10 @@ def drawn(
     if defined.empty:
         return []
     keys = [(str(a), str(b)) for a, b in defined[KEYS].drop_duplicates().to_numpy()]
-    said_as = labels(pd.DataFrame(keys, columns=KEYS))
+    model_names = labels(pd.DataFrame(keys, columns=KEYS))
     names = {
         key: (titles or {}).get(key[0], key[0]) + label.removeprefix(key[0])
-        for key, label in zip(keys, said_as, strict=True)
+        for key, label in zip(keys, model_names, strict=True)
     }
     looks, charts = svg.styles(keys), []
     for column, unit, words in AXES:

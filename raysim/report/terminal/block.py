@@ -149,9 +149,9 @@ def _command(text: str, width: int) -> list[str]:
 def _wrapped(text: str, width: int, first: str = "") -> list[str]:
     """Wrap a text; all lines but the first are indented by the width of ``first``."""
     # A line must not begin with a per cent sign.
-    kept = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    unbroken = text.replace(" %", "\N{NO-BREAK SPACE}%")
     indent = " " * len(first)
-    lines = textwrap.wrap(kept, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
+    lines = textwrap.wrap(unbroken, width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 

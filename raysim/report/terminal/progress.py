@@ -170,7 +170,7 @@ class RunProgress:
         elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
             line = f"{self._label}: round {row.round}/{self._job.rounds}"
-            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._under_way())])))
+            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._running_rounds())])))
 
     def conclude(self) -> None:
         """Report that all jobs have ended, and that their results are being written."""
@@ -189,11 +189,11 @@ class RunProgress:
             self._live.update(self._task, advance=max(0, job.rounds - job.played))
         if self._live is None:
             self._last_line = time.monotonic()
-            left = self._left(self._all_played + self._under_way())
+            left = self._left(self._all_played + self._running_rounds())
             line = f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}"
             self._say(f"{line}; {left}" if left else line)
 
-    def _under_way(self) -> int:
+    def _running_rounds(self) -> int:
         """Count the rounds run by jobs that have not ended."""
         return sum(job.played for job in self._at_work.values())
 

@@ -50,7 +50,8 @@ class NoiseFloor:
       because the interval of ``tau`` has two sides).
     - ``tau``: the true standard deviation over hospitals of the figure's logit (of an error: its logarithm). Its
       ``high`` is infinite if every spread of the grid is compatible with the data.
-    - ``shown``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below .05.
+    - ``demonstrated``: whether a difference between hospitals is demonstrated: ``tau`` excludes 0, and ``p`` is below
+      .05.
     - ``visible``: the smallest tau that would be demonstrated in 80 % of simulated federations; infinite if it is above
       the grid.
     - ``figures``: the figures of :class:`raysim.statistics.chance.dispersion.Dispersion`, by name.
@@ -65,7 +66,7 @@ class NoiseFloor:
     q: float
     p: float
     tau: Estimate
-    shown: bool
+    demonstrated: bool
     visible: float
     figures: dict[str, FigureBesideFloor]
     larger: bool = True
@@ -77,7 +78,7 @@ class NoiseFloor:
             return f"With {judged} nothing can be said of differences between hospitals."
         if not np.isfinite(self.p):
             return f"The spread of {self.figure} between hospitals cannot be estimated."
-        if self.shown:
+        if self.demonstrated:
             return f"Hospitals are served differently: {self._spread()}."
         nothing = f"No difference between hospitals beyond test noise can be shown ({chance(self.p)})"
         low, high = self._range(self.visible)

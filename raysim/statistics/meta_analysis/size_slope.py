@@ -33,7 +33,7 @@ class SizeSlope:
     intercept: float
 
     @property
-    def shown(self) -> bool:
+    def demonstrated(self) -> bool:
         """Whether the interval excludes 0, so that a direction is demonstrated."""
         return self.low > 0 or self.high < 0
 

@@ -165,7 +165,7 @@ class WithinGap:
         return bool(np.isfinite([self.p, self.estimate]).all())
 
     @property
-    def shown(self) -> bool:
+    def demonstrated(self) -> bool:
         """Whether a gap is demonstrated, over all attributes at once."""
         return self.p_holm <= ALPHA
 

@@ -78,8 +78,8 @@ def federate(
         parts.append(f"at small hospitals: {_at_some(kind, small, digits)}")
     if two_classes is not None and two_classes[1].pair.hospitals < pair.hospitals:
         marked, others = two_classes
-        beside = _at_some(kind, others, digits) if others.pair.hospitals else "undefined"
-        parts.append(f"without {counted(marked, 'hospital')} that trained on one class: {beside}")
+        without = _at_some(kind, others, digits) if others.pair.hospitals else "undefined"
+        parts.append(f"without {counted(marked, 'hospital')} that trained on one class: {without}")
     remedy = {
         "yes": "",
         "no": f"take {alone}",
