@@ -63,7 +63,7 @@ def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores separate members from non-members.
+    """The separation of members from non-members by scores.
 
     - ``auroc``: the AUROC; .5 is chance.
     - ``at``: the true positive rate by false positive rate.

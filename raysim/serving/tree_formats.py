@@ -192,8 +192,8 @@ def _below(node: Mapping[str, Any]) -> float:
 def onnx_model(tree: Tree) -> bytes:
     """Convert the trees to ONNX: ``features [n, F]`` to ``scores``, ``[n]``, or ``[n, C]`` for more than two classes.
 
-    A split by categories compares an additional feature, which a lookup table derives from the category: 0 if it goes
-    left, 1 otherwise.
+    A split by categories compares an additional feature, which a lookup table derives from the category: 0 for
+    categories that go left, 1 for all others.
     """
     from onnx import TensorProto, checker, helper, numpy_helper
 

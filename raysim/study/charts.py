@@ -40,7 +40,9 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 
 
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
-    """Plot each metric in a panel by alpha: one line per number of clients has the mean over seeds, with its range."""
+    """Plot each metric in a panel by alpha: for each number of clients, a line of the mean over seeds, with its
+    range.
+    """
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
     styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []

@@ -47,7 +47,7 @@ def filled_table(table: pa.Table, names: Collection[str] = ()) -> pa.Table:
 
 
 def filled(column: pa.ChunkedArray, marks: Sequence[str] = MISSING) -> pa.ChunkedArray:
-    """Replace texts of ``marks`` by nulls, with or without blanks around them.
+    """Replace the texts ``marks``, with or without blanks around them, by nulls.
 
     Where all texts begin with a blank, as some programs write them, this blank is removed.
     """

@@ -61,7 +61,7 @@ def cards(
       over seeds).
     - ``tables``: captions and columns of the tables.
 
-    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
+    ``results`` contains all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
     model of training alone with which the recommended model is compared, if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]

@@ -144,10 +144,10 @@ def comparison_card(
 
 
 def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
-    """Return whether training alone is recommended: it ranks better, or both rank alike and only the federated risks
-    are wrong.
+    """Return whether training alone is recommended.
 
-    ``own`` is the calibration of the federated method, ``alone`` of training alone; None if it was not measured.
+    It is if it ranks better, or if both rank alike and only the federated method's risks are wrong. ``own`` is the
+    calibration of the federated method, ``alone`` of training alone; None if it was not measured.
     """
     right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
     return federates == "no" or (federates == "equal" and right_alone)

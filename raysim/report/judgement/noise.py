@@ -52,7 +52,7 @@ class Noise:
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
     """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference between groups over all rows by attribute; it includes effects of their hospitals."""
+    """The largest difference between groups over all rows by attribute; it includes effects of hospitals."""
 
     def sentences(self) -> list[str]:
         """Describe these differences in sentences."""

@@ -31,7 +31,7 @@ class Supplement:
     use: Figures = ()
     """Figures of calibration and decisions."""
     use_shared: Figures = ()
-    """The figures of ``use`` without parts based on few patients, for a page for sharing."""
+    """The figures of ``use`` for sharing, without parts based on few patients."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
