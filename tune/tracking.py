@@ -74,7 +74,7 @@ class SweepTracker(Sender):
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
-        self.unsent = 0
+        self.pending = 0
         self._folder = folder
         self._plan = plan
         self._config = config
@@ -98,7 +98,7 @@ class SweepTracker(Sender):
         if stopped and self._thread is not None:
             self._stopped = "FAILED" if isinstance(error, Exception) else "KILLED"
         if not self._joined(error, stopped=stopped):
-            self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
+            self.pending += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
 
     @property
     def address(self) -> str:
@@ -141,7 +141,7 @@ class SweepTracker(Sender):
             while not self._done(item):
                 self._calls += 1
                 if self._closing.is_set():
-                    self.unsent += 1
+                    self.pending += 1
                     break
                 self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                 tries += 1
@@ -158,7 +158,7 @@ class SweepTracker(Sender):
 
     def _done(self, item: Finished | Conclusion) -> bool:
         """Send ``item``, and return whether that succeeded. After a failure while closing, nothing more is sent."""
-        if self.unsent and self._closing.is_set():
+        if self.pending and self._closing.is_set():
             return False
         try:
             if isinstance(item, Finished):

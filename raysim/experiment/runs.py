@@ -102,7 +102,7 @@ class Experiment:
         """The results at hospitals that runs have left out; empty before these runs."""
         self._parameters = 0  # the size of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
-        if any(entry.way != entry.label for entry in self.entries):
+        if any(entry.strategy_label != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)
         tuned = [
             each.config
@@ -156,8 +156,8 @@ class Experiment:
             if again and (self.folder / resume.FILE).exists():
                 services.say(f"stopped; continue with 'raysim resume {self.folder}'")
             raise
-        if services.unsent is not None:
-            services.say(services.unsent)
+        if services.mlflow_warning is not None:
+            services.say(services.mlflow_warning)
         return results
 
     def remarks(self) -> list[str]:
@@ -258,10 +258,10 @@ class Experiment:
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
-                manifest, said = whole.manifest, verdict(whole.manifest)
+                manifest, conclusion = whole.manifest, verdict(whole.manifest)
                 figures = headlines(results) | taken(manifest, results)
-                named = title(self.config.name, said)
-                parent.done(figures, manifest.paths(), note(manifest, kind), named, said)
+                named = title(self.config.name, conclusion)
+                parent.done(figures, manifest.paths(), note(manifest, kind), named, conclusion)
             whole.finish()
             folders = (*(each.folder for each in results), *(each.folder for each in self.left_out))
             for folder in (*trials, *folders):
