@@ -140,7 +140,6 @@ TESTS: dict[str, tuple[str, ...]] = {
         *NOISY,
     ),
     "strategies/shared/encoders.py": ("strategies/patient_clusters/test_patient_divisions",),
-    "raysim/core/one_thread.py": ("core/test_one_thread",),
     "raysim/core/importing.py": ("core/test_importing", "config/test_bad_input", "core/test_imports"),
     "strategies/shared/*": (
         "strategies/hospital_clusters/test_cfl",
