@@ -52,7 +52,6 @@ PROMISES = (
 UPDATES = (
     "engine/test_bounded_updates",
     "engine/test_compressing",
-    "engine/test_deltas",
     "engine/test_hidden_messages",
     "engine/test_merging",
     "engine/test_secure_sums",
