@@ -172,7 +172,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/differences/harm.py": ("statistics/test_harm",),
     "raysim/statistics/differences/one_hospital.py": ("statistics/test_one_hospital", "statistics/test_harm"),
     "raysim/statistics/several.py": ("statistics/test_several",),
-    "raysim/statistics/chance/ranks.py": FLOORS,
     "raysim/statistics/*": (
         "statistics/test_mean_interval",
         "statistics/test_over_seeds",
@@ -189,8 +188,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
     "raysim/privacy/statement.py": ("privacy/test_statement", "privacy/test_runs"),
-    "raysim/privacy/repeated.py": ("privacy/test_repeated", "privacy/test_sampled", "privacy/test_accountant"),
-    "raysim/privacy/sampled.py": ("privacy/test_sampled", "privacy/test_accountant"),
+    "raysim/privacy/repeated.py": ("privacy/test_repeated", "privacy/test_accountant"),
     "raysim/privacy/scaler.py": ("data/test_declared", "data/test_preprocessing"),
     "raysim/privacy/quick.py": (
         "privacy/test_quick_math",
