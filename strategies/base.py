@@ -276,8 +276,7 @@ class Strategy(Settings):
         return None
 
     def division(self, view: FederationView, state: State) -> Division | None:
-        """Return the division of hospitals' rows into groups, for strategies with a model for each group; None
-        otherwise."""
+        """Return the division of hospitals' rows into groups, if there is a model for each group; otherwise None."""
         return None
 
     def newcomers(self, view: FederationView, state: State) -> Newcomers | None:

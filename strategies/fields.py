@@ -1,5 +1,4 @@
-"""Checks of settings. Each error message begins with the field's name, so that the author of the value knows what to
-correct."""
+"""Checks of settings. Each error message begins with the field's name, so that it is clear what to correct."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ class Settings:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    """Return the annotations of a dataclass's fields, except annotations with names that exist for type checkers
-    only."""
+    """Return the annotations of a dataclass's fields, except names that exist for type checkers only."""
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
         names = getattr(sys.modules.get(owner.__module__), "__dict__", {})

@@ -117,18 +117,15 @@ class Upload:
     sums: int = 1
     """The number of sums, G."""
     what: Literal["delta", "parameters"] = "delta"
-    """What is summed: the differences between the parameters after and before training, or the parameters after
-    training."""
+    """What is summed: the changes of the parameters in training, or the parameters after training."""
     single: bool = False
-    """Whether the server also receives each delta individually. Actors then cannot add up deltas before sending
-    them."""
+    """Whether the server also receives each delta individually, so that actors cannot add up deltas first."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
     beside: int = 0
     """How many numbers each hospital sends in addition to its vectors; the engine sets it."""
     weight_beside: Floats | None = None
-    """The weight of everything that a program sends in addition to its delta, ``[H]``; None: the weight of the
-    delta."""
+    """The weight of everything that a program sends besides its delta, ``[H]``; None: the weight of the delta."""
 
 
 @dataclass(frozen=True, eq=False)

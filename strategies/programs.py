@@ -126,8 +126,7 @@ class LocalModel(Protocol):
 
     @property
     def trained(self) -> int:
-        """How many of ``theta``'s first entries have a gradient. The remaining entries are statistics that the model
-        measures."""
+        """How many of ``theta``'s first entries have a gradient. The others are statistics that the model measures."""
 
     @property
     def batch_size(self) -> int:

@@ -180,7 +180,7 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 
 
 def _federations(plan: SweepPlan, config: Config, *, alone: bool) -> dict[int, Federation]:
-    """Build each seed's data, where ``alone`` with a division into parts that is each hospital's own."""
+    """Build each seed's data. With ``alone``, each hospital divides its own rows into parts."""
     source = plugins.build_source(config.data)
     if alone:
         # All trials need the same split, so one trial that hides rows decides it for all.

@@ -175,8 +175,7 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """Read the test figures of the recommended trial from ``summary.json``; None if the file recommends another
-    trial."""
+    """Read the recommended trial's test figures from ``summary.json``; None if it recommends another trial."""
     try:
         recommended = bounded.read_json(path)["recommended"]
         if (

@@ -27,8 +27,7 @@ Params = dict[str, Any]
 """The values of a trial by dotted key; keys whose condition is false are absent."""
 
 RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
-"""The distributions over numbers, each with its number of arguments: low, high, and the step of quantised
-distributions."""
+"""The distributions over numbers, with their number of arguments: low, high, and step if quantised."""
 
 LISTS = ("choice", "grid")
 

@@ -74,7 +74,7 @@ class SweepTracker(Sender):
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
-        self.unsent = 0
+        self.pending = 0
         self._folder = folder
         self._plan = plan
         self._config = config
@@ -98,12 +98,11 @@ class SweepTracker(Sender):
         if stopped and self._thread is not None:
             self._stopped = "FAILED" if isinstance(error, Exception) else "KILLED"
         if not self._joined(error, stopped=stopped):
-            self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
+            self.pending += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
 
     @property
     def address(self) -> str:
-        """Return the address of the trials: a server's page of runs, or the command that opens a file, or an empty
-        text."""
+        """Return the trials' address: a server's page of runs, or the command that opens a file, or an empty text."""
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # the address may contain a password
             return ""
@@ -142,7 +141,7 @@ class SweepTracker(Sender):
             while not self._done(item):
                 self._calls += 1
                 if self._closing.is_set():
-                    self.unsent += 1
+                    self.pending += 1
                     break
                 self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                 tries += 1
@@ -158,9 +157,8 @@ class SweepTracker(Sender):
                     self._tracker.end(run, self._stopped)
 
     def _done(self, item: Finished | Conclusion) -> bool:
-        """Send ``item``, and return whether that succeeded. If sending fails while the tracker closes, nothing more is
-        sent."""
-        if self.unsent and self._closing.is_set():
+        """Send ``item``, and return whether that succeeded. After a failure while closing, nothing more is sent."""
+        if self.pending and self._closing.is_set():
             return False
         try:
             if isinstance(item, Finished):

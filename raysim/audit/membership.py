@@ -63,7 +63,7 @@ def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well scores separate members from non-members.
+    """The separation of members from non-members by scores.
 
     - ``auroc``: the AUROC; .5 is chance.
     - ``at``: the true positive rate by false positive rate.
@@ -74,9 +74,7 @@ class Detection:
 
 
 def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
-    """Evaluate ``scores [n]``, higher for members, against the truth ``members [n]``. The result is NaN if either group
-    is empty.
-    """
+    """Evaluate ``scores [n]``, higher for members, against ``members [n]``; NaN if either group is empty."""
     s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
     positive, negative = np.sort(s[inside]), np.sort(s[~inside])
     if not len(positive) or not len(negative):

@@ -65,7 +65,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
     """
     global _imported_closed
     address = named()
-    with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
+    with host.environment_restored(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             yield
             return
@@ -199,9 +199,9 @@ def _lost(part: str) -> NoReturn:
 
     Ray would end it some seconds later with exit code 1 and pages of logs, or wait forever.
     """
-    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
-        f"{shown}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
+        f"{show_cursor}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
         "continue with 'raysim resume FOLDER'",
         file=sys.stderr,
         flush=True,

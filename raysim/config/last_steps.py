@@ -63,9 +63,7 @@ def recalibrated(section: StrategySection, where: str) -> StrategySection:
 
 
 def judged_before(section: StrategySection, where: str) -> StrategySection:
-    """Return the section without recalibration, for runs that are judged on the rows on which recalibration would be
-    fitted.
-    """
+    """Return the section without recalibration, because recalibration is fitted on the rows that judge these runs."""
     options = section.options()
     steps = split(options.pop(KEY, None), f"{where}.{KEY}")
     return section if steps.recalibration is None else section.having(options | written(steps.fine_tuning, None))

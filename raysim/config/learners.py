@@ -39,8 +39,10 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 def labels(config: Config) -> list[str]:
     """Return the labels of all strategies that ``config`` compares, with each listed model."""
-    ways = [label(section) for section in config.strategies]
-    return [_crossed(way, section) for section in config.models for way in ways] if config.models else ways
+    strategies = [label(section) for section in config.strategies]
+    return (
+        [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies
+    )
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:

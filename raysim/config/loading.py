@@ -28,8 +28,7 @@ def read(path: Path) -> Any:
 
 
 def load(text: str) -> Any:
-    """Return the value of a YAML text. Raises :class:`InvalidConfiguration`, or another ``ValueError`` with a message
-    of one line."""
+    """Return a YAML text's value. Raises ``InvalidConfiguration``, or a ``ValueError`` with a one-line message."""
     value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
@@ -62,8 +61,7 @@ class _Loader(bounded.Loader):
         return mapping
 
     def _refuse_changed(self, node: yaml.Node) -> None:
-        """Raise an error if YAML would change a value at or below ``node``, so that it differs from the written
-        text."""
+        """Raise an error if YAML would read a value at or below ``node`` differently from how it is written."""
         where = f"line {node.start_mark.line + 1}: data.{AS_WRITTEN}: "
         if isinstance(node, yaml.ScalarNode):
             read = self.construct_object(node)

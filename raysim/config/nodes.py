@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import Any
 
 MOST = 10_000
-"""The largest number of nodes in a description, and of CPUs and GPUs of each node. Larger numbers count as typing
-errors."""
+"""The largest number of nodes, and of CPUs and GPUs of each node. Larger numbers count as typing errors."""
 
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 

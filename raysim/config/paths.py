@@ -65,8 +65,7 @@ def path_keys(source: Any) -> tuple[str, ...]:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return a user's path with ``~`` replaced by the home folder. Raises ``ConfigError`` for a path that no system can
-    have."""
+    """Return a user's path with ``~`` replaced by the home folder. Raises ``ConfigError`` for an impossible path."""
     try:
         os.fsencode(path)
     except UnicodeEncodeError:

@@ -136,8 +136,7 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _table_given(path: Path) -> ConfigError:
-    """Return the error for a table that was given instead of a configuration. Raises ``DataError`` if the table cannot
-    be read."""
+    """Return the error for a table given instead of a configuration. Raises ``DataError`` if it cannot be read."""
     from raysim.config.proposed import four_lines, look
 
     looked = look(path)

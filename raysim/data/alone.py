@@ -91,7 +91,6 @@ def _contents(records: Records, kept: NDArray[np.int64]) -> NDArray[np.object_]:
 
 
 def _hashable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers as doubles, and values of any other type as texts."""
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     return np.array([_text(each) for each in values], object)

@@ -151,7 +151,6 @@ def _left_out(columns: Sequence[str]) -> list[str]:
 
 
 def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
-    """Raise ``DataError`` if all rows have the same label."""
     y = records.y[kept]
     if len(present := np.unique(y)) < 2:
         one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
@@ -172,8 +171,8 @@ def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
 def _parts(
     records: Records, recipe: Recipe, rows: _Rows, by: str, group: NDArray[np.int64] | None, source: str
 ) -> NDArray[np.int8]:
-    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test. Parts are random, from folds, or given by
-    the source.
+    """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; at random, from folds, or from the
+    source.
     """
     split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
     if drawn is None:
@@ -237,8 +236,8 @@ def _prepared(
     people: NDArray[np.int64] | Literal["rows"] | None,
     into: Path,
 ) -> Prepared:
-    """Prepare the features of the rows ``order [N]``. Statistics come from the rows of the mask ``train [N]``, or from
-    declared ranges.
+    """Prepare the features of the rows ``order [N]``. Statistics come from the rows that the mask ``train [N]``
+    selects, or from declared ranges.
     """
     flags = recipe.missing_flags
     if recipe.ranges is None:
@@ -275,9 +274,7 @@ def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise |
 def _people(
     split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
 ) -> NDArray[np.int64] | Literal["rows"] | None:
-    """Return the patient of each row, ``[N]``; ``"rows"`` if the source has no patients; None if ``split.by`` is
-    another column.
-    """
+    """Return the patient of each row, ``[N]``; ``"rows"`` without patients; None if ``split.by`` is another column."""
     if split.by not in (None, "row", "patient"):
         return None
     _, codes = groups("patient", group, source) if group is not None else ("row", None)

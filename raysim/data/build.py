@@ -26,9 +26,7 @@ STORED = 6
 """Version of the stored layout; increase it when the files of a stored federation change."""
 
 _checked: dict[tuple[str, int | None, int | None], Found] = {}
-"""Findings of the checks in this process, by the records' digest, ``minimum`` and ``largest``. Runs with other seeds
-reuse them.
-"""
+"""Findings of the checks, by the records' digest, ``minimum`` and ``largest``; runs with other seeds reuse them."""
 
 
 def build(
@@ -92,9 +90,7 @@ def build(
 
 
 def _stored(source: Source, read: str, recipe: Recipe, kind: str, key: str) -> Path:
-    """Build a federation by ``recipe`` from the records with the digest ``read``, store it in the cache, and return its
-    folder.
-    """
+    """Build a federation by ``recipe`` from the records with digest ``read``, cache it, and return its folder."""
     records = _records(source, read)
 
     def make(making: Path) -> None:
@@ -136,9 +132,7 @@ def _with_scores(source: Source, scores: tuple[str, ...]) -> Source:
 
 
 def _records(source: Source, key: str) -> Records:
-    """Return the source's records. Records from files are stored in the cache, so that other splits and seeds reuse
-    them.
-    """
+    """Return the source's records. Records from files are stored in the cache for other splits and seeds."""
     folder = cache.find("records", key)
     if folder is not None:
         return cache.load_records(folder)

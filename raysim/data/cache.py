@@ -70,9 +70,7 @@ def source_key(source: Source, files: Iterable[Path]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of a file's content. The file is read again only if its size, change time or inode
-    has changed.
-    """
+    """Return the digest of a file's content, which is read only if its size, change time or inode has changed."""
     path = path.absolute()
     stat = path.stat()
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]

@@ -28,8 +28,8 @@ that values may be missing.
 """
 
 QUARTER = 0.5
-"""The assumed standard deviation of a column of which only the range is known, as a share of half the range. In a
-normal column nearly all values lie within two standard deviations of the middle."""
+"""The assumed standard deviation of a column if only its range is known, as a share of half the range. In a normal
+column nearly all values lie within two standard deviations of the middle."""
 
 LEAST_DEVIATION = 1.0 / 16.0
 """The lower limit of a standard deviation that was released with noise, as a share of half the range. A smaller
@@ -86,7 +86,7 @@ class SumNoise(Protocol):
         """
 
     def total(self, sums: Sequence[Floats], seed: int) -> Floats:
-        """Compute the total ``[K]`` of the hospitals' noisy ``sums`` as the coordinator receives it. ``seed`` keys the
+        """Compute the total ``[K]`` of hospitals' noisy ``sums`` that the coordinator receives; ``seed`` keys the
         masks.
         """
 
@@ -123,7 +123,7 @@ def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Catego
 
 
 def declared_alone(described: Mapping[str, Range | Categorical]) -> Preprocessing:
-    """Return a preprocessing by declarations alone: a column's deviation is assumed to be a quarter of its range."""
+    """Return a preprocessing from declarations alone: a column's deviation is assumed to be a quarter of its range."""
     columns = {
         name: Numeric(name, each.middle, QUARTER * each.half, each.middle, each.missing)
         for name, each in described.items()
@@ -151,7 +151,8 @@ def with_noise(
     noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
-    """Compute a preprocessing by noisy means and deviations, and the number of scalars that each hospital sent.
+    """Compute a preprocessing from noisy means and deviations. Also return the number of scalars that each hospital
+    sent.
 
     ``rows`` lists for each hospital the positions of its training rows in the table, ``people`` the privacy unit of
     each of these rows.

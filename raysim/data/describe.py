@@ -31,9 +31,7 @@ _SUSPECTS = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` features that are values rather than
-    flags.
-    """
+    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` features that are not flags."""
 
     hospitals: tuple[str, ...]
     """The names of the hospitals."""
@@ -305,9 +303,7 @@ def _attributes(s: Summary) -> Text:
 
 
 def _suspects(text: Text, suspects: Sequence[Suspect]) -> Text:
-    """Append the suspects of each level to ``text``. If a level other than ``warn`` has many, most are listed by name
-    only.
-    """
+    """Append the suspects of each level to ``text``. Many suspects that are not warnings are listed by name only."""
     for level in LEVELS:
         found = [suspect for suspect in suspects if suspect.level == level]
         shown = len(found) if level == "warn" or len(found) <= _SUSPECTS else _SUSPECTS - 1

@@ -83,9 +83,7 @@ class Federation:
     fingerprint: str
     """The digest of all rows and names."""
     preprocessing_scalars: int
-    """The number of scalars that each hospital sent to fit the preprocessing. If hospitals differ, it is their mean,
-    rounded up.
-    """
+    """The number of scalars that each hospital sent to fit the preprocessing (the mean of hospitals, rounded up)."""
     warnings: tuple[str, ...] = ()
     """Warnings about the data, one line for each."""
     columns: tuple[Column, ...] = ()
@@ -197,9 +195,7 @@ class Federation:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """For each feature that is the position of a category, the number of its categories; 0 for all other features;
-        ``[F]``.
-        """
+        """The number of categories of each feature that is a category's position, else 0; ``[F]``."""
         try:
             return self.preprocessing.levels
         except FileNotFoundError:  # arrays without preprocessing

@@ -137,13 +137,11 @@ class Preprocessing:
         as a flag or ``unit=MICU``.
         """
         values = (name for column in self.columns for name in column.values)
-        return _told_apart([*values, *(f"{name}_missing" for name in self.flags)])
+        return _distinct([*values, *(f"{name}_missing" for name in self.flags)])
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """For each feature that is the position of a category, the number of its categories; 0 for all other features;
-        ``[F]``.
-        """
+        """The number of categories of each feature that is a category's position, else 0; ``[F]``."""
         each = [
             len(c.categories) if isinstance(c, Categorical) and c.coded else 0 for c in self.columns for _ in c.values
         ]
@@ -230,8 +228,8 @@ class Preprocessing:
         return np.array(numbers).reshape(-1, 3).T
 
     def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
-        """Return the position among the categories of each code of the column. The last entry, for code -1, is not
-        used.
+        """Return the position of each code of the column among the categories; the last entry, for code -1, is
+        unused.
         """
         column = self._by_name[name]
         written = table.categories[table.categorical.index(name)]
@@ -313,10 +311,10 @@ class Preprocessing:
         )
 
 
-def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Append a number to each name that occurred before.
 
-    >>> _told_apart(["a", "b", "a", "a (2)", "a"])
+    >>> _distinct(["a", "b", "a", "a (2)", "a"])
     ('a', 'b', 'a (3)', 'a (2)', 'a (4)')
     """
     if len(taken := set(names)) == len(names):

@@ -103,9 +103,7 @@ def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, flo
 
 
 def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
-    """Compute the PSI of each hospital and class against pooled shares, or against the shares of the counts ``reference
-    [C]``.
-    """
+    """Compute the PSI of each hospital and class against pooled shares, or the shares of counts ``reference [C]``."""
     return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 

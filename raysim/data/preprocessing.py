@@ -5,10 +5,9 @@ number of observed values, their sum and, in a second pass, their sum of squared
 categorical feature it is how often each category occurs.
 
 ``median`` imputes the pooled median instead of the mean. A median cannot be computed from sums, so this method is for
-comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw`` also leaves
-missing values missing and makes each category its position, the input that boosted trees need. ``declared`` uses
-declared ranges and categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is
-added to them.
+comparison with centralised pipelines and is not federated. ``none`` leaves values unchanged. ``raw``, for boosted
+trees, also keeps missing values and replaces each category by its position. ``declared`` uses declared ranges and
+categories (:mod:`raysim.data.declared`), which also bound the sums of ``standard`` when noise is added to them.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Split(Section):
       is None: seeds from 0 to ``folds - 1`` then make one cross-validation, and the next ``folds`` seeds another.
     - ``column``: a column with the values ``train``, ``validation`` or ``test``; the other fields then stay unset.
     - ``independent``: whether the part or fold of a patient (or row) depends on itself and the seed alone
-      (:mod:`raysim.data.alone`). Shares are then met on average only. None: as ``privacy.unit`` needs.
+      (:mod:`raysim.data.alone`). Shares are then met on average only. None: true if ``privacy.unit`` needs it.
     - ``used``: the share of each hospital's training rows that is trained on; the rest is left out. The rows of a
       smaller share are also in every larger share, and validation and test rows do not change.
     - ``unseen``: hospitals whose rows are all test rows, regardless of the other fields.
@@ -206,9 +206,7 @@ def used(
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
-    """Return the part of each permuted group with ``sizes [g]`` rows. ``taken`` is the number of rows already in each
-    part.
-    """
+    """Return the part of each permuted group with ``sizes [g]`` rows; ``taken`` counts rows already in each part."""
     rows = int(sizes.sum()) + sum(taken)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     train = max(0.0, fractions[0] * rows - taken[0])

@@ -105,7 +105,7 @@ class Job:
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
-    def draws_anew(self) -> bool:
+    def redraws_noise(self) -> bool:
         """Whether a round that is run again has fresh noise, and therefore costs as much privacy as another round."""
         return self.privacy is not None and self.privacy.noise == "system"
 

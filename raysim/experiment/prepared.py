@@ -76,7 +76,7 @@ class Prepared:
         """The results at hospitals that runs have left out; empty before these runs."""
         self._parameters = 0  # the size of the largest model
         self._checked: dict[tuple[Entry, int], Job] = {}
-        if any(entry.way != entry.label for entry in self.entries):
+        if any(entry.strategy_label != entry.label for entry in self.entries):
             self.entries, self.unpaired = going_together(self.entries, self._check_first)
         tuned = [
             each.config

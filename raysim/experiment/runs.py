@@ -71,8 +71,8 @@ class Experiment(Prepared):
             if again and (self.folder / resume.FILE).exists():
                 services.say(f"stopped; continue with 'raysim resume {self.folder}'")
             raise
-        if services.unsent is not None:
-            services.say(services.unsent)
+        if services.mlflow_warning is not None:
+            services.say(services.mlflow_warning)
         return results
 
     def _run_alone(self, services: RunServices, in_process: bool, verbose: bool) -> Result:
@@ -121,10 +121,10 @@ class Experiment(Prepared):
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
-                manifest, said = whole.manifest, verdict(whole.manifest)
+                manifest, conclusion = whole.manifest, verdict(whole.manifest)
                 figures = headlines(results) | taken(manifest, results)
-                named = title(self.config.name, said)
-                parent.done(figures, manifest.paths(), note(manifest, kind), named, said)
+                named = title(self.config.name, conclusion)
+                parent.done(figures, manifest.paths(), note(manifest, kind), named, conclusion)
             whole.finish()
             folders = (*(each.folder for each in results), *(each.folder for each in self.left_out))
             for folder in (*trials, *folders):

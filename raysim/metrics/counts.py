@@ -132,7 +132,7 @@ class ClassCounts:
         return self.of_class >= 0.5
 
     @cached_property
-    def beyond_half(self) -> Floats:
+    def midranks(self) -> Floats:
         """The number of rows of other classes below each bin, plus half of those in the bin, minus half of all rows of
         other classes, ``[S, C, BINS]``."""
         return np.cumsum(self.others, axis=2) - 0.5 * self.others - 0.5 * self.rest[:, :, None]

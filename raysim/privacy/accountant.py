@@ -33,8 +33,7 @@ LARGE = 50.0
 1/100,000."""
 
 MOST_DISTRIBUTIONS = 6
-"""The number of different events above which Rényi divergences bound epsilon, because each distribution takes up to a
-second."""
+"""With more different events, Rényi divergences bound epsilon, because each distribution takes up to a second."""
 
 LEAST_LAPLACE = 0.05
 """The multiplier below which the distribution of Laplace noise is too wide to store. Divergences then bound epsilon."""
@@ -43,12 +42,10 @@ LEAST, MOST = 1e-9, 1e9
 """The range of epsilons in the search. Below it an epsilon counts as 0; above it there is no privacy."""
 
 LOW, HIGH = 1e-6, 1e6
-"""The range of epsilons for which noise can be computed. Beyond it the search and its sums exceed floating-point
-numbers."""
+"""The range of epsilons for which noise can be computed. Beyond it sums exceed floating-point numbers."""
 
 LEAST_DELTA = 1e-14
-"""The smallest delta. Sums of distributions omit about 1e-15 of the mass, so that epsilon would be infinite below
-it."""
+"""The smallest delta. Below it epsilon would be infinite: sums of distributions omit about 1e-15 of the mass."""
 
 MOST_NOISELESS = -20.0
 """The logarithm of the smallest multiplier. If a target is met with this little noise, it is met with any noise."""
@@ -66,8 +63,7 @@ def library() -> Any:
 
 
 def epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the epsilon of all ``events`` together at ``delta``, or an upper bound of it; infinite if any event has no
-    noise."""
+    """Return the epsilon of ``events`` together at ``delta``, or an upper bound; infinite if an event has no noise."""
     return _epsilon(tuple(_merged(events)), delta)
 
 

@@ -24,8 +24,7 @@ def norm(vectors: Sequence[Floats]) -> float:
 
 
 def clip_factor(length: float, clip: float) -> float:
-    """Return the factor that shortens a vector of norm ``length`` to ``clip``. It is exactly 1 if the vector is short
-    enough."""
+    """Return the factor that shortens a vector of norm ``length`` to ``clip``: exactly 1 if it is short enough."""
     return 1.0 if length <= clip else clip / length * BELOW
 
 

@@ -26,8 +26,8 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri
 
-    drawn = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
-    return np.asarray(ndtri((drawn.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
+    uniform_bits = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
+    return np.asarray(ndtri((uniform_bits.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
 
 
 class StepNormals:
@@ -45,8 +45,7 @@ class StepNormals:
         self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
     def __call__(self, step: int, size: int) -> NDArray[np.floating]:
-        """Return the numbers of a step, ``[size]``. Steps may be called in any order; the next call overwrites the
-        numbers."""
+        """Return the numbers of any step, ``[size]``. The next call overwrites them."""
         if self._origin == "system":
             return normals("system", (size,), self._seed, self._purpose)
         together = max(1, min(self._steps, TOGETHER // size))

@@ -69,10 +69,10 @@ class Mechanism:
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
         """Return the noise of a release of ``size`` scalars, in units of the bound."""
         if isinstance(self.event, Laplace):
-            drawn = laplaces(self.origin, size, seed, purpose, *key)
+            standard = laplaces(self.origin, size, seed, purpose, *key)
         else:
-            drawn = normals(self.origin, (size,), seed, purpose, *key)
-        return np.asarray(self.event.multiplier * drawn)
+            standard = normals(self.origin, (size,), seed, purpose, *key)
+        return np.asarray(self.event.multiplier * standard)
 
     def lengths(self, vectors: Floats) -> Floats:
         """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""
@@ -106,8 +106,7 @@ def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
-    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound. A vector that is not finite adds
-    nothing."""
+    """Return the sum ``[K]`` of the units' vectors, each clipped to the bound; a vector that is not finite adds 0."""
     units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
     if units < len(unit):
         vectors = np.zeros((units, rows.shape[1]))

@@ -27,8 +27,7 @@ TOLERANCE = 1e-4
 
 @lru_cache(maxsize=1024)
 def divergences(multiplier: float, rate: float) -> Floats:
-    """Return the Rényi divergence of one step of normal noise with Poisson sampling of ``rate``, for each of
-    ``ORDERS``."""
+    """Return the Rényi divergences, at ``ORDERS``, of a step of normal noise with Poisson sampling of ``rate``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
     from scipy.special import logsumexp  # a tenth of a second to import
@@ -65,7 +64,7 @@ def epsilon_at_several(
     """Return an upper bound of the epsilon of a unit that has data at any ``places`` hospitals.
 
     ``steps`` are the multiplier, rate and count of each hospital. ``others`` is the cost of each hospital's other
-    releases, as in :func:`epsilon`. At each order, the hospitals with the largest divergences count.
+    releases, as in :func:`epsilon`. At each order, the ``places`` largest divergences of hospitals are added.
     """
     made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
     if any(multiplier <= 0 for multiplier, _, _ in made):

@@ -1,7 +1,7 @@
 """The TRIPOD+AI and TRIPOD-Cluster checklists of a finished run or comparison.
 
-Items that a run can answer are filled in; the rest stay open. Items are in this project's own short words. The item
-numbers are those of the two checklists:
+Items that a run can answer are filled in; the rest stay open. Items are paraphrased briefly. Their numbers come from
+the two checklists:
 
 - TRIPOD+AI: Collins and others, BMJ 2024;385:e078378, checklist of 11 January 2024.
 - TRIPOD-Cluster: Debray and others, BMJ 2023;380:e071018.

@@ -30,9 +30,7 @@ FRONT_DRAWS = 1000
 
 
 class Alike(NamedTuple):
-    """A model's headline figure ``[H]`` and ``B`` sums per hospital, computed only on the rows of a model with fewer
-    rows.
-    """
+    """A model's headline figure ``[H]`` and ``B`` sums per hospital, on the rows of a model with fewer rows."""
 
     figure: Floats
     sums: NDArray[np.float32]
@@ -80,7 +78,7 @@ class Panel:
     sketches: Mapping[tuple[int, int], NDArray[np.float32]]
     """The sums ``[H, B]`` that hospitals sent, by model index and seed index. Pairs without sums are missing."""
     alike: Mapping[tuple[int, int, int], Alike]
-    """By model, model with fewer rows, and seed: the first model evaluated on the rows of the second."""
+    """The figures of one model on the rows of a model with fewer rows, by the two models and the seed."""
     names: tuple[str, ...] = ()
     """The names of the hospitals along ``H``."""
 

@@ -71,9 +71,9 @@ Write = Callable[[Path], None]
 def export(predictor: Predictor, folder: Path, form: Format | None, hospital: str | None, model: str | None) -> str:
     """Write the model of ``hospital`` into ``folder``; return the owner of its parameters.
 
-    If ``hospital`` is None, it is the model for all hospitals. If ``form`` is None, it is the first available format.
-    ``model`` is the name of a model used; None means the headline model. Raises ``ConfigError`` if there is no such
-    model or format, if the architecture cannot be exported, and for a folder that exists or cannot be made.
+    If ``hospital`` is None, the model for all hospitals is written. If ``form`` is None, the first available format is
+    used. ``model`` is the name of a model used; None means the headline model. Raises ``ConfigError`` if there is no
+    such model or format, if the architecture cannot be exported, and for a folder that exists or cannot be made.
     """
     if folder.exists():
         raise ConfigError(f"--out: {folder} exists; name a new folder")
@@ -122,9 +122,7 @@ def check_format(form: Format | None) -> None:
 
 
 def _writer(predictor: Predictor, owner: str, form: Format) -> Write:
-    """Return a function that writes the model of ``owner`` to a path. Programs of torch and ONNX models have been
-    tested.
-    """
+    """Return a function that writes the model of ``owner`` to a path; torch programs and ONNX have been tested."""
     there = formats(predictor.model)
     if form not in there:
         name = reading.resolve(predictor.folder / "config.yaml", reads=("model",)).model.learner

@@ -38,8 +38,7 @@ class Exported:
     outputs: Outputs
     """The function from features ``[n, F]`` to outputs: ``[n]``, ``[n, 1]``, or ``[n, 2]`` for both classes."""
     preprocessing: Preprocessing | None
-    """The preprocessing of the source's columns. None: the features are these columns, unchanged, which must be
-    numbers."""
+    """The preprocessing of the source's columns. None: the features are these columns, which must be numbers."""
     trained_on: Mapping[str, Any] | None = None
     """The digests of :func:`raysim.serving.trained_on.trained_on`; None if raysim did not export the model."""
 
@@ -97,7 +96,6 @@ class Exported:
 
 
 def _description(described: Path) -> dict[str, Any]:
-    """Read the description of an exported model."""
     try:
         content = bounded.read_json(described)
     except (OSError, ValueError) as error:

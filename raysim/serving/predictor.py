@@ -194,7 +194,6 @@ class Predictor:
         return f"the {served} model of hospital '{hospital}' was never trained and scores nobody; {remedy}"
 
     def _groups(self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospital: str) -> NDArray[np.int64]:
-        """Return the patient group of each row ``[n]``."""
         if self.served.division is None:
             raise ConfigError(f"{self.folder}: does not describe the groups that its models belong to; run it again")
         hospitals = list(self.served.owners[self.served.headline])
@@ -202,8 +201,7 @@ class Predictor:
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:
-        """Return an empty hospital name for each row ``[n]``. Raises ``DataError`` if scoring depends on the
-        hospital."""
+        """Return an empty hospital name for each row ``[n]``. Raises ``DataError`` if scoring needs the hospital."""
         owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
         if len(owners) > 1 or self.served.elsewhere(served) != owners[0]:
             raise DataError(

@@ -39,8 +39,8 @@ def headline(shares: pd.DataFrame, target: str) -> str:
         then = f", before {called(alone.index[1])} ({alone.iloc[1]:.3f})" if len(alone) > 1 else ""
         return f"{equal[0]} predicts {named} best (R² {best:.3f}){then}."
     least = float(alone.iloc[len(equal) - 1])
-    shown = f"{best:.3f}" if f"{best:.3f}" == f"{least:.3f}" else f"{least:.3f} to {best:.3f}"
-    return f"{some(equal)} predict {named} equally well (R² {shown})."
+    reached = f"{best:.3f}" if f"{best:.3f}" == f"{least:.3f}" else f"{least:.3f} to {best:.3f}"
+    return f"{some(equal)} predict {named} equally well (R² {reached})."
 
 
 def block(folder: Path, shares: pd.DataFrame, seconds: str, report: str, next: str) -> Block:

@@ -102,8 +102,7 @@ def _predicted(make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[ND
 def _together(
     make: Callable[[], Any], X: Floats, y: Floats, folds: Sequence[NDArray[np.bool_]]
 ) -> tuple[float, Floats]:
-    """Compute R² of all metrics together, and how much it falls when each metric is shuffled on held-out rows,
-    ``[D]``."""
+    """Compute R² of all metrics together, and its fall when each metric is shuffled on held-out rows, ``[D]``."""
     predicted, shuffled = np.empty_like(y), np.empty((X.shape[1], SHUFFLES, len(y)))
     for k, out in enumerate(folds):
         model = make().fit(X[~out], y[~out])

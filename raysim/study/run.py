@@ -65,7 +65,6 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
 
 
 def _check_read(config: Config) -> None:
-    """Raise ``ConfigError`` for settings that would have no effect."""
     for key in sorted(config.model_fields_set - {*READ}):
         instead = "; its partitions are drawn from study.seeds" if key in ("seed", "seeds") else ""
         raise ConfigError(f"{key}: changes nothing in a study, which trains no model{instead}; leave it out")

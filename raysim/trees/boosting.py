@@ -73,8 +73,7 @@ class Validation:
         return self._checks.waited(self._stop.tolerance) >= self._stop.patience
 
     def best(self, forest: Forest) -> Forest:
-        """Return ``forest`` with the trees up to the smallest loss. At least one tree remains if the start had no
-        trees."""
+        """Return ``forest`` with the trees up to the smallest loss; at least one tree if the start had none."""
         checks, start = self._checks, len(self._start)
         if checks.best is None or (start and checks.before <= checks.losses[checks.best]):
             return forest.first(start) if start else forest

@@ -20,8 +20,7 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The state of the virtual clock, in plain values for a checkpoint. ``F`` is the number of hospitals in
-    training."""
+    """The state of the virtual clock in plain values, for a checkpoint; ``F``: the number of hospitals in training."""
 
     now: float
     """Virtual seconds since the beginning. NaN after an operation that no real federation could perform."""

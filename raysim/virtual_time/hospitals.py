@@ -85,7 +85,6 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
 
 
 def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
-    """Return the quantities in a CSV file, by hospital's name."""
     hospitals: dict[str, Hospital] = {}
     federation = frozenset(names)
     for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):

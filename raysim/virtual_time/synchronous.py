@@ -48,8 +48,7 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """Return the server's view once enough hospitals are available, and the time at which each becomes
-        unavailable."""
+        """Return the server's view once enough hospitals are available, and when each becomes unavailable."""
         available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
@@ -177,8 +176,7 @@ class SynchronousScheduler(ClockedScheduler):
 
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
-    """Return the problem with each hospital's weight multiplied by ``factor [H]``. Weights are rescaled to the same
-    total."""
+    """Return the problem with hospitals' weights multiplied by ``factor [H]`` and rescaled to the same total."""
     upload = problem.upload
     if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")

@@ -78,7 +78,7 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` if a run's rounds, with these ``cohorts`` until ``clock``, never used an update."""
+    """Raise ``ConfigError`` if a run used no update in any round, from its ``cohorts`` and its ``clock``."""
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "
@@ -125,8 +125,7 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Start available hospitals until enough are training. Return how many started, and the bytes sent to lost
-        hospitals."""
+        """Start available hospitals until enough train. Return how many started, and bytes sent to lost hospitals."""
         room = self._concurrency - len(self.clock.hospital)
         available, until = self._availability(*key)
         available[self.clock.hospital] = available[arrived] = False

@@ -112,7 +112,6 @@ def _check_send(field: str, send: Any, terms: int) -> None:
 
 
 def _check_joint(where: str, program: Program) -> None:
-    """Raise :class:`Invalid` for ``joint`` arrays whose bounds differ."""
     first: dict[str, str] = {}
     for name, send in program.sends.items():
         if not send.joint:
@@ -126,7 +125,6 @@ def _check_joint(where: str, program: Program) -> None:
 
 
 def _check_dtype(field: str, dtype: Any) -> None:
-    """Raise :class:`Invalid` unless ``dtype`` names a type of numbers."""
     try:
         fits = np.dtype(dtype).kind in "biuf"
     except TypeError:
@@ -210,8 +208,7 @@ def check_kept(memory: Mapping[str, Any], program: Program, rows: int, *, finite
 
 
 def check_added(added: Any, program: Program, hospitals: int, terms: Mapping[str, int]) -> None:
-    """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that differ from the declared sums or are too
-    large."""
+    """Raise :class:`Invalid` for sums over ``hospitals`` hospitals that are too large or not as declared."""
     if not isinstance(added, Added) or not 0 <= added.hospitals <= hospitals:
         raise Invalid(f"run_added: returns {shown(added)}; return an Added with sums of at most {hospitals} hospitals")
     check_mapping("sums", added.sums)
@@ -230,8 +227,7 @@ def _of_rows(shape: tuple[Any, ...], rows: int) -> tuple[int, ...]:
 
 
 def check_memory(memory: Mapping[str, Array], program: Program, rows: int) -> None:
-    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has a shape that ``program`` does not
-    declare."""
+    """Raise :class:`Invalid` if an array stored at a hospital with ``rows`` rows has an undeclared shape."""
     for name, keep in program.keeps.items():
         if name in memory:
             _checked_array(name, memory[name], _of_rows(keep.shape, rows))

@@ -159,8 +159,7 @@ def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
 
 
 def _measures(counts: Floats) -> tuple[Floats, Floats]:
-    """Return the accuracy and the gap of true positive rates that follow from ``counts [..., 6]``, NaN where
-    undefined."""
+    """Return the accuracy and the gap of true positive rates from ``counts [..., 6]``, NaN where undefined."""
     n, right, others, right_others, privileged, right_privileged = np.moveaxis(counts, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return right / n, right_others / others - right_privileged / privileged

@@ -63,8 +63,7 @@ from raysim.strategies.shared.weights import Weighted, Weighting
 
 @dataclass(frozen=True)
 class Nearest(Statistic):
-    """The index (from 0) of the received model with the smallest mean training loss, a scalar ``[]``; 0 without
-    rows."""
+    """The index (from 0) of the received model with the smallest mean training loss, ``[]``; 0 without rows."""
 
     name = "choice"
     shape = ()

@@ -123,7 +123,6 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
 
 
 def one_component(rows: Floats) -> Mixture:
-    """Return a mixture of one component with a diagonal covariance, from means and population variances of ``rows [n,
-    d]``."""
+    """Return a mixture of one component: the means and (diagonal) population variances of ``rows [n, d]``."""
     covariance = np.diag(rows.var(axis=0) + REGULARISATION)
     return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])

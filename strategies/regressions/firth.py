@@ -34,8 +34,7 @@ REMEMBERED = 20
 
 
 class Point(NamedTuple):
-    """Firth's loss at some coefficients, for rows ``[n, k]``, with the values from which its derivatives are
-    computed."""
+    """Firth's loss at some coefficients, for rows ``[n, k]``, with values from which its derivatives are computed."""
 
     beta: Floats
     loss: float

@@ -63,8 +63,7 @@ def _together(family: Family, X: Floats, y: Floats, ridges: Sequence[float]) -> 
 
 
 def _penalties(ridges: Sequence[float], X: Floats) -> Floats:
-    """Return the factors of half the squared coefficients, ``[R, p]``. They are 0 for the intercept, the first
-    column."""
+    """Return the factors of half the squared coefficients, ``[R, p]``: 0 for the intercept, the first column."""
     penalties = np.repeat(np.asarray(ridges, dtype=np.float64)[:, None], X.shape[1], axis=1)
     penalties[:, 0] = 0.0
     return penalties

@@ -64,13 +64,12 @@ def independent(hessian: Floats) -> Mask:
 
 
 def within(matrix: Floats, keep: Mask) -> Floats:
-    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; return the matrix itself if ``keep`` has all of
-    them."""
+    """Return the rows and columns of ``matrix [p, p]`` in ``keep [p]``; the matrix itself if these are all."""
     return matrix if keep.all() else matrix[np.ix_(keep, keep)]
 
 
 def log_determinant(information: Floats, keep: Mask) -> float:
-    """Return the logarithm of the determinant of the columns ``keep``; ``-inf`` unless the determinant is positive.
+    """Return the log determinant of the rows and columns ``keep``; ``-inf`` unless the determinant is positive.
 
     The determinant is not positive if a step is so long that no row has a weight above rounding in some direction.
     """

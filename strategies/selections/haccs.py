@@ -11,7 +11,7 @@ hospital that trains on groups of its rows sends a loss for each group, and thei
 In each round, a cluster c has the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. ``ACL_c`` is the mean of its
 hospitals' last known losses, and ``tau_c = 1 - lat_c / max lat`` is computed from their mean latencies. Until the
 cohort is full, a cluster with unused hospitals is sampled in proportion to its score (uniformly if all scores are 0).
-Its fastest unused hospital joins, ties to the smaller id.
+The sampled cluster's fastest unused hospital joins; of equally fast ones, the hospital with the smaller id.
 
 Choices: noisy counts are clipped at 0; losses are averaged as they are (the authors square them: ``loss_power: 2``).
 ``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and clusters cut from the

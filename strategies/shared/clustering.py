@@ -140,8 +140,7 @@ def by_smallest_member(labels: Ids) -> Ids:
 
 
 def members(state: State) -> Ids:
-    """Return the model row of each hospital's cluster model, ``[N]``. Raises ``ValueError`` if the strategy has no
-    clusters."""
+    """Return the row of each hospital's cluster model, ``[N]``. Raises ``ValueError`` if there are no clusters."""
     if state.cluster is None:
         raise ValueError("this state has no clusters")
     return state.cluster

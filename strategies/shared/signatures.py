@@ -98,8 +98,7 @@ class Signature(Statistic):
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
-    """Return the exact :class:`Signature` of a hospital's rows. Without labels, the values that describe the label are
-    NaN."""
+    """Return the exact :class:`Signature` of a hospital's rows. Without labels, values about the label are NaN."""
     n, columns = rows.observed.shape
     if n == 0:
         return np.full(1 + label_scalars(classes) + 3 * columns, np.nan)

@@ -114,8 +114,7 @@ def unpacked(received: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], N
 
 
 def columns_of(view: FederationView, tree: int) -> Mask | None:
-    """Return a mask ``[F]`` of the columns by which the trees of boosting step ``tree`` may be split; None: all
-    columns."""
+    """Return a mask ``[F]`` of the columns by which trees of boosting step ``tree`` may split; None: all columns."""
     task = task_of(view)
     share, F = task.settings.column_share, len(task.levels)
     if share >= 1:

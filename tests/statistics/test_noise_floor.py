@@ -13,7 +13,7 @@ from raysim.core.levels import Z
 from raysim.metrics.equity import equity
 from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.floor_figures import beside_floor, noise_free_figure
+from raysim.statistics.chance.floor_figures import compared_with_floor, noise_free_figure
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
@@ -21,7 +21,7 @@ from raysim.statistics.chance.noise_floor import (
     true_range,
     weighted_squares,
 )
-from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, federations
+from raysim.statistics.chance.simulate import Chance, SimulatedFederations, centres, federations
 from raysim.statistics.discrimination.common_curve import common_curve
 from tests.statistics.federations import sums
 
@@ -143,10 +143,10 @@ def test_of_equal_hospitals_the_middle_of_the_draws_and_the_share_as_extreme_are
     """0 to 1000 drawn: 25 and 975 leave a fortieth on either side."""
     equal = np.arange(1001.0)[None, :]
     none = Estimate(0.0, 0.0, 0.0)
-    lower = beside_floor("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
+    lower = compared_with_floor("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
     assert (lower.floor, lower.low, lower.high) == pytest.approx((500.0, 25.0, 975.0))
     assert lower.p == (1 + 101) / 1002
-    assert beside_floor("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
+    assert compared_with_floor("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
 
 
 def test_the_floor_is_its_definition():
@@ -369,7 +369,7 @@ def test_draws_are_made_a_block_at_a_time_and_all_of_them():
     chance = Chance(lambda: np.random.default_rng(0))
     for draws, blocks in ((9, [4, 4, 1]), (8, [4, 4]), (4, [4])):
         assert list(chance._blocks((draws,), lambda _, count: count, draws, 4)) == blocks
-    assert chance._kept == [4]
+    assert chance._stored == [4]
 
 
 def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch):
@@ -383,7 +383,7 @@ def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch)
     dispersion = Dispersion(np.ones(3, bool), np.zeros(3))
     variance = np.array([0.25, 0.25, 0.5])
     floor = module._against(
-        "f", same[0, 0], variance, 0.5, dispersion, lambda _: [DrawnFederations(same, same)], (0.0, 1.0)
+        "f", same[0, 0], variance, 0.5, dispersion, lambda _: [SimulatedFederations(same, same)], (0.0, 1.0)
     )
     assert floor.p == 1.0
     assert dict(zip(floor.figures, errors, strict=True)) == {"std": 0.0, "gini": 0.0, "lowest": 10**-0.5}
@@ -400,7 +400,7 @@ def test_what_a_spread_implies_by_hand():
 def test_a_bias_by_size_counts_on_either_side_of_its_floor():
     observed = np.array([[0.0, 1.0, 2.0, 5.0], [0.0, 0.0, 0.0, 0.0]])
     nothing = Estimate(0.0, 0.0, 0.0)
-    bias = beside_floor("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
+    bias = compared_with_floor("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
     assert (bias.floor, bias.p) == (2.0, (1 + 2) / 5)
 
 

@@ -106,8 +106,7 @@ def sweep_page(
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """Return a text on how far the recommended trial is from the best in each objective; empty if there was no
-    choice."""
+    """Return how far the recommended trial is from the best in each objective; empty if there was no choice."""
     if choice.knee is None or choice.recommended is None:
         return []
     sentences = []

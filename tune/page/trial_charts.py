@@ -1,5 +1,4 @@
-"""Figures of a sweep. Every mark of a trial has the trial's number, so that a page can highlight the trial in all
-figures."""
+"""Figures of a sweep. Every mark has its trial's number, so that a page can highlight the trial in all figures."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ STEPS = 300
 
 
 def figures(choice: Choice, space: Space) -> list[Figure]:
-    """Return the figures of the page, in order. A figure is left out if there are too few objectives, keys or trials
-    for it."""
+    """Return the page's figures, in order, except those for which there are too few objectives, keys or trials."""
     if not choice.front.any():
         return []
     keys = varied(choice, space)

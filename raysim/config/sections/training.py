@@ -59,7 +59,6 @@ class TrainingSection(Section):
 
 
 def _whole(value: Any, least: int) -> bool:
-    """Return whether a value is a whole number (not true or false) of at least ``least``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

@@ -55,21 +55,21 @@ def check(
     No column is compared with a label that is a number.
     """
     order = in_order(home)
-    judge = _Judge(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
+    checks = _Checks(tuple(hospitals), home[order], y[order], tuple(classes), len(table.order))
     found, best = [], Separation(np.nan, np.nan, 0)
     strongest = ""
     for name, values in columns_at(table, rows[order]):
-        suspect, strength = judge.numbers(name, values) if values.dtype.kind == "f" else judge.codes(name, values)
+        suspect, strength = checks.numbers(name, values) if values.dtype.kind == "f" else checks.codes(name, values)
         if suspect is not None:
             found.append(suspect)
         if strength.hospitals and not strength.auroc <= best.auroc:
             best, strongest = strength, name
     found.sort(key=lambda suspect: LEVELS.index(suspect.level))
-    return Leaks(tuple(found), judge.note(len(rows), best, strongest))
+    return Leaks(tuple(found), checks.note(len(rows), best, strongest))
 
 
 @dataclass(frozen=True, eq=False)
-class _Judge:
+class _Checks:
     """The checks of single columns on ``n`` rows, sorted by hospital."""
 
     hospitals: tuple[str, ...]

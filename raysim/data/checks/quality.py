@@ -89,24 +89,24 @@ def check(
     row; the search for copied rows ignores them.
     """
     order = in_order(home)
-    asked = _Asked(tuple(hospitals), home[order], len(table.order))
+    checks = _Checks(tuple(hospitals), home[order], len(table.order))
     found, absent = [*_of_label(y, classes)], dict[tuple[int, ...], list[str]]()
     if patients is not None:
         found += _of_patients(patients, home, hospitals)
     for name, values in columns_at(table, rows[order]):
         missing = np.isnan(values) if values.dtype.kind == "f" else values < 0
-        if (where := asked.absent(missing)).any():
+        if (where := checks.absent(missing)).any():
             absent.setdefault(tuple(np.flatnonzero(where).tolist()), []).append(name)
         if values.dtype.kind == "f":
-            found += asked.numbers(name, values[~missing], asked.home[~missing])
-    found += (asked.without(where, names) for where, names in absent.items())
+            found += checks.numbers(name, values[~missing], checks.home[~missing])
+    found += (checks.without(where, names) for where, names in absent.items())
     if len(rows) <= _COPIED:
         found += _copies(table, rows, home, hospitals, unlike)
     return tuple(sorted(found, key=lambda suspect: LEVELS.index(suspect.level)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Checks:
     """The checks of single columns, with rows sorted by hospital."""
 
     hospitals: tuple[str, ...]
@@ -237,8 +237,8 @@ def _two_sides(quartiles: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]] | 
     """Divide hospitals into a low and a high side by their ``quartiles [3, H]``.
 
     Return the typical quartiles ``[3]`` of each side, and a mask ``[H]`` of the smaller side. Return None if an upper
-    quartile of the low side is not below all lower quartiles of the high side. Also return None if hospitals of one
-    side differ by more than the square root of the ratio between the sides.
+    quartile of the low side is not below all lower quartiles of the high side. Also return None if medians within a
+    side differ by a factor of more than the square root of the ratio of the sides' typical medians.
     """
     known = np.flatnonzero(quartiles[0] > 0)
     if len(known) < 2:
@@ -264,7 +264,6 @@ def _of_label(y: NDArray[Any], classes: Sequence[str]) -> Iterator[Suspect]:
 
 
 def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -> Iterator[Suspect]:
-    """Report patient numbers that occur at several hospitals."""
     import pandas as pd
 
     person, numbers = pd.factorize(patients)

@@ -1,11 +1,11 @@
 """The AUROC of one column alone within hospitals, with its standard error.
 
 Rows of a hospital are compared only with rows of the same hospital, so a column that merely identifies hospitals has an
-AUROC of 0.5. All figures are computed from cells. There is one cell for each hospital and value, with its number of
-rows of each class.
+AUROC of 0.5. All figures are computed from cells: a cell has the number of rows of each class for one hospital and one
+value.
 
-The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's is 0 if a column
-separates the classes, so that ten rows would look as certain as ten thousand.
+The standard error is Hanley and McNeil's (1982), which needs only the AUROC and the counts. DeLong's standard error is
+0 if a column separates the classes, so that ten rows would look as certain as ten thousand.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class Cells:
     hospital: Ints
     """The hospital of each cell, ``[G]``."""
     value: NDArray[Any]
-    """The order of the cells of a hospital, ``[G]``: greater for a greater value, and equal for equal values at
-    different hospitals."""
+    """A number that orders a hospital's cells by value, ``[G]``; equal for equal values at different hospitals."""
     counts: Ints
     """The number of rows of each of the ``C`` classes in each cell, ``[G, C]``."""
 

@@ -96,7 +96,7 @@ PART = "part"
 
 
 class Coalitions(BaseModel):
-    """The synthetic data sets of CS-RCFL: hospitals in groups, each group with one linear law.
+    """The synthetic data sets of CS-RCFL: hospitals in groups, each group with one linear model.
 
     Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification. Its ``tests`` test sets
     together are its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.

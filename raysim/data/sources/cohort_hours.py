@@ -104,9 +104,7 @@ class _Times:
         return _Times(file, values[~missing], n[~missing], int(n[missing].sum()))
 
     def notes(self, hour: int, *, assumed: bool) -> list[str]:
-        """Return notes on the times if an hour has the length ``hour``. Raises ``DataError`` if this length cannot be
-        right.
-        """
+        """Return notes on the times if an hour has the length ``hour``. Raises ``DataError`` for a wrong length."""
         hours, between = np.divmod(self.known, hour)
         if uneven := int(self.rows[between != 0].sum()):
             raise DataError(

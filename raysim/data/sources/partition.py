@@ -146,9 +146,7 @@ def _draw(of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator,
 
 
 def _dealt(codes: Ids, parts: Ids, seed: int, attempt: int) -> Ids:
-    """Return the hospital of each row, ``[n]``. The rows of each class are shuffled and cut into pieces of sizes
-    ``parts [C, H]``.
-    """
+    """Return the hospital of each row, ``[n]``: each class is shuffled and cut into pieces of ``parts [C, H]`` rows."""
     # Shuffles have a separate stream, so that rejected samples need no shuffle.
     rng = stream(seed, "dirichlet rows", attempt)
     home = np.empty(len(codes), dtype=np.int64)

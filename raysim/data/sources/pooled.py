@@ -120,8 +120,9 @@ class Pooled(BaseModel):
         return self
 
     def read(self) -> Records:
-        """Return the rows, divided among clients. Raises ``DataError`` for a class without rows or a partition that
-        fails."""
+        """Return the rows, divided among clients. Raises ``DataError`` if a class has no rows or the partition
+        fails.
+        """
         features, y, classes, note = self.pool()
         chosen = self.sample(y, classes)
         if len(chosen) < len(y):
@@ -218,9 +219,7 @@ def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
 
 
 def read_csv(file: Path, wrong: str, **options: Any) -> pd.DataFrame:
-    """Read a CSV file. Raises ``DataError`` for a file that cannot be read; ``wrong`` is the error's text after the
-    file's name.
-    """
+    """Read a CSV file. Raises ``DataError`` for an unreadable file; ``wrong`` follows the file's name in the error."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **options)
         return table

@@ -49,7 +49,7 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
 class Synthetic(BaseModel):
-    """A synthetic federation of hospitals like those in eICU, generated from a seed; the label is death in hospital."""
+    """A synthetic federation of hospitals similar to eICU's, generated from a seed; the label is death in hospital."""
 
     invented: ClassVar[bool] = True
 
@@ -111,9 +111,7 @@ class Synthetic(BaseModel):
         return iter(())
 
     def read(self) -> Records:
-        """Generate the rows by hospital. The memory needed is the features as float32 and the random numbers of
-        ``CHUNK`` rows.
-        """
+        """Generate the rows by hospital, with memory for float32 features and random numbers of ``CHUNK`` rows."""
         import pandas as pd
 
         self._check_memory()
@@ -313,9 +311,7 @@ def _intercepts(prevalence: Floats, signal: float) -> Floats:
 
 
 def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
-    """Compute the rows of each hospital, ``[H]``: a minimum, plus lognormal shares of the remaining rows. The total is
-    exact.
-    """
+    """Compute the rows of each hospital, ``[H]``: a minimum, plus lognormal shares of the remaining rows."""
     H = config.hospitals
     if config.rows_per_hospital is not None:
         return np.full(H, config.rows_per_hospital, np.int64)

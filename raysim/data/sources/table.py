@@ -136,7 +136,6 @@ class Table(BaseModel):
         return HOSPITAL if self.silo is None else self.silo
 
     def _described_by(self) -> list[str]:
-        """Return the columns that describe hospitals."""
         return self.attributes if isinstance(self.attributes, list) else []
 
     def _never_features(self) -> set[str]:
@@ -174,8 +173,7 @@ class Table(BaseModel):
         return self.label.replace("_", " ") + (f" ({self.positive})" if self.positive is not None else "")
 
     def files(self) -> Iterator[Path]:
-        """Return the files of the table. Raises ``DataError`` where there is no file, and for a file that is not a
-        table."""
+        """Return the files of the table. Raises ``DataError`` if there is none, and for a file that is not a table."""
         yield from table_files(self.path, "data.path")
 
     def read(self) -> Records:
@@ -201,7 +199,6 @@ class Table(BaseModel):
         return text.replace(f"'{self.path}'", "the data frame").replace(f"of {self.path}", "of the data frame")
 
     def _records(self, read: Files) -> Records:
-        """Make the records from the content of the files; see :meth:`read`."""
         self._check_columns(read.table)
         alike = twin_columns([name for name in read.table.column_names if name not in self.drop])
         if not read.table.num_rows:

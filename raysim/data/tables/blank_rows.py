@@ -35,9 +35,7 @@ def without_blank(table: pa.Table, left_out: Sequence[int] = ()) -> tuple[pa.Tab
 
 
 def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return the rows of a frame that have a value, with their index, and a remark on blank rows, which begins with
-    ``name``.
-    """
+    """Return the rows of a frame that have a value, with their index, and a remark on blank rows of ``name``."""
     blank = np.ones(len(frame), np.bool_)
     for k in range(frame.shape[1]):
         if not blank.any():

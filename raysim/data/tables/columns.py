@@ -79,9 +79,7 @@ def texts(
 
 
 def whole_names(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of whole numbers without the '.0' or exponents that some programs add; any other column is
-    unchanged.
-    """
+    """Return a column of whole numbers without added '.0' or exponents; any other column is unchanged."""
     if not pc.any(pc.match_substring_regex(column, _AS_FLOAT)).as_py():
         return column
     whole = pc.all(pc.match_substring_regex(column, rf"^-?(?:0|[1-9][0-9]*)$|{_AS_FLOAT}")).as_py()

@@ -162,10 +162,8 @@ def _is_number(column: pa.ChunkedArray, count: int) -> bool:
 
 
 def _has_points(column: pa.ChunkedArray) -> bool:
-    """Whether a column of texts contains only numbers, some with a decimal point."""
     return _count(column, _POINT) > 0 and find(column).kind == "number"
 
 
 def _count(column: pa.ChunkedArray, pattern: str) -> int:
-    """Count the texts that match the ``pattern``."""
     return pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0

@@ -48,7 +48,7 @@ class Wanted:
     categorical: Sequence[str] | None
 
     def of(self, name: str) -> Literal["numeric", "categorical"] | None:
-        """Return the kind as which a column is listed; None if it is not listed."""
+        """Return the kind under which a column is listed; None if it is not listed."""
         if name in (self.numeric or ()):
             return "numeric"
         return "categorical" if name in (self.categorical or ()) else None
@@ -192,7 +192,6 @@ def _typed(
 
 
 def _dates(column: pa.ChunkedArray) -> Finding:
-    """Return the finding for a column of typed dates or times."""
     recorded = len(column) - column.null_count
     return Finding(
         "date", len(column), recorded, forms={"date": recorded}, first=pc.index(pc.is_valid(column), True).as_py() + 1

@@ -15,9 +15,7 @@ from raysim.data.tables.columns import texts
 from raysim.data.tables.spelling import twins_said
 
 UNKNOWN, MIXED = "unknown", "mixed"
-"""The value of an attribute that is not given for a hospital (``UNKNOWN``), or that differs between its rows
-(``MIXED``).
-"""
+"""The value of an attribute that a hospital lacks (``UNKNOWN``), or that differs between its rows (``MIXED``)."""
 
 
 def hospital_attributes(

@@ -75,7 +75,7 @@ def _check_filled(table: pa.Table, name: str, rows: NDArray[np.int64] | None) ->
 
 
 def class_labels(table: pa.Table, name: str, positive: str | None, rows: NDArray[np.int64] | None) -> Labels:
-    """Read classes from the column ``name``, with ``positive`` as the event; ``rows`` as in :func:`number_labels`."""
+    """Read classes from the column ``name``, with the event ``positive``; ``rows`` is as in :func:`number_labels`."""
     _check_filled(table, name, rows)
     column = table.column(name)
     if is_texts(column.type):

@@ -59,9 +59,7 @@ _MOST_CLASSES, _MOST_CATEGORIES, _FEW = 20, 100, 20
 
 @dataclass(frozen=True)
 class Choice:
-    """The column chosen for a role, the reason, and the other columns that could be meant. The column is None without
-    evidence.
-    """
+    """The column chosen for a role (None without evidence), the reason, and the other columns that could be meant."""
 
     column: str | None
     why: str

@@ -24,7 +24,7 @@ RULES = ("half", "limit", "missing")
 """The rules for a value beyond a limit: half of the limit, the limit, or a missing value."""
 
 KEPT_AS_TEXT = '="((?:[^"]|"")*)"'
-"""The pattern of a formula by which spreadsheets keep a text, such as a number with leading zeros."""
+"""The pattern of a spreadsheet's formula for a text, which preserves leading zeros: ``="007"``."""
 
 _DIGITS = 22
 
@@ -89,7 +89,7 @@ def pointed(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """Return the text that a cell of a spreadsheet keeps as text by a formula; other texts are returned unchanged.
+    """Return the text in a spreadsheet's formula for a text; other texts are returned unchanged.
 
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')

@@ -89,7 +89,7 @@ def check_cut(field: str, name: str, values: NDArray[Any], rows: NDArray[np.int6
     """Raise ``DataError`` for long numbers that a spreadsheet has rounded, such as 1.23E+10.
 
     Different numbers may have been rounded to the same one. ``values [N]`` are the values of the column ``name``;
-    ``rows`` as in :func:`check_totals`.
+    ``rows`` is as in :func:`check_totals`.
     """
     if cut := {each for each in set(values.tolist()) if _CUT.fullmatch(each)}:
         at = next(k for k, each in enumerate(values) if each in cut)

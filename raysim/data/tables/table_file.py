@@ -27,8 +27,8 @@ from raysim.data.tables.reading import filled, filled_table, unquoted_table
 from raysim.data.tables.text_form import NO_KEYS, SEPARATORS, Form, Keys, form_of, holds_values
 
 INDEX = re.compile(r"__index_level_\d+__")
-"""The pattern of the name under which pandas stores an unnamed index in a Parquet file. Such a column has row labels
-and is no data.
+"""The pattern of the name under which pandas stores an unnamed index in a Parquet file. Such a column contains row
+labels, not data.
 """
 
 
@@ -128,9 +128,7 @@ def read_table(
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
-    """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return the number of removed
-    columns.
-    """
+    """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return their number."""
     kept = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
@@ -200,9 +198,7 @@ def _parquet_names(path: Path, field: str) -> Sequence[str]:
 
 
 def _csv(path: Path, form: Form, field: str) -> tuple[pa.Table, list[int]]:
-    """Read a text file. Also return the positions of the blank rows that were left out because their number of fields
-    differs.
-    """
+    """Read a text file. Also return the positions of left-out blank rows whose number of fields differs."""
     left_out: list[int | None] = []
 
     def of_odd_width(row: arrow_csv.InvalidRow) -> str:

@@ -19,7 +19,7 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.subgroups import UNKNOWN, Grouping, cells
 from raysim.metrics.labels import REGRESSION
 from raysim.metrics.segments import Segments
-from raysim.statistics.patient_groups.arrangements import DRAWS, Labels, drawn, draws_for, every, within_limit
+from raysim.statistics.patient_groups.arrangements import DRAWS, Labels, draws_for, every, permuted, within_limit
 from raysim.statistics.patient_groups.contributions import Figures, averaged, contribution, pairs, ranked, weights
 from raysim.statistics.patient_groups.risks import risk_sums
 from raysim.statistics.patient_groups.within import AttributeSums
@@ -258,7 +258,7 @@ def _kept(patients: _Patients, draws: int, seed: int) -> dict[int, list[Labels]]
 
 def _drawn(patients: _Patients, h: int, draws: int, seed: int) -> list[Labels]:
     rng = quick_stream(seed, f"patient groups/{patients.attribute}", patients.hospitals[h])
-    return [drawn(each, draws, rng) for each in patients.strata(h)]
+    return [permuted(each, draws, rng) for each in patients.strata(h)]
 
 
 def _every(strata: Sequence[NDArray[np.int8]]) -> list[Labels]:

@@ -51,7 +51,7 @@ class SecureSums(Step):
         adaptive, each hospital also sends a number for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size, self._privacy = section, seed, name, size, privacy
-        self._noisy = privacy is not None and privacy.way in ("pooled", "distributed")
+        self._noisy = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
         self._sends_bits = privacy is not None and privacy.sends_bits
         self._sends = Counter[int]()
         self._masking: Masking | None = None
@@ -184,7 +184,7 @@ class SecureSums(Step):
         If noise hides which hospitals take part, weights do not depend on the cohort, and sums are not rescaled.
         """
         opening, privacy = self._opening, self._privacy
-        if opening is None or (privacy is not None and privacy.way == "central"):
+        if opening is None or (privacy is not None and privacy.effective_mode == "central"):
             return update
         if not opening.scale.any():
             return None

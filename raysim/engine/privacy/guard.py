@@ -49,6 +49,6 @@ class Guard(Step):
         if problem.sent is None:
             return units
         units = self.noised(round, problem, units)
-        if self._secure is not None and self._section.way != "central":
+        if self._secure is not None and self._section.effective_mode != "central":
             units[self._secure.given_up] = 0  # a discarded sum is 0, without noise
         return units

@@ -51,7 +51,7 @@ class PatientNoise(Guard):
         self._contrasts = bool(getattr(model, "clips_contrast", False))
         self._share = np.zeros(len(terms.patients))
         self._pulled: Floats | None = None
-        if section.way == "pooled" and private is not None and private.any():
+        if section.effective_mode == "pooled" and private is not None and private.any():
             raise ConfigError(
                 f"privacy.mode: pooled takes no steps at hospitals, but strategy '{job.name}' trains a part of each "
                 "model there; set privacy.mode to local, or choose another strategy"
@@ -60,7 +60,7 @@ class PatientNoise(Guard):
     def posed(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """Return the cohort. In mode ``pooled``, the weight of each hospital's gradient becomes minus the step of the
         sum to which it is added (:meth:`_steps`)."""
-        problem, pooled = cohort.problem, self._section.way == "pooled"
+        problem, pooled = cohort.problem, self._section.effective_mode == "pooled"
         if problem is None:
             return cohort
         check_patient_problem(problem, self._job.name, pooled=pooled, contrasts=self._contrasts)
@@ -77,7 +77,7 @@ class PatientNoise(Guard):
     def release(self) -> Release:
         """Return the clipping and noise that hospitals apply before sending their updates."""
         section, terms = self._section, self._terms
-        pooled, count = section.way == "pooled", len(terms.patients)
+        pooled, count = section.effective_mode == "pooled", len(terms.patients)
         patients = PatientRelease(
             pooled=pooled,
             unit="example" if section.unit == "example" else "patient",

@@ -75,11 +75,11 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
         }
     else:
         rounds = _rounds(ledger, UPDATES)
-        if section.way == "local":
+        if section.effective_mode == "local":
             rounds = int(ledger.rounds_with(UPDATES, len(federation.hospitals)).max(initial=0))
         rounds += job.earlier.rounds
-        if section.way == "pooled" and section.unit == "patient":
-            twice = _twice(section, terms, rounds, others)
+        if section.effective_mode == "pooled" and section.unit == "patient":
+            twice = _at_two_hospitals(section, terms, rounds, others)
         for adversary in get_args(Adversary):
             training = releases_of_updates(section, terms, adversary, multiplier or 0.0, rounds)
             exposed = training is None and rounds > 0
@@ -88,7 +88,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
             releases[adversary] = [[written(each) for each in whole]]
     return Statement(
         unit=section.unit,
-        mode=section.way,
+        mode=section.effective_mode,
         against=section.headline,
         delta=section.delta,
         epsilons={adversary: math.inf if exact else value for adversary, value in covered.items()},
@@ -111,7 +111,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger, guarantee: Guara
     )
 
 
-def _twice(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
+def _at_two_hospitals(section: PrivacySection, terms: Terms, rounds: int, others: Sequence[Event]) -> float:
     """Return an upper bound of epsilon, against an outsider, for a patient who is at two hospitals.
 
     The bound covers pooled rounds and the noisy statistics in ``others``.

@@ -63,12 +63,12 @@ def check_programs(job: Job) -> None:
 def _check_private(job: Job, section: PrivacySection) -> None:
     """Raise ``ConfigError`` for a guarantee that cannot be satisfied by noise on the sums of client programs."""
     needs = job.strategy.needs
-    if needs.kind != "programs" or section.way not in WAYS:
+    if needs.kind != "programs" or section.effective_mode not in WAYS:
         why = needs.why or "has client programs"
         ways = "" if needs.kind != "programs" else f"set privacy.mode: {' or '.join(WAYS)}, "
         raise ConfigError(
-            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
-            f"{section.unit} cannot be guaranteed; {ways}choose another strategy or leave privacy out"
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.effective_mode} does not cover, so "
+            f"privacy.unit: {section.unit} cannot be guaranteed; {ways}choose another strategy or leave privacy out"
         )
     if needs.by is not None and (needs.by == "hospital") != (section.unit == "hospital"):
         raise ConfigError(

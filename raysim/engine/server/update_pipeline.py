@@ -103,7 +103,7 @@ class UpdatePipeline:
         if job.compression is not None and job.compression.name != "none":
             from raysim.engine.pipeline.compressing import CompressedUpdates
 
-            in_shares = privacy is not None and privacy.way in ("pooled", "distributed")
+            in_shares = privacy is not None and privacy.effective_mode in ("pooled", "distributed")
             self._compressed = CompressedUpdates(job.compression, seed, name, in_shares)
         if job.secure is not None:
             from raysim.engine.pipeline.secure_sums import SecureSums

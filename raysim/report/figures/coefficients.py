@@ -24,7 +24,7 @@ from raysim.report.terms import explained
 from raysim.storage.coefficients import COEFFICIENTS, INTERCEPT, of_global_model
 
 MOST = 12
-"""The largest number of coefficients in the figure; those with the largest ratios to their standard errors are used."""
+"""The largest number of coefficients in the figure, chosen by their ratios to their standard errors."""
 
 LOOK: Final = Style(0, "circle")
 
@@ -48,7 +48,7 @@ class Row:
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
     """Return the figure of the first run with standard errors; empty if no run has any.
 
-    Runs with a label in ``first`` are preferred; the figure of any other run is folded away.
+    Runs with a label in ``first`` are preferred; the figure of any other run is collapsed.
     """
     for result, called in having(COEFFICIENTS, results, first):
         figure = of_table(of_global_model(result.folder / COEFFICIENTS), called)

@@ -137,9 +137,7 @@ def _caption(evidence: Evidence, worst: bool, empty: int) -> str:
 
 
 def equal_sentences(evidence: Evidence) -> list[str]:
-    """Return a sentence for each entry that represents several methods with the same figure at every hospital, which
-    names them.
-    """
+    """Return one sentence on each group of methods with the same figure at every hospital."""
     sentences = []
     for entry in (*evidence.entries, *evidence.references):
         others = [short(each) for each in entry.called if each != entry.name]

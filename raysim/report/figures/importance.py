@@ -25,9 +25,7 @@ LOOK: Final = Style(0, "circle")
 
 
 def plots(results: Sequence[Result], first: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures of the first run that has them; empty if no run has any. Runs with a label in ``first`` are
-    preferred.
-    """
+    """Return the figures of the first run that has them, or none; runs with a label in ``first`` are preferred."""
     for result, called in having(IMPORTANCE, results, first):
         task, begin = result.federation.task, f"{called}: " if called else ""
         curves = _read(result.folder / DEPENDENCE, "column", "kind", "value")

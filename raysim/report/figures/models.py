@@ -35,7 +35,7 @@ def by_size(
 ) -> list[svg.Figure]:
     """Plot each hospital's headline figure by its number of stays, one panel for each strategy and model.
 
-    Panels of models not in ``first`` are folded away. The slopes and worst deciles in the text are from ``table``
+    Panels of models not in ``first`` are collapsed. The slopes and worst deciles in the text are from ``table``
     (:func:`raysim.report.tables.comparison`): means over seeds. A dot is a hospital's mean over seeds.
     """
     if hospitals is None or hospitals.empty:

@@ -48,7 +48,7 @@ def plots(served: Sequence[ClinicalRows], part: str = "test", first: Sequence[st
     """Return the decision curve, the calibration plots and a table with intervals; empty if there are no rows for them.
 
     ``part`` names the evaluated rows. If some models have a label in ``first``, the first figures have only these
-    models; figures with all models follow, folded away.
+    models; figures with all models follow, collapsed.
     """
     measured = [each for each in served if len(each.figures)]
     if not measured:

@@ -170,7 +170,6 @@ def possible(figure: str) -> tuple[float, float]:
 
 
 def _models(folder: Path) -> list[str]:
-    """Return the models of a run, in its order."""
     together = read_rows([folder / FIGURES], hospital={EVERYWHERE})
     return list(dict.fromkeys(together["model"]))
 

@@ -47,7 +47,7 @@ class Gains:
     better: str
     """The display name of the model whose gains these are."""
     against: str
-    """The display name of the model that it is compared with."""
+    """The display name of the model with which ``better`` is compared."""
     kind: TaskKind
 
     @property

@@ -57,10 +57,11 @@ def cards(
     """Return the cards of all hospitals as data.
 
     - ``hospitals``: one card for each hospital, in the federation's order, with its ``name``, the sentences of its
-      ``lead``, its ``facts``, the rows of its ``tables``, and the ``counts`` among its facts.
+      ``lead``, its ``facts``, the rows of its ``tables``, and its ``counts`` of rows and events (lowest and highest
+      over seeds).
     - ``tables``: captions and columns of the tables.
 
-    ``results`` are of all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
+    ``results`` contains all strategies and seeds; the argument ``hospitals`` is their table. ``by_itself`` names the
     model of training alone with which the recommended model is compared, if there are several.
     """
     first = [result for result in results if result.seed == results[0].seed]

@@ -32,7 +32,7 @@ class Answer:
     reasons: tuple[str, ...]
     """The sentences that do not fit on the card."""
     caution: str
-    """Limits of the intervals; may be empty."""
+    """A caution about the intervals; may be empty."""
     not_dominated: tuple[str, ...]
     """The entries that no other entry dominates on the headline figure and the worst decile."""
     difference_shown: bool
@@ -115,7 +115,7 @@ def _others(evidence: Evidence) -> list[str]:
 
 
 def _front(evidence: Evidence) -> list[str]:
-    """Name the strategies that no other dominates on accuracy and worst decile; empty if that is all of them."""
+    """Name the strategies that no other dominates on accuracy and worst decile; empty if no strategy is dominated."""
     left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
     if len(left) == len(evidence.entries):
         return []

@@ -124,7 +124,7 @@ def _refuted(bound: Mapping[str, Any]) -> bool:
 
 
 def _bare(inversion: Mapping[str, Any]) -> bool:
-    """Whether a row was reconstructed exactly and nothing protects updates from those who receive them."""
+    """Whether a row was reconstructed exactly and nothing protects updates from their receivers."""
     return bool(inversion["exact"]) and not inversion["protected"]
 
 

@@ -144,10 +144,10 @@ def comparison_card(
 
 
 def alone_is_taken(federates: Federate, own: Calibration | None, alone: Calibration | None) -> bool:
-    """Return whether training alone is recommended: either it ranks better, or both rank alike and only its own risks
-    are right.
+    """Return whether training alone is recommended.
 
-    ``own`` is the calibration of the federated method, ``alone`` of training alone; None if it was not measured.
+    It is if it ranks better, or if both rank alike and only the federated method's risks are wrong. ``own`` is the
+    calibration of the federated method, ``alone`` of training alone; None if it was not measured.
     """
     right_alone = alone is not None and own is not None and alone.state != "warn" and own.state == "warn"
     return federates == "no" or (federates == "equal" and right_alone)
@@ -161,7 +161,7 @@ def run_card(
     noise: Mapping[Key, Noise] | None,
     remarks: Remarks = NO_REMARKS,
 ) -> Card:
-    """Compose the card of one run, which is about its headline model; ``hospitals`` as for :func:`comparison_card`.
+    """Compose the card of one run, which is about its headline model; ``hospitals`` is as for :func:`comparison_card`.
 
     ``noise`` is None if gaps between groups of patients were not tested in this run.
     """

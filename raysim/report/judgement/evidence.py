@@ -73,7 +73,7 @@ class Evidence:
     better: NDArray[np.bool_]
     """Whether entry i is demonstrably better than entry j, at ``[i, j]`` of ``[E, E]``."""
     front: NDArray[np.bool_]
-    """Whether no other entry dominates an entry on the headline figure and the worst decile, ``[E]``.
+    """Whether each entry is dominated by no other entry on the headline figure and the worst decile, ``[E]``.
 
     An entry dominates another entry if it is demonstrably better on one of the two figures, and demonstrably worse on
     neither. The worst decile only counts if enough hospitals are judged.
@@ -170,8 +170,7 @@ class Evidence:
         return -self.over_alone[i].difference, cut if cut == NOTHING else _turned(cut)
 
     def of_reference(self, r: int) -> Limits:
-        """Return the printed interval of ``of_references[r]``; training alone has the interval of
-        :meth:`alone_less`."""
+        """Return the printed interval of ``of_references[r]``, for training alone from :meth:`alone_less`."""
         if r == self.alone:
             return self.alone_less(self.best)[1]
         return possible(self.of_references[r].population(), self.kind.larger, self.levels[self.best])
@@ -264,8 +263,8 @@ def evidence_from(
 
 
 def _at_two_classes(hospitals: pd.DataFrame, sent: Sent | None, taken: Key, alone: Key) -> tuple[int, AtSome] | None:
-    """Count the hospitals at which one of the two models was trained on one class only; compare the models at the
-    others.
+    """Count the hospitals at which one of the two models was trained on one class only; compare the models at all other
+    hospitals.
 
     Returns None if there are no such hospitals.
     """

@@ -90,8 +90,7 @@ def treated(gap: WithinGap) -> str:
 
 
 def _digits(gap: WithinGap) -> int:
-    """Return the decimals of a difference: three for AUROC; for errors, enough for three significant digits of the
-    limits."""
+    """Return the decimals of a difference: three for AUROC; for errors, three significant digits of the limits."""
     if gap.larger:
         return 3
     largest = np.nanmax(np.abs([gap.estimate, gap.low, gap.high, 1e-12]))

@@ -160,9 +160,7 @@ def _between_hospitals(equity: pd.DataFrame, model: str) -> float:
 
 
 def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tuple[dict[str, Any] | None, Line | None]:
-    """Find the hospitals that the model harms; None if there is no other model, or if the label does not have two
-    classes.
-    """
+    """Find the hospitals that the model harms; None without another model or if there are not two classes."""
     ours, theirs = _outcomes(results, key), _outcomes(results, against)
     seeds = [seed for seed in ours if seed in theirs]
     sides = []
@@ -174,11 +172,11 @@ def harm_of(results: Sequence[Result], key: Key, against: Key, name: str) -> tup
 
 
 def level_interval(kind: TaskKind, level: Paired, data: Data | None = None) -> tuple[Limits, bool]:
-    """Return the interval of a model's mean headline figure, and whether it is for hospitals like these.
+    """Return the interval of a model's mean headline figure, and whether it applies to hospitals like these.
 
-    It is for hospitals like these, unless that interval includes an AUROC of 0.5 and the interval for these hospitals
-    and trained models does not. A wide interval from a few dissimilar hospitals, or from two seeds, is no evidence
-    against the model.
+    If the interval for hospitals like these includes an AUROC of 0.5, and the interval for these hospitals and trained
+    models does not, the second is returned. A wide interval from a few dissimilar hospitals, or from two seeds, is no
+    evidence against the model.
     """
     if kind.larger and level.difference in (0.0, 1.0) and data is not None:
         return _without_spread(level.difference, data), True

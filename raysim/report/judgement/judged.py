@@ -71,13 +71,11 @@ def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
 
 
 def _range(counts: Sequence[float]) -> str:
-    """Format a count; a range if seeds differ."""
     low, high = min(counts), max(counts)
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
 
 def _judged(judged: Sequence[int], hospitals: int) -> str:
-    """Describe how many of the ``hospitals`` are judged; ``judged`` has one count for each seed."""
     return f"{_range(judged)} of {counted(hospitals, 'hospital')} {'is' if max(judged) == 1 else 'are'} judged"
 
 

@@ -52,9 +52,7 @@ class Noise:
     gaps: Mapping[str, WithinGap] = field(default_factory=dict)
     """The gap between groups of patients within hospitals by attribute; only for the headline model of a strategy."""
     pooled: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference between groups over all rows by attribute. It mixes groups with the hospitals that they
-    attend.
-    """
+    """The largest difference between groups over all rows by attribute; it includes effects of hospitals."""
 
     def sentences(self) -> list[str]:
         """Describe these differences in sentences."""
@@ -161,7 +159,7 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     - ``value``: the figure on the test rows.
     - ``floor`` with ``floor_low`` and ``floor_high``: the figure under equal true performance.
     - ``p``: the probability of a figure at least as bad under equal true performance.
-    - ``excess`` with its interval: what a true spread adds to the floor.
+    - ``excess`` with its interval: the part of the figure that a true spread adds to the floor.
     - ``true`` with its interval: the figure without test noise.
 
     ``size_slope`` is per unit of ln stays, with its interval in ``true``. ``<attribute>_within`` is a gap within

@@ -86,9 +86,7 @@ def with_recalibration(line: Line, results: Sequence[Result], key: Key, spread: 
 
 
 def caution(results: Sequence[Result], key: Key) -> tuple[str, ...]:
-    """Return a clause for the headline if the model ``key`` is recalibrated and this harms its risks; otherwise
-    nothing.
-    """
+    """Return a clause for the headline if the model ``key`` is recalibrated and this harms its risks; else nothing."""
     done = effect(results, key)
     return (done.text.rstrip("."),) if done is not None and done.harms else ()
 

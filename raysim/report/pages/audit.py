@@ -20,7 +20,7 @@ from raysim.report.sections.section import Section, Sheet, included
 from raysim.report.svg import PANEL, Style
 
 FEATURES = 24
-"""The largest number of a patient's features in the figure; those that differ most from the mean come first."""
+"""The largest number of a patient's features in the figure. Features that differ most from the mean come first."""
 
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
 """The styles of a hospital, of a patient's value, and of the value reconstructed from the update."""

@@ -109,8 +109,7 @@ def comparison_page(
 
 
 def _distinct(evidence: Evidence | None, called: Mapping[Key, str]) -> dict[Key, str]:
-    """Return the names of the models that differ; a group of equal models is represented by the one that names the
-    group."""
+    """Return the names of the models that differ; of a group of equal models, the one that names the group."""
     if evidence is None:
         return dict(called)
     keys = {entry.key for entry in (*evidence.entries, *evidence.references)}

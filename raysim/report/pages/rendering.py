@@ -49,7 +49,7 @@ class Provenance:
     notes: Sequence[str] = field(default_factory=tuple)
     """Notes of the source on the data that it read."""
     of_seed: int | None = None
-    """If data differ between seeds, the seed whose fingerprint, rows and notes these are."""
+    """The seed of the fingerprint, rows and notes; None if data do not differ between seeds."""
     date: str = ""
     """The date of the page."""
     origin: str = ""

@@ -91,8 +91,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
 
 
 def _limits(hospitals: pd.DataFrame, model: str, figure: str, named: pd.Series) -> dict[str, tuple[float, float]]:
-    """Return the interval over patients of each hospital in ``named``; empty for several seeds, or if there are no
-    intervals."""
+    """Return the interval over patients of each hospital in ``named``; empty for several seeds or no intervals."""
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}

@@ -174,9 +174,7 @@ def _hospital(hospital: Mapping[str, Any], name: str, hidden: frozenset[str]) ->
 
 
 def _card(card: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """Return the card. Lists of hospitals in its lines are removed, because a name that is a number cannot be
-    recognised.
-    """
+    """Return the card without lists of hospitals, because a name that is a number cannot be recognised."""
     lines = []
     for line in card["lines"]:
         text = _without_lists(line["text"], called) if line["fact"] in NAMING else line["text"]
@@ -224,7 +222,6 @@ def _kinds(sent: str) -> str:
 
 
 def _clean(value: Any, called: Mapping[str, str]) -> Any:
-    """Apply :func:`_sentence` to all texts in a value."""
     if isinstance(value, str):
         return _sentence(value, called)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The section on accuracy across hospitals: accuracy, AD and SDAD (Clust-PSI-PFL), and the figures behind them."""
+"""The section on accuracy at hospitals, with AD and SDAD: mean and deviation of ``1 - accuracy`` (Clust-PSI-PFL)."""
 
 from __future__ import annotations
 

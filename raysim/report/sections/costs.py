@@ -63,9 +63,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
 
 
 def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
-    """Return the megabytes exchanged so far and the headline figure, one row for each strategy, model, seed and
-    evaluated round.
-    """
+    """Return the megabytes and the headline figure after each evaluated round, for each strategy, model and seed."""
     rows = []
     for result in results:
         moved = result.outcome.setup.both

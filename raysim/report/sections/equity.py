@@ -28,7 +28,7 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
     """Return a sentence on whether small hospitals gain more from the model ``key`` over training alone.
 
     ``by_itself`` is the model of training alone. The sentence is empty if no model was trained alone, if the label does
-    not have two classes, and if sizes are not public.
+    not have two classes, or if sizes are not public.
     """
     alone = {result.seed: result for result in results if by_itself and result.label == by_itself[0]}
     ours = {result.seed: result for result in results if result.label == key[0] and result.seed in alone}
@@ -52,9 +52,7 @@ def gain_by_size(results: Sequence[Result], key: Key, by_itself: Key | None) -> 
 
 
 def slope(pairs: Sequence[tuple[Sent, Sent]], sizes: NDArray[np.int64]) -> GainSlope:
-    """Estimate the slope of one model's gains over another, which are means over seeds, on the logarithm of ``sizes
-    [H]``.
-    """
+    """Estimate the slope of one model's mean gains over another on the logarithm of hospitals' ``sizes [H]``."""
     seeds = [one_seed(model, against) for model, against in pairs]
     gains = np.mean([seed.difference for seed in seeds], axis=0)
     own = np.square(np.mean([seed.sums for seed in seeds], axis=0)).mean(axis=1)
@@ -123,7 +121,7 @@ MOST_PANELS = 2
 def served_alike(table: pd.DataFrame, names: Names, looks: Looks, noise: Mapping[Key, Noise]) -> list[svg.Figure]:
     """Plot one panel for each figure, and one row for each model: a dot for the value, a band for chance alone.
 
-    The band contains 95 % of federations with equal true performance. ``table`` is from
+    The band contains the figure in 95 % of federations with equal true performance. ``table`` is from
     :func:`raysim.report.tables.comparison`; the result is empty without ``noise``.
     """
     keys = [key for key in names if key in noise and noise[key].floor.figures]

@@ -56,7 +56,8 @@ def protocol(
 def improved(
     hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
 ) -> tuple[int, int]:
-    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared.
+    """Count hospitals with a strictly better ``figure`` under ``candidate`` than under ``against``, and all compared
+    hospitals.
 
     Hospitals are compared if the figure is defined under both models in some seed.
     """

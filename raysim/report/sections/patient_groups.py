@@ -83,7 +83,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """Count patients with an unknown attribute, in a sentence on the last model; empty if there are none."""
+    """Return a sentence on patients with an unknown attribute, for the last model; empty if there are none."""
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, parts = reporting(per_seed), []

@@ -31,7 +31,7 @@ class Supplement:
     use: Figures = ()
     """Figures of calibration and decisions."""
     use_shared: Figures = ()
-    """The figures of ``use`` without parts based on few patients, for a page for sharing."""
+    """The figures of ``use`` for sharing, without parts based on few patients."""
     equity: Figures = ()
     cost: Figures = ()
     method: Figures = ()
@@ -101,8 +101,7 @@ class Material:
 
     @property
     def alone(self) -> Key | None:
-        """The model of training alone with which the decision compares: the best of several; None if none was
-        trained."""
+        """The model of training alone in the decision: the best of several; None if none was trained."""
         evidence = self.evidence
         return None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
 

@@ -156,7 +156,6 @@ def _diverged(results: Sequence[Result]) -> str:
 
 
 def _falling(results: Sequence[Result]) -> str:
-    """Name the runs that have not converged."""
     found = untrained(results)
     falling = [f"{label} {_percent(fall)}" for label, fall in found if not math.isnan(fall)]
     short = [label for label, fall in found if math.isnan(fall)]

@@ -168,8 +168,7 @@ class Chart(Frame):
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def edge_labels(self, y: float, first: str, last: str) -> None:
-        """Write the text ``first`` at the left end of the chart and ``last`` at its right end, at the height of
-        ``y``."""
+        """Write the text ``first`` at the left end of the chart and ``last`` at its right end, at height ``y``."""
         at = float(self.up([y])[0]) + 4
         label, value = (LARGE_LABEL, LARGE_VALUE) if self.width >= WIDTH else (LETTER, LETTER)
         room = round((self.width - 4 - value * len(last)) / label) - 2

@@ -107,7 +107,6 @@ class Frame:
         )
 
     def _frame(self) -> list[Markup]:
-        """Draw gridlines, ticks and titles."""
         parts: list[Markup] = []
         for k, text in enumerate(self._heading):
             parts.append(element("text", text, x=4.0, y=LINE * (k + 1), class_="heading"))

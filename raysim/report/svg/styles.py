@@ -26,7 +26,7 @@ DASHES = {"filled": None, "ringed": "6 3", "open": "2 3", "dashed": "8 3 2 3"}
 _COLOUR, _SHAPES = 18390854869086802817, (1, 2, 1, 1, 100, 12, 5, 136, 5, 13, 13, 36)
 """Factors of the hashes of colour and, for each colour, shape.
 
-They were found by a search:
+A search found factors with these properties:
 
 - No two registered strategies look the same, and none has the marker of hospitals that gain or lose.
 - Strategies that are often compared differ in colour.

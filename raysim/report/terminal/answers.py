@@ -94,9 +94,7 @@ def _short(line: Line, headline: str) -> str:
 
 
 def _rows(rows: Sequence[MethodRow], kind: TaskKind) -> list[list[str]]:
-    """Return the table rows of the methods. If all methods are recalibrated, their names omit this, since the headline
-    states it.
-    """
+    """Return the table rows of the methods; their names omit recalibration if all methods are recalibrated."""
     digits = kind.decimals([row.mean for row in rows])
     if all(row.key[1] == RECALIBRATED for row in rows):
         rows = [replace(row, name=row.name.removesuffix(f", {MODELS[RECALIBRATED]}")) for row in rows]
@@ -136,8 +134,7 @@ def _difference(row: MethodRow, kind: TaskKind, digits: int) -> str:
 
 
 def _notes(card: Card) -> list[str]:
-    """Return findings outside warnings: a single run's performance, hospitals left out, and equal treatment of
-    groups."""
+    """Return findings outside warnings: one run's performance, hospitals left out, equal treatment of groups."""
     unseen = card.line("unseen")
     if unseen is not None:
         unseen = replace(unseen, text=f"{unseen.short}.") if unseen.short else None

@@ -31,7 +31,7 @@ GAP = 64.0
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
-class DrawnFederations(NamedTuple):
+class SimulatedFederations(NamedTuple):
     """Figures of ``b`` simulated federations at ``T`` spreads, ``[T, b, H]``: ``observed`` is measured on simulated
     rows, ``true`` is without noise."""
 
@@ -61,7 +61,7 @@ def federations(
     taus: ArrayLike,
     draws: int,
     rng: np.random.Generator | Chance,
-) -> Iterator[DrawnFederations]:
+) -> Iterator[SimulatedFederations]:
     """Simulate ``draws`` federations in blocks, with ``events [H]`` and ``non_events [H]`` at each hospital, above 0.
 
     At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` from ``middles [T]``, which
@@ -94,7 +94,7 @@ def federations(
             below = np.searchsorted(scores, x + home) - first_commoner
             observed[:, b] = np.add.reduceat(below, first_rarer, axis=1)
         observed /= m * n
-        yield DrawnFederations(np.where(event_is_rarer, observed, 1 - observed), true)
+        yield SimulatedFederations(np.where(event_is_rarer, observed, 1 - observed), true)
 
 
 class Scores(NamedTuple):
@@ -129,7 +129,7 @@ class Chance:
     def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
         self._generator = generator
         self._counts: tuple[bytes | int, ...] | None = None
-        self._kept: list[Any] = []
+        self._stored: list[Any] = []
 
     def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
         """Yield scores of ``draws`` federations, ``size`` at a time, for rows of these hospitals."""
@@ -159,19 +159,19 @@ class Chance:
         """Yield ``draws`` federations, ``size`` at a time. A block that contains all federations is stored under
         ``counts``."""
         if counts == self._counts:
-            yield from self._kept
+            yield from self._stored
             return
         rng = self._generator()
         for start in range(0, draws, size):
-            drawn = block(rng, min(size, draws - start))
+            simulated = block(rng, min(size, draws - start))
             if size >= draws:
-                self._counts, self._kept = counts, [drawn]
-            yield drawn
+                self._counts, self._stored = counts, [simulated]
+            yield simulated
 
 
 def errors(
     rows: ArrayLike, pooled: ArrayLike, within: float, taus: ArrayLike, draws: int, rng: np.random.Generator | Chance
-) -> Iterator[DrawnFederations]:
+) -> Iterator[SimulatedFederations]:
     """Simulate the mean absolute error over each hospital's ``rows [H]``; the counterpart of :func:`federations`.
 
     Under equal service, the ``pooled [N]`` errors of all rows, not all 0, are permuted over hospitals: every
@@ -194,7 +194,7 @@ def errors(
     for order, z in chance.deals(len(every), len(n), draws, size):
         means = np.add.reduceat(relative[order], first, axis=1) / n
         true = common * np.exp(spreads * z - spreads**2 / 2)
-        yield DrawnFederations(true * (1.0 + narrower * (means - 1.0)), true)
+        yield SimulatedFederations(true * (1.0 + narrower * (means - 1.0)), true)
 
 
 def _ascending(scores: Floats, hospital: Ints) -> Floats:

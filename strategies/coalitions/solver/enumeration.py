@@ -121,7 +121,6 @@ def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, i
 
 
 def _subsets(mask: int) -> Ids:
-    """Return all subsets of a mask, ``[2^bits]``."""
     subsets = np.zeros(1, np.int64)
     for bit in _bits(mask):
         subsets = np.concatenate([subsets, subsets + (1 << bit)])

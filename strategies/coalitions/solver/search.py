@@ -22,8 +22,7 @@ LEAST = 1e-10
 
 
 PAIRS = ["einsum_path", (0, 1), (0, 1)]
-"""A fixed order of contractions for numpy's products. A search for the best order would take as long as the
-products."""
+"""A fixed order of numpy's contractions. A search for the best order would take as long as the products."""
 
 
 def coalition_cost(losses: Floats, labels: Ids) -> float:

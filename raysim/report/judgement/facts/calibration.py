@@ -96,7 +96,6 @@ def off_by(estimate: float) -> str:
 
 
 def _short(own: Calibration) -> str:
-    """Describe in a clause what is wrong with the calibration."""
     bound = own.by_hospital.bound
     far = [off_by(own.estimate)] if own.pooled_off else []
     where = [f"off at {_or_more(bound)}"] if bound.at_least else []

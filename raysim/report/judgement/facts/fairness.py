@@ -82,5 +82,4 @@ def _small(gap: WithinGap) -> bool:
 
 
 def _limits(gap: WithinGap) -> Limits:
-    """Return the gap's interval, cut to possible values."""
     return difference(Limits(gap.low, gap.high), gap.larger)

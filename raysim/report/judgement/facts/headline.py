@@ -51,8 +51,7 @@ def use_of(kind: TaskKind, lines: Sequence[Line], recommends: bool) -> Use:
 
 
 def by_rank(quality: Line) -> bool:
-    """Return whether a ranking better than chance has not been demonstrated; the benefit of acting does not matter
-    here."""
+    """Return whether a ranking better than chance is not demonstrated; the benefit of acting does not matter here."""
     figures = quality.figure or {}
     low = figures.get("low")
     return quality.state == "warn" and "auroc" in figures and (low is None or low <= CHANCE)

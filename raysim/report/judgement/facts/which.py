@@ -42,7 +42,6 @@ def which(evidence: Evidence) -> Line:
 
 
 def _between_methods(evidence: Evidence, figures: dict[str, Any]) -> Line:
-    """Write the line for several methods."""
     best, choice, others = evidence.entries[evidence.best], evidence.choice, len(evidence.entries) - 1
     if evidence.one_seed:
         text = f"One seed cannot compare methods: {best.name} {stands(evidence)}."
@@ -86,8 +85,7 @@ def stands(evidence: Evidence) -> str:
 
 
 def _equals(evidence: Evidence) -> str:
-    """Return a clause on the methods equivalent to the recommended one, with their bytes if these are about the
-    same."""
+    """Return a clause on the methods equivalent to the recommended one, with their bytes if about the same."""
     best = evidence.entries[evidence.best]
     equals = [evidence.entries[i] for i in evidence.choice.equals]
     if not equals:
