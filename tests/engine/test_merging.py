@@ -68,9 +68,9 @@ def test_what_is_sent_beside_comes_behind_the_sums():
     problem = LocalProblem(start=np.zeros(4, np.int64), upload=Upload(np.ones(4)), program=Beside(2, (2,)))
     update = merged(PARTIALS, problem, IDS, size=2)
     assert update.sums.tolist() == [[0.25, 0.5]]
-    assert update.beside("more").tolist() == [1.0, -1.0]
+    assert update.extra("more").tolist() == [1.0, -1.0]
     with pytest.raises(KeyError):
-        update.beside("less")
+        update.extra("less")
 
 
 def test_where_nobody_sends_there_is_a_sum_of_zeros():

@@ -26,7 +26,7 @@ from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.messages.memory import FIRST, HELD, HELD_LOSS, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.messages.plan import PartialResult, RoundPlan
-from raysim.engine.messages.steps import BESIDE
+from raysim.engine.messages.steps import EXTRAS
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.patient_release import PatientRelease, pooled_gradient, with_private_steps
 from raysim.engine.privacy.release import release_of
@@ -127,7 +127,7 @@ class CohortTraining:
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
         if extras:
-            leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
+            leaving.vectors[EXTRAS] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
         # A hospital that a guarantee hides raises no error for values that are not finite: its memory keeps the earlier
         # values.
@@ -136,7 +136,7 @@ class CohortTraining:
             # Hospitals store the noisy change that was sent, so that the server's total stays the sum
             # over hospitals.
             ends = np.cumsum([sent[name].size for name in extras])[:-1]
-            for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
+            for name, left in zip(extras, np.split(leaving.vectors[EXTRAS], ends), strict=True):
                 if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
         self._states[hospital] = self._states.get(hospital, {}) | remembered(memory, program, task.start.dtype)

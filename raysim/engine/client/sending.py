@@ -16,8 +16,8 @@ from raysim.engine.client.initial_model import Parameters
 from raysim.engine.client.tasks import Tasks
 from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.plan import RoundPlan
-from raysim.engine.messages.steps import BESIDE, UPDATE, Adding, HospitalStep, Leaving
-from raysim.engine.messages.update_sums import beside_weight, heaviest, sum_count
+from raysim.engine.messages.steps import EXTRAS, UPDATE, Adding, HospitalStep, Leaving
+from raysim.engine.messages.update_sums import extra_weights, heaviest, sum_count
 from raysim.engine.privacy.release import release_of
 from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload
 
@@ -90,14 +90,14 @@ class Sending:
         if leaving.bit is not None and self._sums is not None:
             self._adding.add_number(self._sums, leaving.bit, leaving.hospital)
         self._send_update(leaving, theta)
-        if BESIDE in leaving.vectors:
-            self._send_beside(leaving)
+        if EXTRAS in leaving.vectors:
+            self._send_extras(leaving)
 
-    def _send_beside(self, leaving: Leaving) -> None:
+    def _send_extras(self, leaving: Leaving) -> None:
         """Add the further numbers that are sent with an update. Their sums follow the sums of updates."""
-        numbers, sent = leaving.vectors[BESIDE], leaving.upload
+        numbers, sent = leaving.vectors[EXTRAS], leaving.upload
         leaving.check(numbers, self._largest)
-        size, weight = self._plan.models.shape[1], float(beside_weight(sent)[leaving.entry])
+        size, weight = self._plan.models.shape[1], float(extra_weights(sent)[leaving.entry])
         for k in range(0, len(numbers), size):
             row = np.zeros(size)
             part = numbers[k : k + size]

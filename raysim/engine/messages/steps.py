@@ -19,7 +19,7 @@ from raysim.engine.messages.memory import HospitalStates
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.strategies.base import Floats, Mask, Program, Reply, Upload
 
-UPDATE, BESIDE = "update", "beside"
+UPDATE, EXTRAS = "update", "extras"
 """The names of the vectors that leave a hospital: its update, and the further numbers that it sends. An update has ``G
 P`` entries if the hospital contributes to every sum."""
 
