@@ -87,11 +87,8 @@ class CohortTraining:
                         self._run(phase, j, task)
                     break
                 trained = self._trained(phase, self._private(phase, tasks, some), some)
-                if self._is_plain(phase):
-                    self._sending.send_together(phase, some, tasks, trained)
-                else:
-                    for i, j in enumerate(some):
-                        self._send(phase, j, tasks[i], trained[i])
+                for j, task, theta in zip(some, tasks, trained, strict=True):
+                    self._send(phase, j, task, theta)
                 ends = list(trained)
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
@@ -197,14 +194,6 @@ class CohortTraining:
     def _contribution(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
-
-    def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether each update is added unchanged to one sum, and hospitals store no part of it."""
-        plan, upload = self._plan, phase.upload
-        if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
-            return False
-        as_it_is = plan.private is None and not any(step.changes for step in plan.steps)
-        return as_it_is and not phase.training.keep and not phase.training.carry and not self._problem.extra_numbers
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
         """Send the message of entry ``j`` after its local update, and store its hospital's memory."""
