@@ -17,7 +17,7 @@ from raysim.strategies.trees.base import row_numbers, taken, unpacked
 from raysim.trees.binning import Bins
 from raysim.trees.edges import WIDTH, Prefixes, counts, ranked
 from raysim.trees.growing import descended, level_of, members
-from raysim.trees.histograms import CHANNELS, FEW, Binned
+from raysim.trees.histograms import CHANNELS, Binned
 from raysim.trees.losses import GRID, check_counts, gradients, label_scale, label_units
 from raysim.trees.settings import TreeTask
 
@@ -147,7 +147,7 @@ class Histograms(Program):
         root = (np.zeros(0, np.int16), np.zeros((0, 0), np.bool_))
         trees = [root] * len(self.base) if self.is_first else unpacked(contexts[0].received)
         taken_rows = taken(self.task, self.key, self.tree, rows.numbers)
-        binned = rows.binned
+        binned = Binned(self.bins, rows.codes)
         for k in np.unique(self.which).tolist():
             mine = self.which == k
             nodes, (column, left) = self.nodes[mine], trees[k]
@@ -201,14 +201,6 @@ class _Together:
     def codes(self) -> NDArray[np.uint8]:
         """Return the bin of each value, ``[n, F]``."""
         return self._in_bins("codes", lambda: self._bins.codes(np.concatenate([at.rows.X for at in self._contexts])))
-
-    @cached_property
-    def binned(self) -> Binned:
-        """Return the rows with their values replaced by bins."""
-        codes = self.codes
-        made = Binned(self._bins, codes)
-        # The cells of few rows are never needed.
-        return made if len(codes) < FEW else Binned(self._bins, codes, self._in_bins("cells", made.cells))
 
     def reached(self, k: int, column: NDArray[Any], left: NDArray[np.bool_], levels: int) -> NDArray[np.uint16]:
         """Return the node of each row after ``levels`` levels of splits of the ``k``-th tree, ``[n]``.
