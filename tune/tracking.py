@@ -232,7 +232,9 @@ class SweepTracker(Sender):
         # The Pareto set first: the length of an address limits how many runs MLflow compares.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
-        charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
+        charts = tracker.show(
+            self._run, view_of(self._run, *background_plots(self._plan.space), self._plan.sweep.objectives)
+        )
         links = f"[Plot the trials]({charts}) · [Compare the trials]({together})"
         tracker.tag(self._run, {NOTE_TAG: f"{conclusion.note}\n\n{links}" if trials else conclusion.note})
         if recommended is not None:
@@ -269,7 +271,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
         ) from None
 
 
-def drawn(space: Space) -> tuple[list[str], list[str]]:
+def background_plots(space: Space) -> tuple[list[str], list[str]]:
     """Return two lists of trials' parameters: the parameters with numeric axes in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []

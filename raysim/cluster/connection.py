@@ -98,7 +98,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
             options["_temp_dir"] = folder
         try:
             with host.quiet() if verbose else host.quiet("ray"), nullcontext() if address else one_at_a_time():
-                keeper = _kept_up(options)
+                keeper = _started(options)
         except HangingError:
             raise
         except Exception as error:  # Ray raises a bare Exception where its node does not come up in time
@@ -111,7 +111,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
             keeper.stop()
 
 
-def _kept_up(options: Mapping[str, Any]) -> Keeper:
+def _started(options: Mapping[str, Any]) -> Keeper:
     """Yield a Ray that is running. If a Ray started here does not start in time, as on a busy machine, it is started
     again."""
     keeper = Keeper(options)

@@ -29,12 +29,11 @@ from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
     judged,
-    per_group,
     per_hospital,
     per_round,
     per_seed,
     splits,
-    stacked_files,
+    stacked,
 )
 from raysim.experiment.unseen import findings
 from raysim.experiment.unseen.files import Found
@@ -50,7 +49,7 @@ from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.report.sections.section import Supplement
-from raysim.storage import clinical_tables
+from raysim.storage import clinical_tables, detail_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
@@ -175,18 +174,15 @@ def _patient_group_figures(
 ) -> list[svg.Figure]:
     """Write the figures of patient groups if the runs have them, and plot these figures for the ``chosen``
     strategies."""
-    grouped = [result for result in results if result.outcome.grouping is not None]
-    if (table := per_group(grouped)) is not None:
-        out.csv("patients.csv", table)
-    for name in ("fairness.csv", "risks_by_group.csv"):
-        table = stacked_files([result for result in grouped if result.outcome.gaps], name)
-        if table is not None:
-            out.csv(name, table)
-    patients = per_group([result for result in grouped if not chosen or result.label in chosen])
-    if patients is None:
+    of_runs = stacked(results, detail_tables.of_groups)
+    for name, table in of_runs.items():
+        out.csv(name, table)
+    if (patients := of_runs.get("patients.csv")) is None:
         return []
     from raysim.report.sections import patient_groups
 
+    if chosen:
+        patients = patients[patients["strategy"].isin(chosen)].reset_index(drop=True)
     return [patient_groups.plots(frame, patients, part, titles, chosen)]
 
 
@@ -203,7 +199,8 @@ def _patient_cluster_figures(
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
     """Write the files of patient clusters and plot them, if a run has such clusters."""
-    composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
+    of_runs = stacked(results, detail_tables.tables)
+    composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
         return []
     from raysim.report.sections import patient_clusters

@@ -168,12 +168,14 @@ def record_training(
     up, program = 0, "" if problem.program is None else problem.program.name
     senders, entries = np.unique(ids, return_counts=True)
     if problem.sent is not None and vector_bytes is not None:
-        beside = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
+        single_scalars = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
-        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside, program)
+        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + single_scalars, program)
     elif problem.sent is not None:
         vector = (
-            size * (problem.sent.sums if problem.spread else 1) + problem.sent.beside + _extras(problem).pop(UPDATE, 0)
+            size * (problem.sent.sums if problem.spread else 1)
+            + problem.sent.extra_numbers
+            + _extras(problem).pop(UPDATE, 0)
         )
         up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses), program)
     for kind, scalars in _extras(problem).items():

@@ -21,7 +21,6 @@ from raysim.statistics.chance.noise_floor import (
     true_range,
     weighted_squares,
 )
-from raysim.statistics.chance.ranks import Ranks
 from raysim.statistics.chance.simulate import Chance, SimulatedFederations, centres, federations
 from raysim.statistics.discrimination.common_curve import common_curve
 from tests.statistics.federations import sums
@@ -409,24 +408,3 @@ def test_two_hospitals_have_a_spread_and_one_has_none():
     dispersion = Dispersion(np.ones(2, bool), np.zeros(2))
     assert dispersion.figures(np.array([0.75, 0.5])) == {"std": 0.125, "gini": 0.25 / 2.5, "lowest": 0.5}
     assert dispersion.figures(np.array([0.75])) == {}
-
-
-def test_scores_that_are_equal_are_not_below_each_other():
-    scores = np.array([[-0.1, 0.2, 0.2, 0.2 + 1e-9, 0.9]])
-    sought = np.array([[0.2, 0.2 + 1e-9, 0.9, 1.0, 0.2 - 1e-9]])
-    below = Ranks(scores, np.array([0, 5]), np.zeros(1)).below(sought, np.zeros(5, np.int64), 0)
-    assert below.tolist() == [[1, 3, 4, 5, 1]]
-
-
-def test_ranks_are_counted_hospital_by_hospital_however_far_scores_lie():
-    random, first, home = np.random.default_rng(3), np.array([0, 7, 8, 20]), np.array([0.0, 1e3, 2e3])
-    of_column = np.repeat(np.arange(3), np.diff(first))
-    scores = np.sort(home[of_column] + 5 * random.standard_t(2, (4, 20)).clip(-60, 60), axis=1)
-    of = np.repeat([2, 0, 1], 9)
-    sought = home[of] + 5 * random.standard_t(2, (5, 2, 27)).clip(-60, 60)
-    sought[0, 0, ::3] = scores[1, [8, 0, 7]].repeat(3)
-    below = Ranks(scores, first, home).below(sought, of, 1)
-    for f in range(2):
-        theirs = [scores[1 + f, first[h] : first[h + 1]] for h in of]
-        expected = [[(hospital < x).sum() for hospital, x in zip(theirs, row, strict=True)] for row in sought[:, f]]
-        assert below[:, f].tolist() == expected

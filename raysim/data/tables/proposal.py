@@ -163,7 +163,7 @@ def propose(table: pa.Table, named_after: bool = False) -> Proposal:
         censored={sign: rule for each in mixed for sign, rule in each.found.censored.items()},
         na_values={each.name: absent for each in features if (absent := _absent(each.found))},
         units={each.name: each.found.units for each in mixed if each.found.units},
-        marks={each.name: each.found.shown for each in mixed},
+        marks={each.name: each.found.examples for each in mixed},
     )
 
 

@@ -249,10 +249,10 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if epsilon and multiplier
     are both given and disagree, or if epsilon is outside the range for which noise can be computed.
     """
-    way, adversary = section.effective_mode, section.headline
-    if section.against is None and terms.secure and way in ("pooled", "distributed"):
+    mode, adversary = section.effective_mode, section.headline
+    if section.against is None and terms.secure and mode in ("pooled", "distributed"):
         adversary = "server"
-    fixed: dict[str, Any] = {"mode": way, "against": adversary}
+    fixed: dict[str, Any] = {"mode": mode, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(

@@ -42,7 +42,7 @@ class Guard(Step):
     def resume(self, memory: Any) -> None:
         """Resume from ``memory``. Raises ``ValueError`` for impossible values."""
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Release | None:
         return None if problem.sent is None else replace(self.release(), seed=self._seed, round=round)
 
     def opened(self, round: int, problem: LocalProblem, ids: Ids, units: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -154,15 +154,15 @@ class HospitalNoise(Guard):
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")
         sums, rows = len(weights.shares), number_rows(problem, self._size)
-        shares = np.append(weights.shares, np.full(rows, weights.beside))
+        shares = np.append(weights.shares, np.full(rows, weights.extra))
         if not multiplier:
             return np.zeros((len(shares), self._size), dtype=np.int64)
         least, scalars = float(shares[shares > 0].min(initial=1.0)), self._size * len(shares)
         deviation = multiplier * with_rounding(self._clip, scalars, least)
         travels = np.tile(self._travels, (len(shares), 1))
         travels[sums : sums + rows] = True
-        drawn = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
-        return grid_units(drawn * (deviation * shares)[:, None] * travels)
+        normal = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
+        return grid_units(normal * (deviation * shares)[:, None] * travels)
 
     def _fixed(self, view: FederationView, state: State) -> FixedWeights:
         everyone = view.trainable

@@ -71,7 +71,7 @@ class PatientNoise(Guard):
         patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
         step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
-        self._pulled = self._pulls(problem, cohort.state, into, patients, sent.sums)
+        self._pulled = self._proximal_step(problem, cohort.state, into, patients, sent.sums)
         return replace(cohort, problem=weighed(problem, -step[into]))
 
     def release(self) -> Release:
@@ -120,7 +120,9 @@ class PatientNoise(Guard):
         rate = problem.training.learning_rate
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
-    def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
+    def _proximal_step(
+        self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int
+    ) -> Floats | None:
         """Return the step of the proximal terms, ``[G, P]``, weighted by patients.
 
         The step needs no data. It is None if all proximal terms are towards the model from which training starts.

@@ -64,9 +64,9 @@ def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path,
     single = section.effective_mode == "local"
     with opened(with_canaries) as session:
         outcome = _played(job, with_canaries, session, homes, inside, length, single)
-    if outcome.seen is None or outcome.privacy is None:
+    if outcome.canary_components is None or outcome.privacy is None:
         raise AssertionError("a run with canaries lacks their measurements or its guarantee")
-    scores = outcome.seen.sum(axis=0)
+    scores = outcome.canary_components.sum(axis=0)
     if section.unit != "hospital":
         scores = -scores / _relative_noise(job, section, with_canaries)[homes]  # gradients are descended
     against: Adversary = "server" if single else "outsider"

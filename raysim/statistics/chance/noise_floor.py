@@ -23,7 +23,6 @@ from scipy.special import expit
 from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
-from raysim.statistics.chance.ahead import ahead
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.floor_figures import (
     FigureAndFloor,
@@ -268,7 +267,7 @@ def _stage(blocks: Iterable[SimulatedFederations], weights: Floats, dispersion: 
             dispersion.figures(block.observed),
             dispersion.figures(block.true),
         )
-        for block in ahead(blocks)
+        for block in blocks
     ]
     if len(each) == 1:
         return each[0]

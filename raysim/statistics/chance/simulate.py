@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logit, ndtri
 
 from raysim.core.arrays import Floats, Ints
-from raysim.statistics.chance.ahead import ahead
-from raysim.statistics.chance.ranks import Ranks
 
 T = TypeVar("T")
 
@@ -26,9 +24,6 @@ MOST_SPREADS = 13
 """The number of spreads for which a block reserves memory. It is fixed, so that results do not depend on the number of
 simulated spreads.
 """
-
-CACHED = 1 << 15
-"""The number of scores looked up at a time; they fit into the processor's cache."""
 
 GAP = 64.0
 """Distance between the scores of neighbouring hospitals in one sorted array; normal scores lie within half of it."""
@@ -82,24 +77,22 @@ def federations(
     event_is_rarer = m <= n
     rarer, commoner = np.minimum(m, n), np.maximum(m, n)
     of_rarer, of_commoner = np.repeat(np.arange(len(m)), rarer), np.repeat(np.arange(len(m)), commoner)
-    first_rarer = np.cumsum(rarer) - rarer
+    first_rarer, first_commoner = np.cumsum(rarer) - rarer, (np.cumsum(commoner) - commoner)[of_rarer]
     size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * max(len(spreads), MOST_SPREADS))))
     sd = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd)
     home = GAP * of_rarer
-    for pool, sought, z in ahead(chance.scores(of_commoner, of_rarer, len(m), draws, size)):
+    for pool, sought, z in chance.scores(of_commoner, of_rarer, len(m), draws, size):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
         # An event e ranks above non-events u < shift + sd e; a non-event u below events e > (u - shift) / sd.
         offset = np.where(event_is_rarer, shift, -shift / event_sd)
         observed = np.empty_like(true)
-        at_once = max(1, CACHED // (len(spreads) * len(of_rarer)))
-        for b in range(0, len(sought), at_once):
-            some = slice(b, b + at_once)
-            x = offset[:, some].take(of_rarer, axis=2)
-            x += sd * sought[some]
+        for b, scores in enumerate(pool):
+            x = offset[:, b].take(of_rarer, axis=1)
+            x += sd * sought[b]
             np.clip(x, -GAP / 2, GAP / 2, out=x)
-            x += home
-            observed[:, some] = np.add.reduceat(pool.below(x, of_rarer, b), first_rarer, axis=2)
+            below = np.searchsorted(scores, x + home) - first_commoner
+            observed[:, b] = np.add.reduceat(below, first_rarer, axis=1)
         observed /= m * n
         yield SimulatedFederations(np.where(event_is_rarer, observed, 1 - observed), true)
 
@@ -107,11 +100,11 @@ def federations(
 class Scores(NamedTuple):
     """Normal scores of ``b`` federations, sorted within each hospital.
 
-    ``commoner`` are the scores of the class with more rows; hospitals are :data:`GAP` apart. ``rarer [b, R]`` are the
-    scores of the other class. ``hospital [b, H]`` is the normal deviate of each hospital.
+    ``commoner [b, C]`` are the scores of the class with more rows; hospitals are :data:`GAP` apart. ``rarer [b, R]``
+    are the scores of the other class. ``hospital [b, H]`` is the normal deviate of each hospital.
     """
 
-    commoner: Ranks
+    commoner: Floats
     rarer: Floats
     hospital: Floats
 
@@ -146,9 +139,7 @@ class Chance:
                 _ascending(rng.standard_normal((federations, len(of))), of) for of in (of_commoner, of_rarer)
             )
             commoner += GAP * of_commoner
-            first = np.searchsorted(of_commoner, np.arange(hospitals + 1))
-            ranks = Ranks(commoner, first, np.arange(hospitals, dtype=np.float64) * GAP)
-            return Scores(ranks, rarer, rng.standard_normal((federations, hospitals)))
+            return Scores(commoner, rarer, rng.standard_normal((federations, hospitals)))
 
         counts = of_commoner.tobytes(), of_rarer.tobytes(), hospitals, draws
         yield from self._blocks(counts, block, draws, size)
