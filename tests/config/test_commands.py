@@ -88,8 +88,9 @@ def test_a_command_of_another_package_works_and_keeps_a_section_to_itself(instal
 
 
 def test_a_name_of_raysim_s_own_means_the_same_whatever_is_installed(installed: Path):
-    for name in ("fedavg", "FedProx"):
-        done = raysim(installed, "plan", "--nodes", "1x2cpu", *settings(SMALL | {"strategy": name}))
-        assert done.returncode == 0, done.stderr
+    """Here of a comparison's configuration, which names several."""
+    both = settings(SMALL | {"strategies": "[fedavg, FedProx]"})
+    done = raysim(installed, "plan", "--nodes", "1x2cpu", *both)
+    assert done.returncode == 0, done.stderr
     done = raysim(installed, "plan", "--nodes", "1x2cpu", *settings(SMALL | {"strategy": "Fed_Prox"}))
     assert "raysim: strategy: 'Other' takes no configuration; make it a dataclass" in done.stderr

@@ -102,14 +102,14 @@ def played_of(outcome: Outcome, strategy: Strategy) -> int:
 def test_placement_changes_nothing(strategy, federate: MakeFederation):
     """On three actors, of which some have several hospitals; float32 rounds most."""
     federation = federate(UNEVEN, features=4)
-    settings = {"selection": Uniform(0.6, 2), "epochs": 2, "precision": "float32"}
+    settings = {"selection": Uniform(0.6, 2), "rounds": 2, "epochs": 2, "precision": "float32"}
     same(*(play(federation, strategy, actors=each, **settings) for each in (1, 3)))
 
 
 def test_the_seed_matters(strategy, federate: MakeFederation):
     """That it decides everything is seen where hospitals are placed in two ways."""
     federation = federate(UNEVEN, features=4)
-    settings = {"selection": InverseSqrt(0.5, 2), "epochs": 2}
+    settings = {"selection": InverseSqrt(0.5, 2), "rounds": 2, "epochs": 2}
     first = play(federation, strategy, seed=3, **settings)
     if not any(row.cohort_size for row in first.rounds):
         return  # it trains in no round, so there are no hospitals or batches to draw
