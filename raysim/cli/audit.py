@@ -21,16 +21,14 @@ PAGE = "audit.html"
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
 Shadows = Annotated[
     int,
-    typer.Option(
-        parser=whole_number, metavar=NUMBER, help="Federations of LiRA, in which each row is in or out; 0: none."
-    ),
+    typer.Option(parser=whole_number, metavar=NUMBER, help="Shadow federations for the attack LiRA; 0: no LiRA."),
 ]
 Canaries = Annotated[
     int | None,
     typer.Option(
         parser=whole_number,
         metavar=NUMBER,
-        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 200.",
+        help="Planted records, for a lower bound of epsilon; default privacy.audit.canaries, or 200.",
     ),
 ]
 

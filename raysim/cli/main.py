@@ -173,7 +173,10 @@ def describe(
         Path | None, typer.Option(metavar="FILE", help="CSV to write: rows and PSI of each hospital and class.")
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option(metavar="NUMBER|counts", help="What smooths empty bins in PSI; counts: half a row.")
+        str | None,
+        typer.Option(
+            metavar="NUMBER|counts", help="Smoothing of empty bins in PSI; counts: adds half a row to each bin."
+        ),
     ] = None,
     json: options.Json = False,
     verbose: options.Verbose = False,

@@ -198,8 +198,8 @@ def sentence(tried: pd.DataFrame) -> str:
     moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
     each, edge = len(tried) // tried["strategy"].nunique(), at_the_edge(tried)
     return (
-        f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged {moved:.3g} MB "
-        "besides, which are not in the bytes of the strategies." + (f" Caution: {edge}." if edge else "")
+        f"Tuned on validation rows, {counted(each, 'trial')} a strategy: {taken}. Tuning exchanged another "
+        f"{moved:.3g} MB, which are not in the bytes of the strategies." + (f" Caution: {edge}." if edge else "")
     )
 
 

@@ -60,13 +60,13 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
     alone = ranking(shares)
     sentences = [headline(shares, study.target)]
     if len(alone) > 1:
-        for column, words in (("importance", "By the models' own importance"), ("permutation", "By shuffling")):
+        for column, words in (("importance", "models' own importance"), ("permutation", "permutation")):
             best = together.loc[together.groupby("model", sort=False)[column].idxmax()]
             each = "; ".join(
                 f"{MODELS.get(model, model)}: {called(metric)} ({value:.2f})"
                 for model, metric, value in best[["model", "metric", column]].itertuples(index=False)
             )
-            sentences.append(f"{words}, the first among all metrics is, for each model: {each}.")
+            sentences.append(f"Most important metric of each model by {words}: {each}.")
     if "clusters" in table:
         chosen = table.loc[table["feasible"], "clusters"]
         sentences.append(

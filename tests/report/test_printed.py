@@ -123,7 +123,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     said = console.file.getvalue()
     assert "b [/dl]" in said
     assert all(said.count(label) > 2 for label in labels)
-    assert "groups with validation rows whose AUROC" in " ".join(said.split())
+    assert "pairs of hospital and group with validation rows but undefined AUROC" in " ".join(said.split())
     patients = read_csv(out / "patients.csv")
     assert set(patients["hospital"]) <= {"", "007", "73", "None", "[/x]"}
     assert set(patients["group"]) == {"None", "[m]"}

@@ -142,7 +142,7 @@ def test_sentences_lose_names_and_small_numbers(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("3 gain, 1 lose, and 2 stay as they are", "3 gain, 1 lose, and 2 stay as they are"),
+        ("3 gain, 1 lose, and 2 do not change", "3 gain, 1 lose, and 2 do not change"),
         ("among 3 stays", "among fewer than 5 stays"),
         (
             "It has 2 validation rows of the rarer class; 3 would take about 12 labelled rows.",

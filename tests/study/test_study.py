@@ -180,7 +180,7 @@ def test_words_name_the_metric_that_is_best_alone(table, folder):
     importance = pd.read_csv(folder / "importances.csv")
     importance["r2_alone"] = np.where(importance["metric"] == "hellinger", 0.9, 0.5)
     said = lead(table, importance, Study())
-    assert said[0] == "Hellinger predicts ln alpha best (R² 0.900), before WPSI (0.500)."
+    assert said[0] == "Hellinger predicts ln alpha best (R² 0.900), followed by WPSI (0.500)."
     assert said[-1] == "Over 9 partitions, 2 to 4 clusters were chosen, 2 in the median."
 
 

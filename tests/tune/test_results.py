@@ -61,10 +61,8 @@ def test_only_trials_that_ran_to_their_end_are_chosen_among():
     assert choice.recommended is TRIALS[2]
     lines = reason(choice)
     assert lines[0].startswith("recommended: trial 2: the best compromise of the 3 trials that no other beats on all")
-    assert lines[1] == (
-        "auroc 0.8800: gives up 0.0200 (20 % of the range) against trial 1, less than its spread over seeds"
-    )
-    assert lines[2] == "size_bias_abs 0.1200: gives up 0.0200 (10 % of the range) against trial 3"
+    assert lines[1] == ("auroc 0.8800: 0.0200 worse than trial 1 (20 % of the range), less than its spread over seeds")
+    assert lines[2] == "size_bias_abs 0.1200: 0.0200 worse than trial 3 (10 % of the range)"
 
 
 def test_a_sweep_answers_in_one_block():
@@ -79,7 +77,7 @@ def test_a_sweep_answers_in_one_block():
     assert "Validation rows hold 12 events" in text
     # 0.13 lower of a span of 0.2; the size bias, 0.01 higher of 0.31, is within what trials span.
     assert (
-        "Mean AUROC falls from 0.880 on validation rows to 0.750 on test rows, while all trials span 0.200: the choice"
+        "Mean AUROC falls from 0.880 on validation rows to 0.750 on test rows, while trials differ by at most 0.200: "
         in text
     )
     assert "Size bias, absolute rises" not in text
@@ -249,7 +247,7 @@ def test_a_recommended_value_at_the_edge_of_what_was_tried_is_said():
     assert at_the_edge(choice) == []
     only = choose({number: TRIALS[number] for number in (2, 3)}, SWEEP)
     value = only.recommended.params["strategy.lam"]
-    assert at_the_edge(only) == [f"caution: at the edge of what was tried: strategy.lam {value:g}; try beyond"]
+    assert at_the_edge(only) == [f"caution: at the edge of the values tried: strategy.lam {value:g}; try beyond"]
     assert reason(only)[-1] == at_the_edge(only)[0]
     assert at_the_edge(choose({2: TRIALS[2]}, SWEEP)) == [], "one value has no edge"
     zero = {1: trial(1, 0.9, 0.1, **{"strategy.mu": 0.0}), 2: trial(2, 0.8, 0.2, **{"strategy.mu": 1.0})}

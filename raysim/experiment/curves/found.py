@@ -129,7 +129,7 @@ class Found:
         if self.seeds == 1:
             text = f"{at} {has}, for these trained models; repeat with 3 seeds to compare values."
         elif open_:
-            text = f"{at} {has}, but {some(open_)} cannot be told apart from it."
+            text = f"{at} {has}, but no difference from {some(open_)} was demonstrated."
         else:
             text = f"{at} is the best of {counted(len(means), 'value')}: it {has}."
         return f"{text} It is the {line.edge} value tried: try beyond." if line.edge else text

@@ -67,7 +67,7 @@ class Validated:
         pooled = {str(row["figure"]): row for row in self.summary.to_dict("records")}
         auroc = pooled.get(tables.AUROC)
         if auroc is None or not np.isfinite(auroc["estimate"]):
-            return "Too few hospitals can be judged: nothing is said of the model."
+            return "Too few hospitals can be judged for an answer."
         over = counted(int(auroc["hospitals"]), "hospital")
         text = f"AUROC {mean(auroc, 3)} over {over}{next_one(auroc, 2)}."
         ratio = pooled.get(tables.RATIO)
@@ -156,7 +156,7 @@ def _write(
     if undefined := int(table[tables.AUROC].isna().sum()):
         said.append(f"{counted(undefined, 'hospital')} of {len(table):,} without both classes have no AUROC.")
     if unseen.scores is None:
-        said.append("It is not a probability: it ranks, and has no calibration.")
+        said.append("The score is no probability: only its ranking is judged, not its calibration.")
     else:
         said += [_over_all(unseen.scores), _off(calibration_by_hospital(unseen.scores), federation.hospitals)]
     folder = choose_folder(out, "validation")

@@ -109,15 +109,15 @@ def _triple(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _caption(known: int, robust: bool) -> str:
-    which = "All coefficients" if known <= MOST else f"The {MOST} of {known} coefficients that are surest not to be 0"
-    parts = [f"{which}, the surest first, with 95 % intervals; coefficients.csv has all."]
+    which = "All coefficients" if known <= MOST else f"The {MOST} of {known} coefficients with the strongest evidence"
+    parts = [f"{which}, ordered by |z|, with 95 % intervals; coefficients.csv has all."]
     if robust:
         parts.append(
-            "The line, and the figures beside it, are of the interval that holds where hospitals differ; the band "
-            "behind it is of the likelihood, as if they did not."
+            "Lines and numbers are intervals that allow hospitals to differ; bands are likelihood intervals, which "
+            "assume that they do not."
         )
     parts.append("A category or a flag is compared with its absence.")
-    parts.append("They describe the model and are no effects of treatments.")
+    parts.append("Coefficients describe the model, not effects of treatments.")
     return " ".join(parts)
 
 

@@ -57,11 +57,11 @@ def curve_figure(
             chart.dots(values, points["mean"], style)
         charts.append(chart)
     seeds = table["seed"].nunique()
-    caption = f"Lines are means over {seeds} seeds, bands one deviation over seeds." if seeds > 1 else "One seed."
+    caption = f"Lines are means over {seeds} seeds, bands one standard deviation." if seeds > 1 else "One seed."
     level = [line for line in lines if over[line].index.isna().all()]
     if level:
         verb = "has" if len(level) == 1 else "have"
-        caption += f" Level: {', '.join(called[line] for line in level)}, which {verb} no {field} to vary."
+        caption += f" Horizontal: {', '.join(called[line] for line in level)}, which {verb} no {field} to vary."
     entries = [(called[line], styles[line, "global"]) for line in lines]
     return svg.figure("curve", f"{capitalised(word)} by {field}", charts, caption, svg.legend(entries, lines=True))
 

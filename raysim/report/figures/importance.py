@@ -64,8 +64,8 @@ def _importance(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
         chart.text(chart.x.high, i, text, dx=8.0)
     which = "All columns" if len(table) <= MOST else f"The {MOST} most important of {len(table)} columns"
     caption = (
-        f"{called}{which}: how much worse the model is where a column is permuted within each hospital, with 95 % "
-        f"intervals over hospitals. Columns that tell the same share their importance. {IMPORTANCE} has all."
+        f"{called}{which}: how much worse the model is if a column is permuted within each hospital, with 95 % "
+        f"intervals over hospitals. Correlated columns share their importance. {IMPORTANCE} has all columns."
     )
     return svg.figure("importance", "Importance of columns", [chart], caption)
 
@@ -94,9 +94,9 @@ def _dependence(table: pd.DataFrame, task: TaskKind, called: str) -> Figure:
             chart.dots(numbers, heights, LOOK, size=5.0)
         charts.append(chart)
     caption = (
-        f"{called}The mean prediction over all rows, were the column the same in each: at nine shares of the rows of a "
-        f"column of numbers, or for each of its most frequent categories. It describes the model, which may never have "
-        f"met such patients, and is no effect of a treatment."
+        f"{called}The mean prediction over all rows if the column had the same value in each: nine quantiles of a "
+        f"number, or the most frequent categories. It describes the model, not an effect of treatment. The model may "
+        f"not have been trained on such patients."
     )
     return svg.figure("dependence", "Predictions along the most important columns", charts, caption)
 

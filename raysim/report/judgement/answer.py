@@ -110,7 +110,7 @@ def _others(evidence: Evidence) -> list[str]:
         return []
     name = evidence.entries[best].name
     if evidence.one_seed:
-        return [f"For these trained models, against {name}: {'; '.join(rest)}."]
+        return [f"Differences from {name} for these trained models: {'; '.join(rest)}."]
     return [f"No difference from {name} was found: {'; '.join(rest)}."]
 
 
@@ -119,7 +119,7 @@ def _front(evidence: Evidence) -> list[str]:
     left = [evidence.entries[i].name for i in np.flatnonzero(evidence.front)]
     if len(left) == len(evidence.entries):
         return []
-    return [f"No other method dominates on mean {evidence.kind.title} and worst decile: {listed(left)}."]
+    return [f"Not dominated by another method on mean {evidence.kind.title} and worst decile: {listed(left)}."]
 
 
 def _references(evidence: Evidence) -> list[str]:
@@ -161,7 +161,7 @@ def _caution(evidence: Evidence) -> str:
         against = next(iter({0, 1} - {evidence.best})) if evidence.base in (None, evidence.best) else evidence.base
         notes = evidence.pair(evidence.best, against).notes()
     if len(evidence.differences) > 1:
-        notes.append(f"intervals hold together for all {len(evidence.differences)} pairs, by Holm's procedure")
+        notes.append(f"intervals are adjusted for all {len(evidence.differences)} pairs of methods (Holm's procedure)")
     text = "; ".join(notes)
     return f"{capitalised(text)}." if text else ""
 

@@ -26,7 +26,7 @@ from raysim.report.panel import sent
 from raysim.report.sections.section import MOST_HOSPITALS, NOTHING, Figures, Links, Material, Supplement
 
 MANY_SAID = (
-    f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
+    f"With more than {MOST_HOSPITALS:,} hospitals, this page lists no single hospital; hospitals.csv has them all."
 )
 
 

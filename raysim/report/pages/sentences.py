@@ -46,9 +46,9 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         verb, those = ("is", "This is") if len(names) == 1 else ("are", "These are")
         return f"{len(names)} of {counted(of, 'hospital')} with {part} rows {verb} undefined: {why}. {those} {named}."
     never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
-    none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
+    none = f" {never} of them are undefined for all seeds, and in no figure." if never else ""
     return (
-        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({named}): {why}, and "
+        f"{len(names)} of {of} hospitals with {part} rows are undefined for at least one seed ({named}): {why}, and "
         f"they are left out of that seed's figures.{none}"
     )
 
@@ -85,8 +85,8 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
     else:
         caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
-    caption += f" Few {part} rows: uncertain {title}."
-    caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
+    caption += f" With few {part} rows, {title} is uncertain."
+    caption += " The worst of many noisy values is partly bad luck." if limits else ""
     return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
 
 
@@ -131,8 +131,8 @@ def run_lead(
         parts.append(" ".join(filter(None, (sentence, (sizes or {}).get(model, "")))))
     if any_limits:
         parts.append(
-            "In brackets are 95 % intervals for other patients of these hospitals. They are of these trained models: "
-            "what another training seed would give is not known."
+            "Brackets contain 95 % intervals for other patients of these hospitals and these trained models. They do "
+            "not include variation between training seeds."
         )
     return parts
 

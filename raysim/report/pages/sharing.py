@@ -19,8 +19,8 @@ SHEETS = ("comparison", "run")
 """The kinds of pages that may be shared."""
 
 NOTE = (
-    f"For sharing: hospitals have pseudonyms, counts of patients below {LEAST} are withheld, and so is what would give "
-    "one back. The complete page stays with its author."
+    f"For sharing: hospitals have pseudonyms. Counts of patients below {LEAST} are withheld, as are totals that would "
+    "reveal them. The complete page stays with its author."
 )
 
 WITHHELD = "withheld"

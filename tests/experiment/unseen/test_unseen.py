@@ -174,7 +174,7 @@ def test_rows_that_join_are_nested_and_all_are_judged_on_the_same(folder: Path) 
     assert figures[40].notna().tolist() == [False, False, False, False, True] * 2
     np.testing.assert_array_equal(figures[0], figures[10])  # a shift changes no order
     page = (folder / "report.html").read_text()
-    assert "the mean over 1 of 5 hospitals with rows for every step" in page
+    assert "Means are over 1 of 5 hospitals that have enough rows for every step" in page
     losses = of.pivot_table(index=["seed", "hospital"], columns="k", values="log_loss", dropna=False)
     assert (losses[0] != losses[10]).all()
 

@@ -72,7 +72,7 @@ def test_a_column_is_judged_where_it_has_a_value(folder: Path, tmp_path: Path) -
     assert any(f"Over all rows events are {ratio:.2f}" in note for note in found.notes)
     points = validate("points", folder / "stays.yaml", out=tmp_path / "points")
     assert "observed_over_expected" not in points.hospitals
-    assert any(note.startswith("It is not a probability") for note in points.notes)
+    assert any(note.startswith("The score is no probability") for note in points.notes)
     assert not any("privacy" in note for note in points.notes)
 
 
