@@ -122,9 +122,9 @@ class Upload:
     """Whether the server also receives each delta individually, so that actors cannot add up deltas first."""
     losses: bool = False
     """Whether a hospital also sends its mean training loss under the model that it starts from."""
-    beside: int = 0
+    extra_numbers: int = 0
     """How many numbers each hospital sends in addition to its vectors; the engine sets it."""
-    weight_beside: Floats | None = None
+    extra_weight: Floats | None = None
     """The weight of everything that a program sends besides its delta, ``[H]``; None: the weight of the delta."""
 
 
@@ -194,10 +194,10 @@ class LocalProblem:
         return {name: (send.kind, send.shape) for name, send in sends.items() if name != DELTA}
 
     @property
-    def beside(self) -> int:
+    def extra_numbers(self) -> int:
         """Return E, how many numbers a hospital sends in addition to its vectors."""
         sent = self.sent
-        return 0 if sent is None else sent.beside + sum(math.prod(shape) for _, shape in self.extras.values())
+        return 0 if sent is None else sent.extra_numbers + sum(math.prod(shape) for _, shape in self.extras.values())
 
     @property
     def keeps(self) -> bool:
@@ -227,7 +227,7 @@ class Update:
     problem: LocalProblem | None = None
     """The problem that hospitals minimised."""
 
-    def beside(self, name: str) -> Floats:
+    def extra(self, name: str) -> Floats:
         """Return the weighted sum of the array ``name`` that the program sent in addition to its delta."""
         if self.numbers is None or self.problem is None:
             raise TypeError(f"the update has no '{name}'")

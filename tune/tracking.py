@@ -74,7 +74,7 @@ class SweepTracker(Sender):
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         super().__init__(config.tracking)
-        self.unsent = 0
+        self.pending = 0
         self._folder = folder
         self._plan = plan
         self._config = config
@@ -98,7 +98,7 @@ class SweepTracker(Sender):
         if stopped and self._thread is not None:
             self._stopped = "FAILED" if isinstance(error, Exception) else "KILLED"
         if not self._joined(error, stopped=stopped):
-            self.unsent += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
+            self.pending += self._queue.qsize()  # the queue lacks the item being sent, but contains the end marker
 
     @property
     def address(self) -> str:
@@ -141,7 +141,7 @@ class SweepTracker(Sender):
             while not self._done(item):
                 self._calls += 1
                 if self._closing.is_set():
-                    self.unsent += 1
+                    self.pending += 1
                     break
                 self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
                 tries += 1
@@ -158,7 +158,7 @@ class SweepTracker(Sender):
 
     def _done(self, item: Finished | Conclusion) -> bool:
         """Send ``item``, and return whether that succeeded. After a failure while closing, nothing more is sent."""
-        if self.unsent and self._closing.is_set():
+        if self.pending and self._closing.is_set():
             return False
         try:
             if isinstance(item, Finished):
@@ -232,7 +232,9 @@ class SweepTracker(Sender):
         # The Pareto set first: the length of an address limits how many runs MLflow compares.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
-        charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
+        charts = tracker.show(
+            self._run, view_of(self._run, *background_plots(self._plan.space), self._plan.sweep.objectives)
+        )
         links = f"[Plot the trials]({charts}) · [Compare the trials]({together})"
         tracker.tag(self._run, {NOTE_TAG: f"{conclusion.note}\n\n{links}" if trials else conclusion.note})
         if recommended is not None:
@@ -269,7 +271,7 @@ def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
         ) from None
 
 
-def drawn(space: Space) -> tuple[list[str], list[str]]:
+def background_plots(space: Space) -> tuple[list[str], list[str]]:
     """Return two lists of trials' parameters: the parameters with numeric axes in charts, and the others."""
     numbers: list[str] = []
     others: list[str] = []

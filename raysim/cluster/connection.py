@@ -65,7 +65,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
     """
     global _imported_closed
     address = named()
-    with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing:
+    with host.environment_restored(*CHANGED), contextlib.ExitStack() as standing:
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             yield
             return
@@ -98,7 +98,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
             options["_temp_dir"] = folder
         try:
             with host.quiet() if verbose else host.quiet("ray"), nullcontext() if address else one_at_a_time():
-                keeper = _kept_up(options)
+                keeper = _started(options)
         except HangingError:
             raise
         except Exception as error:  # Ray raises a bare Exception where its node does not come up in time
@@ -111,7 +111,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[None]:
             keeper.stop()
 
 
-def _kept_up(options: Mapping[str, Any]) -> Keeper:
+def _started(options: Mapping[str, Any]) -> Keeper:
     """Yield a Ray that is running. If a Ray started here does not start in time, as on a busy machine, it is started
     again."""
     keeper = Keeper(options)
@@ -199,9 +199,9 @@ def _lost(part: str) -> NoReturn:
 
     Ray would end it some seconds later with exit code 1 and pages of logs, or wait forever.
     """
-    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
-        f"{shown}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
+        f"{show_cursor}raysim: resources: Ray itself has failed ({part} has ended); finished results are on disk; "
         "continue with 'raysim resume FOLDER'",
         file=sys.stderr,
         flush=True,

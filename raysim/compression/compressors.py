@@ -20,9 +20,9 @@ def top_k(u: Floats, k: int) -> Floats:
     chosen."""
     if k >= len(u):
         return u.copy()
-    kept = np.argsort(-np.abs(u), kind="stable")[:k]
+    largest = np.argsort(-np.abs(u), kind="stable")[:k]
     sent = np.zeros_like(u)
-    sent[kept] = u[kept]
+    sent[largest] = u[largest]
     return sent
 
 
@@ -31,9 +31,9 @@ def random_k(u: Floats, k: int, rng: np.random.Generator) -> Floats:
     p = len(u)
     if k >= p:
         return u.copy()
-    kept = rng.choice(p, k, replace=False)
+    chosen = rng.choice(p, k, replace=False)
     sent = np.zeros_like(u)
-    sent[kept] = u[kept] * (p / k)
+    sent[chosen] = u[chosen] * (p / k)
     return sent
 
 

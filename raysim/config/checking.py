@@ -14,17 +14,17 @@ from raysim.core.words import as_yaml, counted
 T = TypeVar("T")
 
 
-def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
+def validated(kind: type[T], value: Any, where: str, other_keys: Sequence[str] = ()) -> T:
     """Return ``value`` as an object of ``kind``, the class of a section or plug-in. Raises a one-line
     :class:`ConfigError` for a value that does not fit.
 
-    ``where`` is the field of the value. ``beside`` are further allowed keys, which are read elsewhere; they are
+    ``where`` is the field of the value. ``other_keys`` are further allowed keys, which are read elsewhere; they are
     suggested for misspelled keys.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
     except ValidationError as error:
-        raise ConfigError(_first_line(error, kind, where, beside)) from None
+        raise ConfigError(_first_line(error, kind, where, other_keys)) from None
     except UnicodeEncodeError:
         raise ConfigError(
             f"{where or 'config'}: a text holds an invalid Unicode character (a surrogate); write it again"
@@ -95,11 +95,11 @@ _WORDS = {
 }
 
 
-def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[str]) -> str:
+def _first_line(error: ValidationError, kind: Any, where: str, other_keys: Sequence[str]) -> str:
     first = error.errors()[0]
     path = ".".join(str(part) for part in [*([where] if where else []), *first["loc"]] if not _is_branch(part))
     if first["type"] == "extra_forbidden":
-        allowed = [*_keys_at(kind, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
+        allowed = [*_keys_at(kind, first["loc"][:-1]), *(other_keys if len(first["loc"]) == 1 else ())]
         return f"{path}: unknown key; {nearest(str(first['loc'][-1]), allowed)}"
     if first["type"] in ("missing", "missing_argument"):
         return f"{path}: missing; add this key"
@@ -112,8 +112,8 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
     given = first["input"]
     # Records of a data frame hold rows of patients.
     of_rows = isinstance(given, list | tuple) and any(isinstance(each, Mapping) for each in given)
-    shown = f"a list of {counted(len(given), 'group')} of keys" if of_rows else as_yaml(given)
-    return f"{path}: {shown} {words.format(**first.get('ctx', {}))}"
+    value_text = f"a list of {counted(len(given), 'group')} of keys" if of_rows else as_yaml(given)
+    return f"{path}: {value_text} {words.format(**first.get('ctx', {}))}"
 
 
 def _is_branch(part: Any) -> bool:

@@ -39,8 +39,10 @@ def crossed(config: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
 
 def labels(config: Config) -> list[str]:
     """Return the labels of all strategies that ``config`` compares, with each listed model."""
-    ways = [label(section) for section in config.strategies]
-    return [_crossed(way, section) for section in config.models for way in ways] if config.models else ways
+    strategies = [label(section) for section in config.strategies]
+    return (
+        [_crossed(label, section) for section in config.models for label in strategies] if config.models else strategies
+    )
 
 
 def simplest_first(models: Sequence[ModelSection]) -> list[ModelSection]:
@@ -73,7 +75,7 @@ def _crossed(label: str, model: ModelSection) -> str:
 
 def _with(config: Config, model: ModelSection) -> Config:
     try:
-        called = short_enough(_crossed(label(config.strategy), model))
+        name = short_enough(_crossed(label(config.strategy), model))
     except ValueError as error:
         raise ConfigError(f"models.label: {error}; shorten it, or the label of the strategy") from None
-    return config.replaced(model=model, strategy=config.strategy.model_copy(update={"label": called}))
+    return config.replaced(model=model, strategy=config.strategy.model_copy(update={"label": name}))

@@ -125,10 +125,10 @@ def keys_of(plugin: Any, place: str = "") -> list[Key]:
         if section or isinstance(default, BaseModel):
             keys += [_given(key, default) for key in keys_of(type(default), f"{place}{name}.")]
             continue
-        shown = "required" if default is parameter.empty else value_in_words(default)
+        default_text = "required" if default is parameter.empty else value_in_words(default)
         limits = _limits(plugin, name, kind, default)
         type_ = type_in_words(kind).replace("`", "")
-        keys.append(Key(place + name, type_, shown, limits, _meaning(plugin, name)))
+        keys.append(Key(place + name, type_, default_text, limits, _meaning(plugin, name)))
     return keys
 
 
@@ -142,8 +142,8 @@ def example(name: str, keys: Sequence[Key]) -> str:
     shared = {"weights", "minimum_weight", "signature"}
     own = [key for key in keys if key.key not in shared and "." not in key.key and key.default[:1] not in ("{", "[")]
     own.sort(key=lambda key: key.type != "number")  # numbers first: mostly a paper's main hyper-parameters
-    said = [f"{key.key}: {key.default}" for key in own if key.default not in ("null", "required")][:EXAMPLES]
-    one = f"{{{', '.join([f'name: {name}', *said])}}}" if said else name
+    settings = [f"{key.key}: {key.default}" for key in own if key.default not in ("null", "required")][:EXAMPLES]
+    one = f"{{{', '.join([f'name: {name}', *settings])}}}" if settings else name
     return f"strategies: [{', '.join(dict.fromkeys([reference, one]))}]"
 
 

@@ -137,7 +137,7 @@ def build_source(section: DataSection) -> Source:
 
 def _made_source(section: DataSection) -> Source:
     cls = registry.load("sources", section.source, "data.source")
-    source: Source = construct(cls, section.options(), "data", beside=tuple(DataSection.model_fields))
+    source: Source = construct(cls, section.options(), "data", other_keys=tuple(DataSection.model_fields))
     return source
 
 
@@ -165,7 +165,7 @@ def build_federation(config: Config, source: Source, seed: int, shelf: tuple[str
             f"divides all rows again when one row is removed, so privacy.unit: {config.privacy.unit} cannot be "
             "guaranteed; use fractions"
         )
-    if config.hides_sizes and getattr(source, "kept_by_size", False):
+    if config.hides_sizes and getattr(source, "selected_by_size", False):
         raise ConfigError(
             f"data.source: {section.source} leaves out hospitals by their number of rows, which privacy.sizes: "
             "noisy hides; leave one of the two out"
@@ -290,17 +290,17 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     return registry.load(kind, section.name or "", f"{where}.name")
 
 
-def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
+def construct(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> Any:
     """Return an instance of a plug-in's dataclass or pydantic model from configuration keys.
 
-    ``beside`` are keys of the same section that are read elsewhere; they are suggested for misspelled keys.
+    ``other_keys`` are keys of the same section that are read elsewhere; they are suggested for misspelled keys.
     """
     if dataclasses.is_dataclass(cls):
-        _refuse_unknown(cls, options, where, beside)
+        _refuse_unknown(cls, options, where, other_keys)
     elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
     try:
-        instance: Any = validated(cls, dict(options), where, beside)
+        instance: Any = validated(cls, dict(options), where, other_keys)
     except SystemExit as error:
         if not importing.ended_by_plugin(error):
             raise
@@ -315,14 +315,14 @@ def label(section: StrategySection) -> str:
     return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
-def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> None:
+def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, other_keys: Sequence[str] = ()) -> None:
     types = hints(cls)
     fields = {field.name for field in dataclasses.fields(cls)}
     for key, value in options.items():
         if key not in fields:
             if (instead := getattr(cls, "instead", {}).get(key)) is not None:
                 raise ConfigError(f"{where}.{key}: {as_yaml(value)} {instead}")
-            remedy = nearest(key, [*fields, *beside]) if fields or beside else "it takes none"
+            remedy = nearest(key, [*fields, *other_keys]) if fields or other_keys else "it takes none"
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
         if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
             _refuse_unknown(types[key], value, f"{where}.{key}")

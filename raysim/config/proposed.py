@@ -80,8 +80,8 @@ def configuration(looked: Looked, folder: Path, more: dict[str, str]) -> str:
     drop, with reasons."""
     proposal, form = looked.proposal, looked.read.form
     path = looked.path.expanduser()
-    shown = path if path.is_absolute() else Path(os.path.relpath(path, folder))
-    lines = [f"name: {scalar(looked.name)}", "data:", "  source: table", f"  path: {scalar(str(shown))}"]
+    written_path = path if path.is_absolute() else Path(os.path.relpath(path, folder))
+    lines = [f"name: {scalar(looked.name)}", "data:", "  source: table", f"  path: {scalar(str(written_path))}"]
     if form is not None and not looked.named_after:
         lines += [f"  separator: {json.dumps(form.separator)}"] if form.separator != "," else []
         lines += [f"  decimal: {json.dumps(looked.read.decimal)}"] if looked.read.decimal != "." else []

@@ -106,8 +106,10 @@ class Config(Section):
     def _fitting(self) -> Config:
         split = self.data.split
         if split.folds is not None and self.seeds:
-            drawn = {(split.effective_seed(seed), split.fold(seed)) for seed in self.seeds}
-            if len(drawn) != len(self.seeds) or len(drawn) != split.folds * len({seed for seed, _ in drawn}):
+            divisions = {(split.effective_seed(seed), split.fold(seed)) for seed in self.seeds}
+            if len(divisions) != len(self.seeds) or len(divisions) != split.folds * len(
+                {seed for seed, _ in divisions}
+            ):
                 raise ConfigError(
                     f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds: a run with "
                     f"seed s tests on fold s mod {split.folds}; use {list(range(split.folds))}"

@@ -13,11 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRACTION_BITS = 44
-SHIFT = 1.5 * 2.0**52
-"""The sum of this number and a float64 below 2^51 in magnitude has the nearest whole number in its last bits."""
-SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
-LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
-"""The smallest magnitude of terms that are too large to be rounded with ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
@@ -42,35 +37,6 @@ class ExactSum:
         np.rint(self._scaled, out=self._scaled)
         np.copyto(self._rounded, self._scaled, casting="unsafe")
         self.units[group] += self._rounded
-
-    def add_rows(
-        self,
-        groups: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        vectors: NDArray[np.float64],
-        most: float = np.inf,
-        columns: slice = slice(None),
-    ) -> None:
-        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, like repeated calls of :meth:`add`.
-
-        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, P]`` have no entry above ``most`` in magnitude, and are
-        overwritten. ``columns`` are the entries of the sums to which the vectors are added.
-        """
-        vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
-        if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
-            # A float64 of this size has no fraction bits. The addition therefore rounds like rint, ties to even, and
-            # the last bits hold the rounded term as an integer.
-            vectors += SHIFT
-            rounded, shift = vectors.view(np.int64), SHIFT_UNITS
-        else:
-            np.rint(vectors, out=vectors)
-            rounded, shift = vectors.astype(np.int64), np.zeros(1, np.int64)
-        alike = len(groups) > 0 and (groups == groups[0]).all()
-        for group in groups[:1] if alike else np.unique(groups):
-            members = rounded if alike else rounded[groups == group]
-            total = members.sum(axis=0)
-            total -= shift * len(members)
-            self.units[group, columns] += total
 
 
 def exact_multiple(value: float) -> float:

@@ -110,7 +110,7 @@ def _set(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
+def environment_restored(*names: str) -> contextlib.AbstractContextManager[None]:
     """Restore the environment variables ``names`` afterwards, even if a library has changed them."""
     return environment({name: os.environ.get(name) for name in names})
 

@@ -62,7 +62,7 @@ class Recipe:
 class _Rows:
     """The ``N`` rows of the source that are included, in the source's order, and their ``H`` hospitals."""
 
-    kept: NDArray[np.int64]
+    index: NDArray[np.int64]
     """The position of each row in the source, ``[N]``."""
     home: NDArray[np.int64]
     """Each row's hospital, ``[N]``."""
@@ -85,7 +85,7 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
     if recipe.minimum is not None or recipe.largest is not None:
         rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
         notes.append(note)
-    _check_labels(records, rows.kept)
+    _check_labels(records, rows.index)
     part, whole = _with_unseen(split, rows, _parts(records, recipe, rows, by, group, source)), rows
     if split.used < 1:
         rows, part = _used(recipe, records, rows, part, by, group)
@@ -95,10 +95,10 @@ def assemble(records: Records, recipe: Recipe, source: str, into: Path, checked:
     inside = np.argsort(rows.home * 3 + part, kind="stable")
     stops = np.cumsum(counts).reshape(-1, 3)
     bounds = np.column_stack([stops[:, 2] - counts.sum(1), stops])
-    order = rows.kept[inside]
+    order = rows.index[inside]
     people = _people(split, records.group, order, source)
     prepared = _prepared(records, recipe, order, part[inside] == 0, bounds, people, into)
-    columns = columns_of(records.features if len(rows.kept) == len(records.y) else records.features.iloc[rows.kept])
+    columns = columns_of(records.features if len(rows.index) == len(records.y) else records.features.iloc[rows.index])
     suspect = warnings_of(columns)
     if len(rows.names) == 1:
         suspect = (
@@ -150,8 +150,8 @@ def _left_out(columns: Sequence[str]) -> list[str]:
     return [f"left out as features: {named}, which {verb} no value in training rows"]
 
 
-def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
-    y = records.y[kept]
+def _check_labels(records: Records, rows: NDArray[np.int64]) -> None:
+    y = records.y[rows]
     if len(present := np.unique(y)) < 2:
         one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
         which = "one class" if records.classes else "one label"
@@ -159,9 +159,9 @@ def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
 
 
 def _checked(records: Records, rows: _Rows, unlike: Sequence[str]) -> Found:
-    table, label = RawColumns.of(records.features), records.y[rows.kept]
-    group = None if records.group is None else records.group[rows.kept]
-    at = (table, rows.kept, rows.home, rows.names, label, records.classes)
+    table, label = RawColumns.of(records.features), records.y[rows.index]
+    group = None if records.group is None else records.group[rows.index]
+    at = (table, rows.index, rows.home, rows.names, label, records.classes)
     with ThreadPoolExecutor(1) as thread:  # both checks mostly sort columns, and numpy sorts without Python's lock
         leaking = thread.submit(leaks.check, *at)
         suspects = quality.check(*at, group, unlike)
@@ -174,17 +174,17 @@ def _parts(
     """Return the part of each row, ``[N]``: 0 train, 1 validation, 2 test; at random, from folds, or from the
     source.
     """
-    split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
-    if drawn is None:
+    split, seed = recipe.split, recipe.split.effective_seed(recipe.seed)
+    if seed is None:
         if records.part is None:
             raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
-        return records.part[rows.kept]
+        return records.part[rows.index]
     if split.independent:
-        return alone.parts(split, records, rows.kept, by, recipe.seed)
-    undivided = None if group is None else group[rows.kept]
+        return alone.parts(split, records, rows.index, by, recipe.seed)
+    undivided = None if group is None else group[rows.index]
     if split.folds is None:
-        return assign(split, rows.home, rows.names, undivided, drawn)
-    fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.kept], drawn)
+        return assign(split, rows.home, rows.names, undivided, seed)
+    fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.index], seed)
     return np.where(fold == split.fold(recipe.seed), 2, 0).astype(np.int8)
 
 
@@ -209,12 +209,12 @@ def _used(
     """Remove the training rows that ``split.used`` leaves out. Return the remaining rows and the part of each."""
     split = recipe.split
     if split.independent:
-        kept = (part != 0) | alone.used(split, records, rows.kept, by, recipe.seed)
+        mask = (part != 0) | alone.used(split, records, rows.index, by, recipe.seed)
     else:
-        drawn = split.effective_seed(recipe.seed)
-        undivided = None if group is None else group[rows.kept]
-        kept = used(split, rows.home, rows.names, part, undivided, recipe.seed if drawn is None else drawn)
-    return _Rows(rows.kept[kept], rows.home[kept], rows.names), part[kept]
+        seed = split.effective_seed(recipe.seed)
+        undivided = None if group is None else group[rows.index]
+        mask = used(split, rows.home, rows.names, part, undivided, recipe.seed if seed is None else seed)
+    return _Rows(rows.index[mask], rows.home[mask], rows.names), part[mask]
 
 
 def _check_parts(counts: NDArray[np.int64]) -> None:
@@ -312,13 +312,13 @@ def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
         raise DataError(f"data.largest: {largest}, but there are {those}; lower it")
     keep = np.zeros(len(names), np.bool_)
     keep[enough[np.argsort(-sizes[enough], kind="stable")[:largest]]] = True
-    kept = np.flatnonzero(keep[home])
+    selected = np.flatnonzero(keep[home])
     renumbered = np.cumsum(keep) - 1
     remaining = tuple(name for name, stays in zip(names, keep, strict=True) if stays)
     small, others = len(names) - len(enough), len(enough) - (largest or 0)
     gone = [f"{counted(small, 'hospital')} with fewer than {counted(minimum, 'row')}"] if minimum else []
     gone += [f"{counted(others, 'hospital')} not among the {largest:,} largest"] if largest else []
-    return _Rows(rows.kept[kept], renumbered[home[kept]], remaining), f"left out: {', '.join(gone)}"
+    return _Rows(rows.index[selected], renumbered[home[selected]], remaining), f"left out: {', '.join(gone)}"
 
 
 def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:

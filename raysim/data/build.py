@@ -73,11 +73,11 @@ def build(
     read = cache.source_key(source, source.files())
     if scores:
         read = cache.digest(read, scores)
-    drawn = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
-    drawn["independent"] = bool(split.independent)
+    division = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
+    division["independent"] = bool(split.independent)
     declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
     flags = () if missing_flags else ("without flags",)
-    key = cache.digest(STORED, read, drawn, preprocessing, minimum, largest, *declared, *flags)
+    key = cache.digest(STORED, read, division, preprocessing, minimum, largest, *declared, *flags)
     kind, key = shelf or ("federations", key)
     folder = cache.find(kind, key)
     if folder is None:

@@ -35,7 +35,7 @@ class Contribution:
         return len(self.rows) == self.total and bool((np.diff(self.rows) == 1).all())
 
 
-def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
+def choose_rows(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
     """Select at most ``most`` rows of each patient: the rows that come first in ``order [n]``, a permutation of rows.
 
     ``people [n]`` is the patient of each row of a hospital.

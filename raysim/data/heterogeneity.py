@@ -248,9 +248,9 @@ def _shares(counts: Counts) -> Floats:
 
 
 def _stability(terms: Floats, sizes: Counts) -> Stability:
-    shown = np.where(sizes[:, None] > 0, terms, np.nan)
+    defined = np.where(sizes[:, None] > 0, terms, np.nan)
     weighted = float(sizes @ terms.sum(axis=1) / sizes.sum()) if sizes.any() else np.nan
-    return Stability(shown, shown.sum(axis=1), weighted)
+    return Stability(defined, defined.sum(axis=1), weighted)
 
 
 def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

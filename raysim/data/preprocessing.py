@@ -138,8 +138,8 @@ def prepare(
         return replace(prepare(rest, order, train, method, hospitals, into, flags=flags), left_out=tuple(empty))
     _refuse_infinite(around_zero, table.numeric)
     scaler = Scaler.of(around_zero, _total(table, training, _mean(around_zero)))
-    seen = [np.flatnonzero(np.bincount(codes[training] + 1, minlength=1)[1:]) for codes in table.codes]
-    scalars = 3 * len(table.numeric) + sum(len(kept) for kept in seen)
+    trained = [np.flatnonzero(np.bincount(codes[training] + 1, minlength=1)[1:]) for codes in table.codes]
+    scalars = 3 * len(table.numeric) + sum(len(kept) for kept in trained)
     mean, std, fill = scaler.mean, scaler.std, scaler.mean
     if method == "median":
         fill = _medians(table, training)
@@ -157,9 +157,9 @@ def prepare(
     columns: dict[str, Numeric | Categorical] = {
         name: Numeric(name, m, s, f, not all_) for name, m, s, f, all_ in numbers
     }
-    for name, codes, categories, kept in zip(table.categorical, table.codes, table.categories, seen, strict=True):
+    for name, codes, categories, present in zip(table.categorical, table.codes, table.categories, trained, strict=True):
         flagged = bool((codes[training] < 0).any())
-        columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged, method == RAW)
+        columns[name] = Categorical(name, tuple(categories[c] for c in present), flagged, method == RAW)
     fitted = Preprocessing(method, tuple(columns[name] for name in table.order))
     return _prepared(fitted, table, order, scalars, into, flags)
 

@@ -187,7 +187,7 @@ def used(
     :func:`assign`. Each hospital permutes its training groups once and uses the first groups, at least one, whose rows
     come closest to the share. The rows of a smaller share are therefore also in every larger share.
     """
-    kept: NDArray[np.bool_] = part != 0
+    mask: NDArray[np.bool_] = part != 0
     draws = Streams(seed, "used")
     training = np.flatnonzero(part == 0)
     training = training[np.argsort(home[training], kind="stable")]
@@ -201,8 +201,8 @@ def used(
         order = draws.at(number(name)).permutation(len(present))
         ends = np.concatenate([[0], np.cumsum(counts[order])])
         first = order[: max(1, _closest(ends, split.used * len(rows)))]
-        kept[rows] = np.isin(turn, first)
-    return kept
+        mask[rows] = np.isin(turn, first)
+    return mask
 
 
 def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:

@@ -119,8 +119,8 @@ class Design(Section):
             events = [site.events for site in self.sites]
             return np.array(events, dtype=np.float64), np.array([site.rows for site in self.sites], dtype=np.float64)
         many = self.sites
-        drawn = np.random.default_rng(SIZES).standard_normal(many.hospitals)
-        rows = np.maximum(1.0, np.round(many.median_rows * np.exp(many.sigma * drawn)))
+        normals = np.random.default_rng(SIZES).standard_normal(many.hospitals)
+        rows = np.maximum(1.0, np.round(many.median_rows * np.exp(many.sigma * normals)))
         # 15 % of 20 rows are 3.0000000000000004, which must not become 4.
         return np.minimum(np.ceil(np.round(rows * many.prevalence, 9)), rows), rows
 

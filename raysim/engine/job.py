@@ -105,7 +105,7 @@ class Job:
         return self if guarantee is None else replace(self, privacy=guarantee.section, guarantee=guarantee)
 
     @property
-    def draws_anew(self) -> bool:
+    def redraws_noise(self) -> bool:
         """Whether a round that is run again has fresh noise, and therefore costs as much privacy as another round."""
         return self.privacy is not None and self.privacy.noise == "system"
 
@@ -213,7 +213,7 @@ class Outcome(Gathered):
     noisy_sizes: Ids | None = None
     """The number of units on which each hospital trains, as released with noise, ``[N]``; None if exact numbers are
     public."""
-    seen: Floats | None = None
+    canary_components: Floats | None = None
     """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
     recalibrated: Recalibrated | None = None
     """The recalibrated headline model, which tables call ``recalibrated``; None without recalibration."""

@@ -29,14 +29,13 @@ from raysim.experiment.stacked_tables import (
     comparison_table,
     for_plots,
     judged,
-    per_group,
     per_hospital,
     per_round,
     per_seed,
     splits,
-    stacked_files,
+    stacked,
 )
-from raysim.experiment.unseen import said
+from raysim.experiment.unseen import findings
 from raysim.experiment.unseen.files import Found
 from raysim.report import svg, tables
 from raysim.report.figures import coefficients, importance
@@ -50,7 +49,7 @@ from raysim.report.pages.page import comparison_page
 from raysim.report.panel import sent
 from raysim.report.sections import attacks, privacy, protection, training, virtual_time
 from raysim.report.sections.section import Supplement
-from raysim.storage import clinical_tables
+from raysim.storage import clinical_tables, detail_tables
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import PREDICTIONS, SPLIT, write_config
 
@@ -87,26 +86,26 @@ def write_comparison(
     by_chance |= noise.noise(scores.results, config.evaluation.minimum_events)
     for each in scores.results:
         clinical_tables.write(out, each.folder, each.federation, each.outcome, config.evaluation.clinical)
-    shown = evidence_from(
+    evidence = evidence_from(
         frame, hospitals, config.reference, sketched, {result.label for result in results if result.alone}
     )
-    dominated = frozenset() if shown is None else shown.dominated
+    dominated = frozenset() if evidence is None else evidence.dominated
     table["dominated"] = [key in dominated for key in zip(table["strategy"], table["model"], strict=True)]
     tried = tables.read_csv(out.folder / tuning.FILE) if tuning.FILE in out else None
     edge = "" if tried is None else tuning.at_the_edge(tried)
-    outside = None if unseen is None else said.lines(unseen, config.evaluation.clinical)
-    card = card_of_comparison(config, results, frame, hospitals, shown, by_chance, edge, outside)
+    outside = None if unseen is None else findings.lines(unseen, config.evaluation.clinical)
+    card = card_of_comparison(config, results, frame, hospitals, evidence, by_chance, edge, outside)
     if found:
         card = dataclasses.replace(card, headline=f"{found} {card.headline}")
     titles = distinct(
         (each.label for each in everything), {each.label: each.title for each in everything if each.title}
     )
     tuned = [] if tried is None else [tuning.sentence(tried.replace({"strategy": titles}))]
-    called = [dataclasses.replace(result, label=titles[result.label]) for result in results]
-    said_first = (*before, *tuned, *existing.lines(scores), *training.sentences(called))
-    reasons = (*said_first, *privacy.sentences(called))
+    renamed = [dataclasses.replace(result, label=titles[result.label]) for result in results]
+    leading = (*before, *tuned, *existing.lines(scores), *training.sentences(renamed))
+    reasons = (*leading, *privacy.sentences(renamed))
     overview = tables.comparison(frame)
-    answer = answer_from(card, shown, by_chance, reasons, names(overview, titles))
+    answer = answer_from(card, evidence, by_chance, reasons, names(overview, titles))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -116,13 +115,13 @@ def write_comparison(
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    limited = (*privacy.sentences(called), *attacks.sentences(called))
-    taken = [] if shown is None else [shown.entries[shown.best].key[0]]
+    limited = (*privacy.sentences(renamed), *attacks.sentences(renamed))
+    taken = [] if evidence is None else [evidence.entries[evidence.best].key[0]]
     fitted = [*coefficients.plots(results, taken), *importance.plots(results, taken)]
-    alone = None if shown is None or shown.alone is None else shown.references[shown.alone].key
-    chosen = [] if shown is None else [shown.entries[shown.best].key, *([] if alone is None else [alone])]
+    alone = None if evidence is None or evidence.alone is None else evidence.references[evidence.alone].key
+    chosen = [] if evidence is None else [evidence.entries[evidence.best].key, *([] if alone is None else [alone])]
     looks = styles(overview)
-    outside_ways = {way.key: way.name for way in card.rows if way is card.rows[0] or way.key == alone}
+    outside_models = {row.key: row.name for row in card.rows if row is card.rows[0] or row.key == alone}
     taken += dict.fromkeys(each.label for each in scores.results)
     served = clinical_rows.of_runs([(each.label, titles[each.label], each.folder) for each in everything])
     acting = [*taken, *([] if alone is None else [alone[0]])]
@@ -135,16 +134,16 @@ def write_comparison(
         rounds=rounds,
         baseline=config.reference,
         differences=differences,
-        evidence=shown,
+        evidence=evidence,
         card=card,
-        before=(*said_first, *limited),
+        before=(*leading, *limited),
         results=results,
         first=first,
         supplement=Supplement(
             use=[*clinical.plots(served, part, acting), *fitted],
             use_shared=[*clinical.shared(served, part, acting), *fitted],
             equity=[
-                *([] if unseen is None or not outside_ways else said.drawn(unseen, outside_ways, looks)),
+                *([] if unseen is None or not outside_models else findings.plots(unseen, outside_models, looks)),
                 *attribute_figures(out, hospitals, results, overview, chosen, titles, sketched),
                 *_patient_group_figures(frame, results, out, part, titles, [label for label, _ in chosen]),
                 *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
@@ -175,18 +174,15 @@ def _patient_group_figures(
 ) -> list[svg.Figure]:
     """Write the figures of patient groups if the runs have them, and plot these figures for the ``chosen``
     strategies."""
-    grouped = [result for result in results if result.outcome.grouping is not None]
-    if (table := per_group(grouped)) is not None:
-        out.csv("patients.csv", table)
-    for name in ("fairness.csv", "risks_by_group.csv"):
-        table = stacked_files([result for result in grouped if result.outcome.gaps], name)
-        if table is not None:
-            out.csv(name, table)
-    patients = per_group([result for result in grouped if not chosen or result.label in chosen])
-    if patients is None:
+    of_runs = stacked(results, detail_tables.of_groups)
+    for name, table in of_runs.items():
+        out.csv(name, table)
+    if (patients := of_runs.get("patients.csv")) is None:
         return []
     from raysim.report.sections import patient_groups
 
+    if chosen:
+        patients = patients[patients["strategy"].isin(chosen)].reset_index(drop=True)
     return [patient_groups.plots(frame, patients, part, titles, chosen)]
 
 
@@ -203,7 +199,8 @@ def _patient_cluster_figures(
     titles: Mapping[str, str],
 ) -> list[svg.Figure]:
     """Write the files of patient clusters and plot them, if a run has such clusters."""
-    composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
+    of_runs = stacked(results, detail_tables.tables)
+    composition, overlap = (of_runs.get(name) for name in CLUSTER_FILES[:2])
     if composition is None:
         return []
     from raysim.report.sections import patient_clusters
@@ -237,10 +234,10 @@ def _virtual_time_figures(config: Config, results: Sequence[Result], titles: Map
 def _runs(folder: Path, results: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the pages of single runs: for each strategy its name, and the seed and address of each page."""
     pages: dict[str, list[tuple[str, str]]] = {}
-    called = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
+    names = distinct((each.label for each in results), {each.label: each.title for each in results if each.title})
     for result in results:
         if not (result.folder / PAGE).exists():
             continue
         address = quote((result.folder / PAGE).relative_to(folder).as_posix())
-        pages.setdefault(called[result.label], []).append((str(result.seed), address))
+        pages.setdefault(names[result.label], []).append((str(result.seed), address))
     return list(pages.items())

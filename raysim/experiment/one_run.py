@@ -197,7 +197,7 @@ class Run:
         if job.adversary is None or not job.adversary.baseline:
             return attack_figures(job, outcome, None, federation), ()
         further: list[Statement] = []
-        earlier = opened.begins_baseline() if job.draws_anew else 0
+        earlier = opened.begins_baseline() if job.redraws_noise else 0
 
         def last(played: Job) -> Outcome | None:
             *_, end = session.run(played, None, 0, say)
@@ -227,16 +227,16 @@ class Run:
             if since is not None and since.history is not None:
                 yield from since.history.rounds[:-1]
         begun = 0 if since is None else since.round
-        if job.draws_anew:
+        if job.redraws_noise:
             job = replace(job, earlier=opened.begins(begun))
             opened.reaches(min(begun + AHEAD, job.rounds))
-        goes_on, kept = False, begun
+        goes_on, last_stored = False, begun
 
         def lost(line: str) -> None:
             """Record that rounds after the last stored state are repeated, as when a run is resumed."""
-            if job.draws_anew:
+            if job.redraws_noise:
                 reached = opened.ticket.reached
-                opened.begins(kept)
+                opened.begins(last_stored)
                 opened.reaches(reached)
             say(line)
 
@@ -245,11 +245,11 @@ class Run:
                 for event in session.run(job, since, section.every, lost):
                     goes_on = True
                     if isinstance(event, Round):
-                        if job.draws_anew:
+                        if job.redraws_noise:
                             opened.reaches(min(event.round + AHEAD, job.rounds))
                         yield event
                     elif isinstance(event, RunState):
-                        kept = event.round
+                        last_stored = event.round
                         writer.offer(event)
                     else:
                         outcome = event

@@ -58,14 +58,14 @@ def write_run_page(
     trained = training.of_run(result)
     limited = [text for text in (privacy.of_run(result), attacks.of_run(result)) if text]
     out.json(FILE, answer_from(card, noise=by_chance, before=[text for text in (trained, *limited) if text]).as_json())
-    served, seen = clinical_rows.of_run(result.label, result.folder), per_seed([result])
-    overview, keys = tables.comparison(seen), [(result.label, model) for model in result.outcome.figures]
+    served, own_rows = clinical_rows.of_run(result.label, result.folder), per_seed([result])
+    overview, keys = tables.comparison(own_rows), [(result.label, model) for model in result.outcome.figures]
     titles = {result.label: result.title or result.label}
     kinds = [] if whole else attribute_figures(out, hospitals, [result], overview, keys, titles, sent([result]))
     fitted = [*coefficients.plots([result]), *importance.plots([result])]
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}: {card.predicts}",
-        seen,
+        own_rows,
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=hospitals,
         rounds=per_round([result]),
@@ -95,11 +95,11 @@ def attribute_figures(
     hospitals: pd.DataFrame,
     results: Sequence[Result],
     overview: pd.DataFrame,
-    shown: Sequence[Key],
+    models: Sequence[Key],
     titles: Mapping[str, str],
     sketched: Sent,
 ) -> list[svg.Figure]:
-    """Write performance by kind of hospital, and return plots for the models ``shown``; empty without attributes.
+    """Write performance by kind of hospital, and return plots for the models ``models``; empty without attributes.
 
     ``overview`` is the table of :func:`raysim.report.tables.comparison`. ``sketched`` is what hospitals sent for the
     covariance of models.
@@ -108,7 +108,7 @@ def attribute_figures(
     if means.empty:
         return []
     out.csv(hospital_attributes.FILE, means)
-    return hospital_attributes.plots(means, list(dict.fromkeys(shown)), names(overview, titles), styles(overview))
+    return hospital_attributes.plots(means, list(dict.fromkeys(models)), names(overview, titles), styles(overview))
 
 
 def write_page(out: Manifest, page: Page) -> None:

@@ -32,7 +32,7 @@ class RunServices:
     """The actors that execute runs in place of ``session``, if the runs are small enough to execute concurrently."""
     recorder: Recorder
     display: RunProgress
-    unsent: str | None = None
+    mlflow_warning: str | None = None
 
     def __init__(self, config: Config, federation: Federation, folder: Path, console: Console) -> None:
         """Store the settings. ``federation`` may be any seed's federation: all seeds have the same hospitals."""
@@ -60,7 +60,7 @@ class RunServices:
             with RunProgress(self._console, load.runs, rounds) as self.display:
                 yield
         with resume.writing(self._folder):
-            self.unsent = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
+            self.mlflow_warning = pending_mlflow.keep(self._folder, self.recorder, config.tracking.uri)
 
     def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
         """Start the hospitals, or the actors that execute whole runs. They end when ``standing`` is closed."""

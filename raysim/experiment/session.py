@@ -160,7 +160,7 @@ class OnRay:
                     yield event
                 return
             except _Lost as lost:
-                if job.draws_anew:
+                if job.redraws_noise:
                     begun = 0 if since is None else since.round
                     reached = min(max(reported, begun) + AHEAD, job.rounds)
                     job = replace(job, earlier=job.earlier.stopped(begun, reached))

@@ -90,7 +90,7 @@ _SCORES = (
         of_rows=lambda rows: rows.ranks[0],
         of_classes=lambda rows: rows.mean(rows.ranks[0]),
         of_counts=lambda of: (of.positives * of.below).sum(axis=1) / (of.events * of.others),
-        of_class_counts=lambda of: of.mean((of.positives * of.beyond_half).sum(axis=2) / of.pairs + 0.5, of.ranked),
+        of_class_counts=lambda of: of.mean((of.positives * of.midranks).sum(axis=2) / of.pairs + 0.5, of.ranked),
     ),
     ScoreFigure(
         name="auprc",

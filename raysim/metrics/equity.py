@@ -223,10 +223,10 @@ def paired_interval(
                 columns = np.flatnonzero(there)
                 if figure == "worst_decile":
                     worst = np.ceil(among / 10).astype(np.int32)
-                    block += _drawn_lowest(p, columns, times, worst) - _drawn_lowest(q, columns, times, worst)
+                    block += _lowest_of_samples(p, columns, times, worst) - _lowest_of_samples(q, columns, times, worst)
                 else:
-                    drawn_here, p, q, v = times[columns].T.astype(np.float64), p[columns], q[columns], v[columns]
-                    block += (drawn_here @ (v * (p - q))) / (drawn_here @ v)
+                    weights, p, q, v = times[columns].T.astype(np.float64), p[columns], q[columns], v[columns]
+                    block += (weights @ (v * (p - q))) / (weights @ v)
     differences = total[np.isfinite(total)] / len(left)
     if not len(differences):
         return NAN, NAN
@@ -245,7 +245,7 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> NDArray[np.i
     return np.bincount(places.ravel(), minlength=hospitals * draws).reshape(hospitals, draws).astype(np.int32)
 
 
-def _drawn_lowest(
+def _lowest_of_samples(
     values: Floats, columns: NDArray[np.int64], times: NDArray[np.int32], count: NDArray[np.int32]
 ) -> Floats:
     """Return the mean of the ``count [R]`` lowest of the hospitals' ``values`` in each bootstrap sample, ``[R]``.

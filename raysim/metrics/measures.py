@@ -191,8 +191,8 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     if pairs == 0 or (total.bins == NAN_BIN).any():
         return float("nan"), float("nan")
     below = np.cumsum(total.negatives) - total.negatives
-    twice = int(np.sum(total.positives * (2 * below + total.negatives)))
-    return twice / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
+    doubled = int(np.sum(total.positives * (2 * below + total.negatives)))
+    return doubled / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
 
 
 def hanley_mcneil(t: Any, events: Any, non_events: Any) -> Any:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import quick, repeated, sampled
+from raysim.privacy import quick, repeated
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
@@ -151,7 +151,9 @@ def _distribution(event: Event, interval: float) -> Any:
         multiplier = event.multiplier / math.sqrt(event.count)
         return of.from_gaussian_mechanism(multiplier, value_discretization_interval=interval)
     else:
-        once = sampled.distribution(event.multiplier, event.rate, interval)
+        once = of.from_gaussian_mechanism(
+            event.multiplier, value_discretization_interval=interval, sampling_prob=event.rate
+        )
     return once.self_compose(event.count)
 
 

@@ -26,8 +26,8 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
         return stream(seed, purpose, *key).standard_normal(size)
     from scipy.special import ndtri
 
-    drawn = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
-    return np.asarray(ndtri((drawn.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
+    uniform_bits = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
+    return np.asarray(ndtri((uniform_bits.astype(np.float64) + 0.5) * 2.0**-53).reshape(size))
 
 
 class StepNormals:

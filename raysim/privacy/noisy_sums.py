@@ -69,10 +69,10 @@ class Mechanism:
     def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
         """Return the noise of a release of ``size`` scalars, in units of the bound."""
         if isinstance(self.event, Laplace):
-            drawn = laplaces(self.origin, size, seed, purpose, *key)
+            standard = laplaces(self.origin, size, seed, purpose, *key)
         else:
-            drawn = normals(self.origin, (size,), seed, purpose, *key)
-        return np.asarray(self.event.multiplier * drawn)
+            standard = normals(self.origin, (size,), seed, purpose, *key)
+        return np.asarray(self.event.multiplier * standard)
 
     def lengths(self, vectors: Floats) -> Floats:
         """Return the norms of ``vectors [U, K]`` for which the noise is calibrated, ``[U]``."""

@@ -105,10 +105,10 @@ class Statement:
     def sentence(self) -> str:
         """Return the guarantee and its limits in one line."""
         guarantee = (
-            f"epsilon = {_shown(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
+            f"epsilon = {_as_text(self.epsilon)}, delta = {self.delta:g} for one {self.unit} against the {self.against}"
         )
         if math.isinf(self.epsilon) and math.isfinite(self.covered[self.against]):
-            guarantee += f" ({_shown(self.covered[self.against])} for what noise covers)"
+            guarantee += f" ({_as_text(self.covered[self.against])} for what noise covers)"
         parts = [f"covers {', '.join(self.covers) or 'nothing'}"]
         if self.declared_public:
             parts.append(f"declared public: {', '.join(self.declared_public)}")
@@ -149,5 +149,5 @@ def _json(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
-def _shown(value: float) -> str:
+def _as_text(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.4g}"

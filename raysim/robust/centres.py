@@ -39,8 +39,8 @@ def geometric_median(
     point: Floats = first + shares @ apart if start is None else start
     distances = distances_to(point, updates)
     for _ in range(passes):
-        pull = mass / np.maximum(nu, distances)
-        shares = pull / pull.sum()
+        strength = mass / np.maximum(nu, distances)
+        shares = strength / strength.sum()
         reached = first + shares @ apart
         distances = distances_to(reached, updates)
         # The step is compared with the median distance, so that neither the origin nor a distant update ends the search

@@ -175,10 +175,10 @@ class SecureSum:
         return held
 
     def _shares(self, hospital: int, what: str, secret: int, holders: list[int]) -> dict[int, int]:
-        drawn = stream(self.seed, f"secagg {what} shares", self.round, self.group, hospital).bytes(
+        random_bytes = stream(self.seed, f"secagg {what} shares", self.round, self.group, hospital).bytes(
             40 * (self.threshold - 1)
         )
-        rest = [int.from_bytes(drawn[40 * k : 40 * (k + 1)], "little") for k in range(self.threshold - 1)]
+        rest = [int.from_bytes(random_bytes[40 * k : 40 * (k + 1)], "little") for k in range(self.threshold - 1)]
         return shamir.split(secret, [value % shamir.PRIME for value in rest], [j + 1 for j in holders])
 
     @property
@@ -186,8 +186,8 @@ class SecureSum:
         return masks.INFO + self.round.to_bytes(8, "little") + self.group.to_bytes(8, "little")
 
     def _secret(self, hospital: int, what: str) -> bytes:
-        drawn: bytes = stream(self.seed, f"secagg {what}", self.round, self.group, hospital).bytes(32)
-        return drawn
+        random_bytes: bytes = stream(self.seed, f"secagg {what}", self.round, self.group, hospital).bytes(32)
+        return random_bytes
 
     def _own_secret(self, hospital: int) -> int:
         return int.from_bytes(self._secret(hospital, "own"), "little")

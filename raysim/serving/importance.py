@@ -158,8 +158,8 @@ def _settings(
     settings: list[tuple[object, NDArray[np.float32]]] = []
     first, width = features[0], len(features)
     if isinstance(column, Numeric):
-        seen = rows.X[rows.observed[:, values[0]], first]
-        for x in np.unique(np.quantile(seen, SHARES, method="inverted_cdf")) if len(seen) else []:
+        recorded = rows.X[rows.observed[:, values[0]], first]
+        for x in np.unique(np.quantile(recorded, SHARES, method="inverted_cdf")) if len(recorded) else []:
             found = float(x) * column.scale + column.mean if np.isfinite(column.scale) else column.mean
             settings.append((f"{found:.6g}", np.r_[x, np.zeros(width - 1)].astype(np.float32)))
         return settings

@@ -127,8 +127,8 @@ def read(path: str) -> pd.DataFrame:
 
 def _unquoted(text: str) -> str:
     """Return the text inside a spreadsheet formula such as ``="007"``; other texts are returned unchanged."""
-    kept = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
-    return text if kept is None else kept[1].replace('""', '"')
+    match = re.fullmatch('="((?:[^"]|"")*)"', text.strip(), re.DOTALL)
+    return text if match is None else match[1].replace('""', '"')
 
 
 def _described() -> dict[str, Any]:

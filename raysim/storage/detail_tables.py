@@ -17,11 +17,26 @@ import pandas as pd
 from raysim.core.atomic import plain
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.engine.measuring import subgroups
 from raysim.statistics.patient_groups.within import NOTHING, PairGap, WithinGap
 from raysim.strategies.base import Floats, Ids
 
 if TYPE_CHECKING:
     from raysim.adversaries.attack_effect import AttackFigures
+
+
+def of_groups(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
+    """Return ``patients.csv``, ``fairness.csv`` and ``risks_by_group.csv`` by these names, if the run has patient
+    groups."""
+    tables = {}
+    if outcome.grouping is not None:
+        tables["patients.csv"] = subgroups.table(federation, outcome.grouping, outcome.groups)
+    if outcome.gaps:
+        model = list(outcome.figures)[-1]
+        tables["fairness.csv"] = fairness_table(model, outcome.gaps)
+        if any(gap.risks for gap in outcome.gaps.values()):
+            tables["risks_by_group.csv"] = risks_table(model, outcome.gaps)
+    return tables
 
 
 def fairness_table(model: str, gaps: Mapping[str, WithinGap]) -> pd.DataFrame:

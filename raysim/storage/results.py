@@ -21,7 +21,6 @@ from raysim.core.plain_yaml import dumped
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Outcome
-from raysim.engine.measuring import subgroups
 from raysim.storage import detail_tables, served
 from raysim.storage.coefficients import COEFFICIENTS, coefficients
 from raysim.storage.manifest import NAME, Manifest, check_plain
@@ -87,7 +86,6 @@ def write_run(
     """
     # Imported late: they take a fifth of a second.
     from raysim.storage import clinical_tables
-    from raysim.storage.detail_tables import fairness_table, risks_table
     from raysim.storage.run_tables import (
         egress_table,
         hospitals_table,
@@ -103,14 +101,8 @@ def write_run(
         out.csv("egress.csv", egress_table(federation, outcome))
         for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
             out.csv(name, table)
-    if outcome.grouping is not None:
-        out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
-    if outcome.gaps:
-        model = list(outcome.figures)[-1]
-        out.csv("fairness.csv", fairness_table(model, outcome.gaps))
-        if any(gap.risks for gap in outcome.gaps.values()):
-            out.csv("risks_by_group.csv", risks_table(model, outcome.gaps))
-    for name, table in detail_tables.tables(federation, outcome).items():
+    of_groups, of_clusters = (each(federation, outcome) for each in (detail_tables.of_groups, detail_tables.tables))
+    for name, table in (of_groups | of_clusters).items():
         out.csv(name, table)
     if outcome.attack is not None:
         out.csv(detail_tables.ATTACK, detail_tables.table(federation, outcome, outcome.attack))

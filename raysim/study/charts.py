@@ -68,13 +68,13 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
 
 def importances(shares: pd.DataFrame) -> Figure:
     """Plot every metric and model in three panels; the metric that predicts best alone is on top."""
-    shown = shares[shares["clients"] == ALL]
-    models = [str(model) for model in dict.fromkeys(shown["model"])]
-    order = shown.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
+    rows = shares[shares["clients"] == ALL]
+    models = [str(model) for model in dict.fromkeys(rows["model"])]
+    order = rows.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
     names = [NAMES.get(str(metric), str(metric)) for metric in order]
     charts = []
     for column, title in PANELS:
-        values = shown.pivot(index="metric", columns="model", values=column).loc[order, models].to_numpy(float)
+        values = rows.pivot(index="metric", columns="model", values=column).loc[order, models].to_numpy(float)
         charts.append(
             svg.heat_map(
                 names,
@@ -87,7 +87,7 @@ def importances(shares: pd.DataFrame) -> Figure:
                 high=1.0,
             )
         )
-    together = shown.groupby("model", sort=False)["r2"].first()
+    together = rows.groupby("model", sort=False)["r2"].first()
     description = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
     caption = (
         "Over all partitions. The panels have the R² of each metric alone, its importance among all metrics, and the "

@@ -14,7 +14,7 @@ from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.rendering import Page
 from raysim.report.sections.common import plain, set_by
 from raysim.report.sections.section import Section, included
-from raysim.study.answer import called, headline, ranking
+from raysim.study.answer import headline, ranking, readable_name
 from raysim.study.charts import MODELS, figures
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
@@ -63,7 +63,7 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
         for column, words in (("importance", "models' own importance"), ("permutation", "permutation")):
             best = together.loc[together.groupby("model", sort=False)[column].idxmax()]
             each = "; ".join(
-                f"{MODELS.get(model, model)}: {called(metric)} ({value:.2f})"
+                f"{MODELS.get(model, model)}: {readable_name(metric)} ({value:.2f})"
                 for model, metric, value in best[["model", "metric", column]].itertuples(index=False)
             )
             sentences.append(f"Most important metric of each model by {words}: {each}.")
@@ -77,17 +77,17 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
 
 
 def _figures(shares: pd.DataFrame, clients: object) -> Figures:
-    shown = shares[shares["clients"] == clients]
-    models = list(dict.fromkeys(shown["model"]))
+    of_clients = shares[shares["clients"] == clients]
+    models = list(dict.fromkeys(of_clients["model"]))
     columns = [f"R² alone, {MODELS.get(model, model)}" for model in models]
-    wide = shown.pivot(index="metric", columns="model", values="r2_alone")
+    wide = of_clients.pivot(index="metric", columns="model", values="r2_alone")
     values = np.round(wide[models].to_numpy(), 3)
     best = values == values.max(axis=0)
-    ranks = shown.groupby("metric", sort=False)["spearman"].first()
+    ranks = of_clients.groupby("metric", sort=False)["spearman"].first()
     position = {metric: k for k, metric in enumerate(wide.index)}
     rows = [
         Row(
-            called(metric),
+            readable_name(metric),
             [
                 *(
                     Cell(number(float(v), 3), "", bool(b))

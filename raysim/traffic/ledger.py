@@ -1,7 +1,7 @@
 """The egress ledger, which lists everything that left a hospital, and the bytes of local updates in both directions.
 
 One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. Messages to the experimenter
-(the kinds ``TOLD``) are listed too, but do not count as traffic.
+(the kinds ``TO_EXPERIMENTER``) are listed too, but do not count as traffic.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREDICTIONS = "predictions"
 IMPORTANCE = "importance"
 """The kind of figures with a permuted column, and of sums of predictions with a column set to one value."""
 
-TOLD = (MEASURED, PREDICTIONS, IMPORTANCE)
+TO_EXPERIMENTER = (MEASURED, PREDICTIONS, IMPORTANCE)
 """Kinds of messages to the experimenter: no strategy needs them, and they do not count as traffic."""
 
 
@@ -110,7 +110,7 @@ class Ledger:
         """Return :meth:`sent` for every round with an entry."""
         sums: dict[int, int] = {}
         for entry in self.entries:
-            if entry.kind not in TOLD:
+            if entry.kind not in TO_EXPERIMENTER:
                 sums[entry.round] = sums.get(entry.round, 0) + int(entry.sent.sum())
         return sums
 
@@ -168,12 +168,14 @@ def record_training(
     up, program = 0, "" if problem.program is None else problem.program.name
     senders, entries = np.unique(ids, return_counts=True)
     if problem.sent is not None and vector_bytes is not None:
-        beside = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
+        single_scalars = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
-        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + beside, program)
+        up += ledger.add_bytes(round, UPDATE, senders, vectors.astype(np.int64) + single_scalars, program)
     elif problem.sent is not None:
         vector = (
-            size * (problem.sent.sums if problem.spread else 1) + problem.sent.beside + _extras(problem).pop(UPDATE, 0)
+            size * (problem.sent.sums if problem.spread else 1)
+            + problem.sent.extra_numbers
+            + _extras(problem).pop(UPDATE, 0)
         )
         up += ledger.add(round, UPDATE, senders, entries * (vector + (problem.groups is None) + losses), program)
     for kind, scalars in _extras(problem).items():

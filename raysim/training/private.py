@@ -86,7 +86,7 @@ def heads(coins: np.random.Generator, tosses: int, rate: float) -> NDArray[np.in
     return at[: np.searchsorted(at, tosses)]
 
 
-def drawn(
+def sampled(
     coins: np.random.Generator, patients: int, rate: float, patient: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
     """Sample each of ``patients`` with probability ``rate``; return the rows of the sampled patients, ascending.

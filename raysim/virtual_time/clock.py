@@ -111,8 +111,8 @@ def checked(clock: Any) -> Clock | None:
         raise ValueError("its virtual clock has no valid time")
     if type(clock.waits) is not int or clock.waits < 0:
         raise ValueError(f"its virtual clock has waited {clock.waits!r:.50} times")
-    under_way = (clock.hospital, clock.version, clock.ends, clock.lost)
-    if any(each.shape != (len(clock.hospital),) for each in under_way) or len(clock.models) != len(clock.kept):
+    running = (clock.hospital, clock.version, clock.ends, clock.lost)
+    if any(each.shape != (len(clock.hospital),) for each in running) or len(clock.models) != len(clock.kept):
         raise ValueError("its virtual clock lacks the end times of some hospitals")
     if not np.isin(clock.version, clock.kept).all() or not np.isfinite(clock.models).all():
         raise ValueError("its virtual clock lacks a model that a hospital has started from")

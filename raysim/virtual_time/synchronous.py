@@ -21,33 +21,33 @@ class SynchronousScheduler(ClockedScheduler):
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         rules, done = self._section.rounds, ScheduledCohort(NOBODY, None, state)
         for attempt in range(1 + rules.retries):
-            seen, until = self._seen(view, round, attempt)
-            ids = self._strategy.select(seen, state, round)
-            problem = self._strategy.problem(seen, state, ids) if len(ids) else None
+            current, until = self._view_when_enough(view, round, attempt)
+            ids = self._strategy.select(current, state, round)
+            problem = self._strategy.problem(current, state, ids) if len(ids) else None
             if POOLED in ids:
                 self._at(np.nan)  # no federation could do this, however fast its hospitals are
                 return replace(done, ids=ids, problem=problem)
-            if problem is None and not len(self.clock.hospital) and self._calls_nobody(seen, state, round):
+            if problem is None and not len(self.clock.hospital) and self._calls_nobody(current, state, round):
                 self.clock = self.clock.at(self.clock.now)
                 return done
             needed = rules.minimum_cohort if problem is None or problem.sent else 1
             if problem is not None and self._wanted(ids, problem) < needed and not len(self.clock.hospital):
-                self._check_selection(seen)
+                self._check_selection(current)
                 self._wait(f"fewer than {needed} hospitals could be called")
                 continue
-            fresh, in_vain = self._answering(seen, state, ids, problem, until, round, attempt)
+            fresh, in_vain = self._answering(current, state, ids, problem, until, round, attempt)
             done = replace(done, asked=done.asked + len(ids), in_vain=done.in_vain + in_vain)
             stale = self.clock.ends <= self.clock.now
             if len(fresh) + stale.sum() >= needed:
                 self.clock = self.clock.at(self.clock.now)
-                return self._merged(seen, state, ids, problem, fresh, stale, round, done)
+                return self._merged(current, state, ids, problem, fresh, stale, round, done)
             if len(fresh):
-                again = self._strategy.problem(self._measuring(seen), state, fresh)
+                again = self._strategy.problem(self._measuring(current), state, fresh)
                 done = replace(done, unused=(*done.unused, (fresh, again)))
             self._wait(f"fewer than {needed} updates arrived")
         return done
 
-    def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
+    def _view_when_enough(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
         """Return the server's view once enough hospitals are available, and when each becomes unavailable."""
         available, until = self._availability(round, attempt)
         least = self._section.rounds.minimum_cohort

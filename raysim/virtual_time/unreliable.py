@@ -132,13 +132,13 @@ class AsynchronousScheduler(ClockedScheduler):
         if room < 1 or not (available & (view.sizes > 0)).any():
             return 0, 0
         round, tries = key
-        seen = replace(view, available=available, rng=keyed(view, tries), selection=resized(view.selection, room))
-        ids = self._strategy.select(seen, state, round)
+        current = replace(view, available=available, rng=keyed(view, tries), selection=resized(view.selection, room))
+        ids = self._strategy.select(current, state, round)
         if len(ids) > room:
             ids = np.sort(stream(self._seed, "room", *key).permutation(ids)[:room])
         if not len(ids):
             return 0, 0
-        problem = self._strategy.problem(seen, state, ids)
+        problem = self._strategy.problem(current, state, ids)
         result, down, _ = self._called(view, ids, problem, state, until, *key)
         self.clock = self.clock.started(ids, round - 1, state.models[0], result.ends, result.lost)
         return len(ids), int(down[result.lost].sum())

@@ -213,12 +213,12 @@ class ClustPsi(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         cluster = members(state)[view.trainable]
-        drawn = []
+        sampled = []
         for row in range(1, len(state.models)):
             # The first cluster samples like a run without clusters, so that a single cluster is federated averaging.
             key = (round,) if row == 1 else (round, row)
-            drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
-        return np.sort(np.concatenate(drawn))
+            sampled.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
+        return np.sort(np.concatenate(sampled))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids)

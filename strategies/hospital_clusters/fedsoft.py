@@ -123,7 +123,7 @@ class FedSoft(Strategy):
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         if self.selection == "configured":
             return choose(view, state, view.trainable, "sample", round)
-        return np.flatnonzero(self._drawn(view, state).any(axis=1))
+        return np.flatnonzero(self._sampled(view, state).any(axis=1))
 
     def starts(self, view: FederationView) -> Floats:
         return initial_centres(view, self.clusters, self.spread)
@@ -133,7 +133,7 @@ class FedSoft(Strategy):
         if self.selection == "configured":
             into = u * view.sizes[ids, None]
         else:
-            into = self._drawn(view, state)[ids].astype(np.float64)
+            into = self._sampled(view, state)[ids].astype(np.float64)
         total = into.sum(axis=0)
         return LocalProblem(
             start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
@@ -166,13 +166,13 @@ class FedSoft(Strategy):
         u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 
-    def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:
+    def _sampled(self, view: FederationView, state: State) -> NDArray[np.bool_]:
         """Return which hospitals each centre samples in the round, ``[N, S]``."""
         state, ids = own_state(state, SoftState), view.present
         count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
         chances = np.log(state.importance[ids] * view.sizes[ids, None])
-        drawn = np.zeros((len(view.sizes), self.clusters), dtype=np.bool_)
+        sampled = np.zeros((len(view.sizes), self.clusters), dtype=np.bool_)
         for s in range(self.clusters):
             rng = view.rng("centre_sample", view.round, s)
-            drawn[weighted_sample(ids, chances[:, s], count, rng), s] = True
-        return drawn
+            sampled[weighted_sample(ids, chances[:, s], count, rng), s] = True
+        return sampled

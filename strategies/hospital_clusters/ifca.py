@@ -166,7 +166,7 @@ class Ifca(Weighted):
             raise TypeError("the update lacks the numbers of the models that were trained")
         program = update.problem.program
         if isinstance(program, ChosenTraining):
-            chosen, step = update.beside("chosen")[:, None] / program.one, update.sums
+            chosen, step = update.extra("chosen")[:, None] / program.one, update.sums
             if view.noise is not None and view.noise.multiplier:
                 # Under a guarantee all hospitals have the same weight, independent of the other participants.
                 part = float(sent_weights(update).max(initial=0.0))

@@ -88,4 +88,4 @@ class FedNova(Weighted):
         return LocalProblem(np.zeros_like(ids), Upload(self.weigh(view.sizes[ids])), program=program)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        return replace(state, models=state.models + float(update.beside("steps")) * update.sums)
+        return replace(state, models=state.models + float(update.extra("steps")) * update.sums)

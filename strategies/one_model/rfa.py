@@ -63,7 +63,7 @@ class HeldTraining(Program):
 
 
 @dataclass(frozen=True)
-class Pull(Program):
+class WeiszfeldStep(Program):
     """A hospital's contribution to the Weiszfeld step from the received point.
 
     The hospital receives its weight ``share``, which is in units of the mean weight.
@@ -109,14 +109,14 @@ class RFA(Weighted):
         ids = self.select(view, state, view.round)
         weight = self.weigh(view.sizes[ids])
         answers = yield Call(HeldTraining(len(view.initial)), {"theta": state.models[0]}, ids, {"weight": weight})
-        heard, total = answers.ids, float(answers.sums["weight"])
-        if not len(heard) or not total:
+        answered, total = answers.ids, float(answers.sums["weight"])
+        if not len(answered) or not total:
             return state
         point = answers.sums["delta"] / total
-        shares = weight[np.searchsorted(ids, heard)] * len(ids)
-        program = Pull(len(view.initial), self.nu, len(ids), float(shares.max()))
+        shares = weight[np.searchsorted(ids, answered)] * len(ids)
+        program = WeiszfeldStep(len(view.initial), self.nu, len(ids), float(shares.max()))
         for _ in range(self.passes):
-            sums = (yield Call(program, {"point": point}, heard, {"share": shares})).sums
+            sums = (yield Call(program, {"point": point}, answered, {"share": shares})).sums
             if not float(sums["strength"]):
                 break
             point = point + sums["pull"] / float(sums["strength"])

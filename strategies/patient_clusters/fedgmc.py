@@ -112,8 +112,8 @@ class FedGmc(PatientClustering):
         hospitals."""
         if self.virtual == "proportional":
             rows = [n * m.weights for n, m in zip(view.sizes[view.trainable], mixtures, strict=True)]
-            drawn = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))
-            counts = np.split(drawn, np.cumsum([len(m.weights) for m in mixtures])[:-1])
+            counts_of_all = shared_out(self.samples * sum(len(m.weights) for m in mixtures), np.concatenate(rows))
+            counts = np.split(counts_of_all, np.cumsum([len(m.weights) for m in mixtures])[:-1])
         elif self.virtual == "per_hospital":
             counts = [shared_out(self.samples, m.weights) for m in mixtures]
         else:

@@ -166,7 +166,7 @@ class Newton(HiddenSums):
                 received = {"beta": fit.beta, "information": upper(sums.hessian), "keep": keep}
                 answers = yield from asked(Call(program, received, ids), own)
                 sums = sums._replace(gradient=answers.sums["gradient"])
-        fit = fit.heard(sums)
+        fit = fit.updated(sums)
         own = replace(own, separated=own.separated or fit.status == "separated")
         if fit.status == "separated" and self.firth == "auto":
             fit = Fit(np.zeros(p), firth=True, keep=fit.keep)

@@ -1,8 +1,9 @@
 """Newton's method on sums: the server's computation after each answer.
 
-The method is pure: :meth:`Fit.heard` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A federated
-fit gets the sums from hospitals; :func:`fitted` computes them from local rows. The penalty is ``ridge / 2 |beta|^2``
-without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and Schemper 2002.
+The method is pure: :meth:`Fit.updated` takes the sums at :attr:`Fit.beta` and returns the next :class:`Fit`. A
+federated fit gets the sums from hospitals; :func:`fitted` computes them from local rows. The penalty is ``ridge / 2
+|beta|^2`` without the intercept, which is the first column. Sources: Wu et al. 2012 (GLORE); Firth 1993; Heinze and
+Schemper 2002.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Fit:
         """Whether the fit needs more sums."""
         return self.status == "going"
 
-    def heard(self, sums: Sums) -> Fit:
+    def updated(self, sums: Sums) -> Fit:
         """Return the fit after the next step, from the ``sums`` at :attr:`beta`. With :attr:`firth`, their gradient is
         Firth's (:func:`firth_gradient`)."""
         keep = self.keep
@@ -202,8 +203,8 @@ def firth_gradient(
     of the same fit. A row counts ``counts [n]`` times.
     """
     mu = family.mean(X @ beta)
-    kept = X[:, keep]
-    leverage = np.einsum("ij,ij->i", kept, np.linalg.solve(within(information, keep), kept.T).T)
+    varying = X[:, keep]
+    leverage = np.einsum("ij,ij->i", varying, np.linalg.solve(within(information, keep), varying.T).T)
     return np.asarray(X.T @ ((y - mu + family.weight(mu) * leverage * (0.5 - mu)) * counts))
 
 
@@ -211,5 +212,5 @@ def fitted(family: Family, X: Floats, y: Floats, *, ridge: float = 0.0) -> Fit:
     """Fit local rows ``X [n, p]`` and ``y [n]``, starting from coefficients of 0."""
     fit = Fit(np.zeros(X.shape[1]), ridge=ridge)
     while fit.going:
-        fit = fit.heard(family.sums(X, y, fit.beta))
+        fit = fit.updated(family.sums(X, y, fit.beta))
     return fit

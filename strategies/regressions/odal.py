@@ -118,7 +118,7 @@ class LeadFit(Program):
         beta = fit.beta
         if not converged:
             # If the lead has too few rows, its surrogate has no maximum.
-            beta = Fit(point).heard(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
+            beta = Fit(point).updated(surrogate.sums(LOGISTIC.sums(X, y, point), point)).beta if self.second else point
         return Reply({"beta": beta, "converged": float(converged)})
 
 

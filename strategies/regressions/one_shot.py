@@ -82,7 +82,7 @@ class Surrogate(NamedTuple):
         """Return the lead's fit to its rows ``X [n, p]`` and ``y [n]``, starting from the point :attr:`at`."""
         fit = Fit(self.at)
         while fit.going:
-            fit = fit.heard(self.sums(family.sums(X, y, fit.beta), fit.beta))
+            fit = fit.updated(self.sums(family.sums(X, y, fit.beta), fit.beta))
         return fit
 
 

@@ -224,9 +224,9 @@ class RandomIntercepts(PrivateIntercepts):
         answers = yield from asked(Call(replace(program, last=True), {"point": point + step}, ids), own)
         second = symmetric(answers.sums["second"])
         keep, covariance = independent(second), np.full_like(second, np.nan)
-        kept = second[np.ix_(keep, keep)]
-        inverse = np.linalg.inv(kept + np.diag(weights[keep]))
-        covariance[np.ix_(keep, keep)] = inverse @ kept @ inverse if self.ridge else inverse
+        varying = second[np.ix_(keep, keep)]
+        inverse = np.linalg.inv(varying + np.diag(weights[keep]))
+        covariance[np.ix_(keep, keep)] = inverse @ varying @ inverse if self.ridge else inverse
         value = float(answers.sums["value"]) - float(weights @ (point + step) ** 2) / 2
         return replace(own, at=point + step, step=np.zeros(p + 1), value=value, covariance=covariance)
 

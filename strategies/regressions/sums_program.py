@@ -116,11 +116,11 @@ def normal_uncertainty(view: FederationView, theta: Floats, se: Floats) -> Uncer
 def uncertainty_of(view: FederationView, theta: Floats, model: Errors, robust: Errors) -> Uncertainty:
     """Return intervals of ``theta [P]`` from two kinds of standard errors of its coefficients, the intercept first."""
     likely, differing = as_theta(view, model.se), as_theta(view, robust.se)
-    beside, away = model.quantile * likely, robust.quantile * differing
+    likely_half_width, away = model.quantile * likely, robust.quantile * differing
     return Uncertainty(
         likely,
-        theta - beside,
-        theta + beside,
+        theta - likely_half_width,
+        theta + likely_half_width,
         differing,
         theta - away,
         theta + away,

@@ -39,8 +39,8 @@ class PowerOfChoice(Selection):
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
-        drawn = weighted_sample(draw.candidates, np.log(draw.sizes), self.candidates, draw.rng)
-        if count >= len(drawn):
-            return drawn
-        by_loss = np.argsort(-draw.losses(drawn), kind="stable")
-        return np.sort(drawn[by_loss[:count]])
+        candidates = weighted_sample(draw.candidates, np.log(draw.sizes), self.candidates, draw.rng)
+        if count >= len(candidates):
+            return candidates
+        by_loss = np.argsort(-draw.losses(candidates), kind="stable")
+        return np.sort(candidates[by_loss[:count]])

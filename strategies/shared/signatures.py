@@ -88,13 +88,13 @@ class Signature(Statistic):
         if not self.powers:
             return np.concatenate([*parts, np.full(3 * columns, np.nan)])
         moments = sums[1 + label :].reshape(self.powers, columns)
-        seen = np.clip(moments[0], 1.0, n)
+        recorded = np.clip(moments[0], 1.0, n)
         mean, square = (
-            np.clip(moments[k] / seen, low, 1.0) if self.powers > k else np.full(columns, np.nan)
+            np.clip(moments[k] / recorded, low, 1.0) if self.powers > k else np.full(columns, np.nan)
             for k, low in ((1, -1.0), (2, 0.0))
         )
         spread = np.sqrt(np.maximum(square - mean * mean, 0.0))
-        return np.concatenate([*parts, 1.0 - seen / n, CLIP * mean, CLIP * spread])
+        return np.concatenate([*parts, 1.0 - recorded / n, CLIP * mean, CLIP * spread])
 
 
 def exact_signature(rows: Rows, classes: int) -> Floats:
@@ -106,14 +106,14 @@ def exact_signature(rows: Rows, classes: int) -> Floats:
     if len(rows.y):
         moments = np.array([rows.y.mean(), rows.y.std()])
         label = np.bincount(rows.y, minlength=classes)[1:] / len(rows.y) if classes else moments
-    seen = rows.observed.sum(axis=0)
+    recorded = rows.observed.sum(axis=0)
     values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
     if not np.isfinite(values).all():  # otherwise it would look like a value that was never observed
         raise ValueError("its rows hold values that are not finite")
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = values.sum(axis=0) / seen
-        std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / seen)
-    return np.concatenate([[np.log(n)], label, 1.0 - seen / n, mean, std])
+        mean = values.sum(axis=0) / recorded
+        std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / recorded)
+    return np.concatenate([[np.log(n)], label, 1.0 - recorded / n, mean, std])
 
 
 def signatures(view: FederationView, blocks: Sequence[Block] = BLOCKS) -> Floats:

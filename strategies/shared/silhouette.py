@@ -53,9 +53,9 @@ def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generato
     from scipy.spatial.distance import cdist  # a third of a second to import, and only clustering needs it
 
     n = len(rows)
-    drawn = np.arange(n) if n <= SAMPLE else np.sort(rng.permutation(n)[:SAMPLE])
-    distances = cdist(rows[drawn], rows[drawn])
-    return _first_best([mean_silhouette(distances, by_smallest_member(labels[drawn])) for labels in candidates])
+    sample = np.arange(n) if n <= SAMPLE else np.sort(rng.permutation(n)[:SAMPLE])
+    distances = cdist(rows[sample], rows[sample])
+    return _first_best([mean_silhouette(distances, by_smallest_member(labels[sample])) for labels in candidates])
 
 
 def best_clusters(
@@ -73,8 +73,8 @@ def best_clusters(
     n = len(rows)
     if n <= search_sample:
         return _search(rows, rng, allow_one)
-    drawn = np.sort(rng(0).permutation(n)[:search_sample])
-    clusters = int(_search(rows[drawn], rng, allow_one).max()) + 1
+    sample = np.sort(rng(0).permutation(n)[:search_sample])
+    clusters = int(_search(rows[sample], rng, allow_one).max()) + 1
     return kmeans(rows, clusters, rng(clusters))
 
 

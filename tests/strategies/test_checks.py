@@ -29,7 +29,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import check_personal
-from raysim.strategies.checks.values import check_rows, shown
+from raysim.strategies.checks.values import check_rows, short_form
 from raysim.strategies.one_model.scaffold import CorrectedTraining
 from tests.engine.probing import Beside
 from tests.strategies.contexts import hospital, view_of
@@ -317,8 +317,8 @@ def test_a_federation_is_there_and_hides_nothing_unless_it_says_so():
 
 
 def test_what_is_wrong_is_shown_up_to_forty_characters():
-    assert shown("x" * 38) == repr("x" * 38)
-    assert shown("x" * 39) == "a str"
+    assert short_form("x" * 38) == repr("x" * 38)
+    assert short_form("x" * 39) == "a str"
 
 
 def test_rows_of_a_bank():

@@ -89,9 +89,9 @@ class UnseenSection(Section):
             )
         if isinstance(value, tuple):
             names = [name for fold in value for name in ((fold,) if isinstance(fold, str) else fold)]
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None or not names or () in value:
-                which = f"'{twice}' stands there twice" if twice is not None else "a fold is empty"
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None or not names or () in value:
+                which = f"'{repeated}' stands there twice" if repeated is not None else "a fold is empty"
                 raise ValueError(f"{which}; leave each hospital out once")
         return value
 

@@ -115,9 +115,9 @@ class DataSection(OpenSection):
     @field_validator("scores")
     @classmethod
     def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        twice = next((name for name in value or () if (value or ()).count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"'{twice}' is named twice; name each score once")
+        repeated = next((name for name in value or () if (value or ()).count(name) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"'{repeated}' is named twice; name each score once")
         return value or None
 
     @model_validator(mode="before")

@@ -141,15 +141,15 @@ class PrivacySection(Section):
                 raise ValueError(
                     f"'{name}' is computed from patients' data in training, so it cannot be declared public; remove it"
                 )
-        if (twice := _named_twice(value)) is not None:
-            raise ValueError(f"'{twice}' is named twice; name it once")
+        if (repeated := _repeated(value)) is not None:
+            raise ValueError(f"'{repeated}' is named twice; name it once")
         return value
 
     @field_validator("statistics")
     @classmethod
     def _names_kinds_once(cls, value: dict[str, NoisyStatistic]) -> dict[str, NoisyStatistic]:
-        if (twice := _named_twice(value)) is not None:
-            raise ValueError(f"'{twice}' is there twice, with and without an s; keep one of the two")
+        if (repeated := _repeated(value)) is not None:
+            raise ValueError(f"'{repeated}' is there twice, with and without an s; keep one of the two")
         return value
 
     @field_validator("noise_multiplier")
@@ -167,7 +167,7 @@ class PrivacySection(Section):
             raise ConfigError(
                 f"privacy.mode: {self.mode} is not for privacy.unit: {self.unit}; use {' or '.join(MODES[self.unit])}"
             )
-        if self.rate is not None and self.way != "pooled":
+        if self.rate is not None and self.effective_mode != "pooled":
             raise ConfigError(
                 f"privacy.rate: {self.rate:g} is the sampling probability of a patient in privacy.mode: pooled, "
                 "which is not set; take it out"
@@ -176,13 +176,13 @@ class PrivacySection(Section):
         if not (self.own_steps or self.equal_epsilon):
             raise ConfigError(
                 "privacy.equal_epsilon: false needs unit: patient or example and mode: local, "
-                f"not {self.unit} and {self.way}; take it out"
+                f"not {self.unit} and {self.effective_mode}; take it out"
             )
         self._check_statistics()
-        if self.adaptive is not None and (self.unit != "hospital" or self.way == "local"):
+        if self.adaptive is not None and (self.unit != "hospital" or self.effective_mode == "local"):
             raise ConfigError(
                 "privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central or distributed, not for "
-                f"{self.unit} and {self.way}; take it out"
+                f"{self.unit} and {self.effective_mode}; take it out"
             )
         if self.unit != "hospital" and self.weights == "capped":
             raise ConfigError(f"privacy.weights: capped is for privacy.unit: hospital, not for {self.unit}")
@@ -259,14 +259,14 @@ class PrivacySection(Section):
         return self.sizes == "noisy"
 
     @property
-    def way(self) -> str:
+    def effective_mode(self) -> str:
         """Return ``mode``; if it is not set, return the default mode for the unit."""
         return self.mode or MODES[self.unit][0]
 
     @property
     def own_steps(self) -> bool:
         """Whether each hospital adds noise to its own gradient steps (DP-SGD), which protects its patients."""
-        return self.unit != "hospital" and self.way == "local"
+        return self.unit != "hospital" and self.effective_mode == "local"
 
     @property
     def of_statistics(self) -> float:
@@ -281,7 +281,7 @@ class PrivacySection(Section):
     @property
     def headline(self) -> Adversary:
         """Return the adversary whose epsilon is printed first."""
-        return self.against or ("server" if self.way == "local" else "outsider")
+        return self.against or ("server" if self.effective_mode == "local" else "outsider")
 
 
 def plain(kind: str) -> str:
@@ -289,7 +289,7 @@ def plain(kind: str) -> str:
     return kind.removesuffix("s")
 
 
-def _named_twice(kinds: Iterable[str]) -> str | None:
+def _repeated(kinds: Iterable[str]) -> str | None:
     named = set[str]()
     for kind in kinds:
         if plain(kind) in named:

@@ -178,8 +178,8 @@ class _Checks:
             return None
         values, code = np.unique(value, return_inverse=True)
         rows, events = np.bincount(code), np.bincount(code, y == 1)
-        kept = rows >= _ROWS
-        rows, events = rows[kept], events[kept]
+        frequent = rows >= _ROWS
+        rows, events = rows[frequent], events[frequent]
         if not _CODES[0] <= len(rows) or len(values) > _CODES[1] or (values != np.round(values)).any():
             return None
         share = (events + 0.5) / (rows + 1.0)

@@ -65,10 +65,10 @@ class _Column:
         """Compute the lower quartile, median and upper quartile of each hospital ``[3, H]``; NaN for few values."""
         order = np.argsort(self.value)
         order = order[np.argsort(self.home[order].astype(np.min_scalar_type(len(self.sizes))), kind="stable")]
-        starts, shown = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
+        starts, enough = np.cumsum(self.sizes) - self.sizes, self.sizes >= _ENOUGH
         found = np.full((3, len(self.sizes)), np.nan)
         for row, share in zip(found, (0.25, 0.5, 0.75), strict=True):
-            row[shown] = self.value[order[starts[shown] + (share * (self.sizes[shown] - 1)).astype(np.int64)]]
+            row[enough] = self.value[order[starts[enough] + (share * (self.sizes[enough] - 1)).astype(np.int64)]]
         return found
 
 
@@ -197,12 +197,14 @@ class _Checks:
         low, high, less = sides
         factor, offset, near = _FAHRENHEIT
         fits: Iterator[tuple[float, str]] = (
-            (k, said) for k, said in FACTORS.items() if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR)
+            (k, conversion)
+            for k, conversion in FACTORS.items()
+            if np.abs(np.log(high / low / k)).max() <= np.log(_NEAR)
         )
         if np.abs((high - offset) / factor / low - 1).max() <= near:
             fits = iter([(np.inf, "as degrees Celsius and Fahrenheit are")])
-        for found, called in fits:
-            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {called}"
+        for found, name in fits:
+            medians = f"medians near {low[1]:.3g} and near {high[1]:.3g}, {name}"
             few = f"the smaller group is {self._named(less)}: convert all to one unit"
             text = f"feature '{column.name}' has {medians}; {few}"
             return Suspect(column.name, "warn" if found > _LARGE else "ask", text)
@@ -269,8 +271,8 @@ def _of_patients(patients: NDArray[Any], home: Ints, hospitals: Sequence[str]) -
     person, numbers = pd.factorize(patients)
     if len(numbers) == len(home):
         return
-    seen = np.sort(home * len(numbers) + person)  # numpy's unique takes a minute for a million patients
-    where, who = np.divmod(seen[np.append(True, seen[1:] != seen[:-1])], len(numbers))
+    pairs = np.sort(home * len(numbers) + person)  # numpy's unique takes a minute for a million patients
+    where, who = np.divmod(pairs[np.append(True, pairs[1:] != pairs[:-1])], len(numbers))
     at = np.bincount(who)
     several = int((at > 1).sum())
     if not several:

@@ -38,13 +38,13 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
     """
     people = _people(federation)
     rows, bounds = _order(federation, trained, added.hospital)
-    seen = np.ones((len(added.y), federation.observed.shape[1]), bool)
+    recorded = np.ones((len(added.y), federation.observed.shape[1]), bool)
     meta = json.loads((federation.folder / "federation.json").read_text())
     write(
         folder,
         X=np.concatenate([federation.X, added.X])[rows],
         y=np.concatenate([federation.y, added.y])[rows],
-        observed=np.concatenate([federation.observed, seen])[rows],
+        observed=np.concatenate([federation.observed, recorded])[rows],
         bounds=bounds,
         patients={name: _extended(name, values, len(added.y))[rows] for name, values in federation.patients.items()},
         meta=meta | {"fingerprint": f"{federation.fingerprint} rearranged"},
@@ -79,7 +79,7 @@ def _order(
     return np.concatenate(index), bounds
 
 
-def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
+def random_half(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Choose a random half of each hospital's rows, validation rows excluded; return a mask ``[N]``."""
     trained = np.zeros(len(federation.y), bool)
     for start, train, validation, stop in federation.bounds.tolist():

@@ -142,7 +142,7 @@ class Coalitions(BaseModel):
         """Sample the sets."""
         import pandas as pd
 
-        drawn = coalition_sets(
+        sets_ = coalition_sets(
             stream(self.seed, "coalitions"),
             self.task,
             hospitals=self.hospitals,
@@ -153,7 +153,7 @@ class Coalitions(BaseModel):
             covariance=self.covariance,
         )
         names = [f"hospital_{h + 1}" for h in range(self.hospitals)]
-        sets = [drawn.train, *drawn.tests]
+        sets = [sets_.train, *sets_.tests]
         X = np.concatenate([X for rows in sets for X, _ in rows])
         y = np.concatenate([y for rows in sets for _, y in rows])
         sizes = [[len(y) for _, y in rows] for rows in sets]
@@ -164,7 +164,7 @@ class Coalitions(BaseModel):
             classes=("negative", "positive") if classed else (),
             silo=np.concatenate([np.repeat(np.array(names, object), counts) for counts in sizes]),
             part=np.concatenate([np.full(sum(counts), 2 if k else 0, np.int8) for k, counts in enumerate(sizes)]),
-            attributes={name: {"group": f"group_{g + 1}"} for name, g in zip(names, drawn.groups, strict=True)},
+            attributes={name: {"group": f"group_{g + 1}"} for name, g in zip(names, sets_.groups, strict=True)},
             notes=(
                 f"coalitions: {self.task}, {counted(self.hospitals, 'hospital')} in {counted(self.groups, 'group')}, "
                 f"{counted(self.features, 'feature')}, {self.covariance} covariances, "

@@ -129,7 +129,9 @@ class Pooled(BaseModel):
             features, y = features.iloc[chosen].reset_index(drop=True), y[chosen]
         home = self.partition.home(y, self.clients, self.seed)
         names = np.array([f"client_{j + 1}" for j in range(self.clients)])
-        shown = self.partition.model_dump(include={"name", "alpha" if self.partition.name == "dirichlet" else "share"})
+        partition = self.partition.model_dump(
+            include={"name", "alpha" if self.partition.name == "dirichlet" else "share"}
+        )
         # Only dirichlet leaves clients without a row, and only where min_size: 0 allows it.
         without = self.clients - len(np.unique(home))
         left_out = f"; left out: {counted(without, 'client')} that got no row" if without else ""
@@ -141,7 +143,8 @@ class Pooled(BaseModel):
             part=holdout(y, home, self.seed),
             notes=(
                 note,
-                f"{counted(len(y), 'row')} to {counted(self.clients, 'client')} by {shown}, seed {self.seed}{left_out}",
+                f"{counted(len(y), 'row')} to {counted(self.clients, 'client')} by {partition}, seed "
+                f"{self.seed}{left_out}",
             ),
         )
 
@@ -168,7 +171,7 @@ class Homed(Pooled, Alternatives):
     )
 
     @property
-    def kept_by_size(self) -> bool:
+    def selected_by_size(self) -> bool:
         """Whether hospitals are included or left out by their number of rows."""
         return self.silo != "partition"
 
@@ -196,18 +199,18 @@ class Homed(Pooled, Alternatives):
                 f"data.smallest: {self.smallest:,} rows are more than any {self.silo} has (the largest: "
                 f"{sizes.max():,}); lower it"
             )
-        kept, codes = chosen[large[codes]], codes[large[codes]]
-        check_classes(y[kept], classes, f"data.smallest: all with {self.smallest:,} rows together", "lower it")
+        selected, codes = chosen[large[codes]], codes[large[codes]]
+        check_classes(y[selected], classes, f"data.smallest: all with {self.smallest:,} rows together", "lower it")
         return Records(
-            features=features.iloc[kept].reset_index(drop=True),
-            y=y[kept],
+            features=features.iloc[selected].reset_index(drop=True),
+            y=y[selected],
             classes=classes,
             silo=np.asarray(names, dtype=object)[codes],
-            part=holdout(y[kept], codes, self.seed),
+            part=holdout(y[selected], codes, self.seed),
             notes=(
                 note,
-                f"{counted(len(kept), 'row')} by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} with "
-                f"fewer than {counted(self.smallest, 'row')}",
+                f"{counted(len(selected), 'row')} by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} "
+                f"with fewer than {counted(self.smallest, 'row')}",
             ),
         )
 

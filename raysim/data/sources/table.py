@@ -25,7 +25,7 @@ from raysim.data.tables.hospital_attributes import hospital_attributes
 from raysim.data.tables.labels import class_labels, number_labels
 from raysim.data.tables.marks import without_marks
 from raysim.data.tables.rules import Reading
-from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twins_said
+from raysim.data.tables.spelling import check_cut, check_totals, check_twins, twin_columns, twin_warnings
 from raysim.data.tables.table_files import HOSPITAL, Files, is_pattern, read_files, table_files
 from raysim.data.tables.text_form import Keys
 
@@ -190,9 +190,9 @@ class Table(BaseModel):
             except DataError as error:
                 raise DataError(read.placed(str(error))) from None
         except DataError as error:
-            raise DataError(self._shown(str(error))) from None
+            raise DataError(self._as_read(str(error))) from None
 
-    def _shown(self, text: str) -> str:
+    def _as_read(self, text: str) -> str:
         """Replace the path of a data frame's file in the cache by ``the data frame`` in a sentence."""
         if self.path.name != FRAME:
             return text
@@ -209,27 +209,27 @@ class Table(BaseModel):
         form = {} if read.form is None else {"separator": read.form.separator, "encoding": read.form.encoding}
         units = {name: tuple(each) for name, each in self.units.items()}
         reading = Reading(marks, dict(self.censored.items()), decimal, **form, units=units)
-        kept_whole = {self._silo: "hospital column", self.label: "label"}
+        roles = {self._silo: "hospital column", self.label: "label"}
         skipped = [name for name in (self.part, *self.drop) if name is not None]
-        table, idle = without_marks(read.table, reading, kept_whole, skipped)
+        table, idle = without_marks(read.table, reading, roles, skipped)
         silo = texts(table, self._silo, "data.silo")
-        table, silo, kept, chosen = self._keep(table, silo)
-        table, silo, kept, unlabelled = self._with_label(table, silo, kept)
+        table, silo, rows, chosen = self._keep(table, silo)
+        table, silo, rows, unlabelled = self._with_label(table, silo, rows)
         check_twins("data.silo", "hospitals", Counter(silo.tolist()))
-        group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=kept)
-        check_totals("data.silo", silo, kept)
-        check_cut("data.silo", self._silo, silo, kept)
+        group = None if self.group is None else texts(table, self.group, "data.group or data.split.by", rows=rows)
+        check_totals("data.silo", silo, rows)
+        check_cut("data.silo", self._silo, silo, rows)
         if group is not None:
-            check_totals("data.group", group, kept)
-            check_cut("data.group", str(self.group), group, kept)
+            check_totals("data.group", group, rows)
+            check_cut("data.group", str(self.group), group, rows)
         label = (
-            class_labels(table, self.label, self.positive, kept)
+            class_labels(table, self.label, self.positive, rows)
             if self.task == "classification"
-            else number_labels(table, self.label, kept)
+            else number_labels(table, self.label, rows)
         )
         never = self._never_features()
         names = [name for name in table.column_names if name not in never]
-        made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, kept)
+        made = feature_columns(table, names, Wanted(self.numeric, self.categorical), reading, rows)
         if made.frame.empty:
             raise DataError(f"data.path: '{self.path}' has no feature column apart from silo and label; add one")
         patients: dict[str, NDArray[Any]] = {}
@@ -237,11 +237,11 @@ class Table(BaseModel):
             if name := getattr(self, attribute):
                 patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
                 if name not in made.frame:  # a feature column has its own warning
-                    alike += twins_said(f"data.{attribute}", Counter(patients[attribute].tolist()))
+                    alike += twin_warnings(f"data.{attribute}", Counter(patients[attribute].tolist()))
         if self.age is not None:
-            given = number_column(table, self.age, "data.age", reading, kept)
-            patients["age"] = in_years(given, self.age, self.age_unit, kept)
-        scores = {name: number_column(table, name, "data.scores", reading, kept) for name in self._scores}
+            given = number_column(table, self.age, "data.age", reading, rows)
+            patients["age"] = in_years(given, self.age, self.age_unit, rows)
+        scores = {name: number_column(table, name, "data.scores", reading, rows) for name in self._scores}
         described, differing = hospital_attributes(self.attributes, table, silo)
         of_files = f" ({counted(len(read.files), 'file')})" if len(read.files) > 1 else ""
         return Records(
@@ -250,8 +250,8 @@ class Table(BaseModel):
             classes=label.classes,
             silo=silo,
             group=group,
-            part=None if self.part is None else _parts(table, self.part, kept),
-            row=kept if read.rows is None else read.rows if kept is None else read.rows[kept],
+            part=None if self.part is None else _parts(table, self.part, rows),
+            row=rows if read.rows is None else read.rows if rows is None else read.rows[rows],
             reading=reading,
             hospital_column=self._silo,
             label_column=self.label,
@@ -259,14 +259,16 @@ class Table(BaseModel):
             scores=scores,
             attributes=described,
             notes=(
-                self._shown(f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, ")
+                self._as_read(
+                    f"table: {counted(table.num_rows, 'row')} of {self.path.expanduser()}{of_files}{chosen}, "
+                )
                 + f"{counted(made.frame.shape[1], 'feature column')}; "
                 f"label '{self.label}': {label.described}",
                 *unlabelled,
                 *made.notes,
             ),
             warnings=(
-                *map(self._shown, read.remarks),
+                *map(self._as_read, read.remarks),
                 *map(read.placed, (*idle, *label.warnings, *made.warnings, *alike, *differing)),
             ),
         )
@@ -308,11 +310,11 @@ class Table(BaseModel):
         column = table.column(self.label)
         if self.unlabelled == "refuse" or not pc.any(missing := pc.is_null(column, nan_is_null=True)).as_py():
             return table, silo, rows, ()
-        kept = np.flatnonzero(~missing.to_numpy())
-        if not len(kept):
+        labelled = np.flatnonzero(~missing.to_numpy())
+        if not len(labelled):
             raise DataError(f"data.label: column '{self.label}' has no value in any row; name another")
-        note = f"left out: {counted(table.num_rows - len(kept), 'row')} without a value of '{self.label}'"
-        return table.take(kept), silo[kept], kept if rows is None else rows[kept], (note,)
+        note = f"left out: {counted(table.num_rows - len(labelled), 'row')} without a value of '{self.label}'"
+        return table.take(labelled), silo[labelled], labelled if rows is None else rows[labelled], (note,)
 
     def _keep(
         self, table: pa.Table, silo: NDArray[Any]
@@ -329,10 +331,10 @@ class Table(BaseModel):
                     else f"column '{self._silo}' names {len(present)} others"
                 )
                 raise DataError(f"data.hospitals: '{name}' has no rows; {hint}")
-        kept = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
-        if not len(kept):
+        chosen = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
+        if not len(chosen):
             raise DataError("data.hospitals: an empty list keeps no hospital; name at least one, or remove the key")
-        return table.take(kept), silo[kept], kept, f" ({len(self.hospitals)} chosen hospitals)"
+        return table.take(chosen), silo[chosen], chosen, f" ({len(self.hospitals)} chosen hospitals)"
 
 
 def _written(values: Any) -> list[str]:

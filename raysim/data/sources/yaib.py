@@ -147,8 +147,8 @@ class Yaib(BaseModel):
         connection.execute(
             f"CREATE TEMP TABLE labelled AS SELECT stay_id, label FROM outc WHERE label IS NOT NULL {at}"
         )
-        self._refuse_twice(connection, "labelled", "outc")
-        self._refuse_twice(connection, "sta", "sta")
+        self._refuse_repeated(connection, "labelled", "outc")
+        self._refuse_repeated(connection, "sta", "sta")
         connection.execute(
             "CREATE TEMP TABLE cohort AS SELECT * FROM labelled JOIN known ON stay_id = stay ORDER BY stay"
         )
@@ -157,21 +157,21 @@ class Yaib(BaseModel):
             counts(connection, f"SELECT count(DISTINCT stay_id) FROM {name}")[0]
             for name in (f"({everyone})", "labelled")
         )
-        kept, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
-        if once < kept:
+        stays, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
+        if once < stays:
             raise DataError(f"data.eicu: {self.eicu} lists stays more than once in patient; keep one row of each")
         when = f" at hour {self.hours}" if hourly else ""
-        if not kept:
+        if not stays:
             raise DataError(
                 f"data.eicu: none of {labelled:,} stays with a label{when} in {self.path} is in the patient table of "
                 f"{self.eicu}; check that the cohort comes from this eICU database, and check data.hours"
             )
         return [
-            f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
-            f"left out: {every - labelled:,} without a label{when}, {labelled - kept:,} without a hospital",
+            f"yaib: {stays:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
+            f"left out: {every - labelled:,} without a label{when}, {labelled - stays:,} without a hospital",
         ]
 
-    def _refuse_twice(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
+    def _refuse_repeated(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
         (more,) = counts(connection, f"SELECT count(*) - count(DISTINCT stay_id) FROM {table}")
         if more:
             raise DataError(

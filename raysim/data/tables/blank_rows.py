@@ -42,11 +42,11 @@ def without_blank_rows(frame: pd.DataFrame, name: str) -> tuple[pd.DataFrame, tu
             return frame, ()
         cells = frame.iloc[:, k]
         blank &= cells.isna().to_numpy(np.bool_) if cells.dtype.kind in "biufmM" else cells.map(_is_blank).to_numpy()
-    remark = said(np.flatnonzero(~blank), len(blank)) if blank.any() else ""
+    remark = blank_row_remark(np.flatnonzero(~blank), len(blank)) if blank.any() else ""
     return (frame[~blank], (f"{name} {remark}",)) if remark else (frame, ())
 
 
-def said(rows: NDArray[np.int64] | None, several: int) -> str:
+def blank_row_remark(rows: NDArray[np.int64] | None, several: int) -> str:
     """Describe the blank rows of a table of ``several`` rows; ``rows`` are the positions of the other rows. The text is
     empty without blank rows.
     """

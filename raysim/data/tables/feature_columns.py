@@ -78,7 +78,7 @@ def feature_columns(
     """
     import pandas as pd
 
-    kept: dict[str, pd.Series[Any]] = {}
+    columns: dict[str, pd.Series[Any]] = {}
     notes: list[str] = []
     warnings: list[str] = []
     left: list[str] = []
@@ -92,7 +92,7 @@ def feature_columns(
             left.append(name)
         elif kind == "numeric" and (found is None or found.kind not in ("mixed", "date")):
             values = numbers(_alone(name, column), name, "data.numeric", rows=rows)
-            kept[name] = pd.Series(values.astype(np.float32))
+            columns[name] = pd.Series(values.astype(np.float32))
             notes += taken
             text = asked is None and is_texts(table.column(name).type)
             if text and not np.any(values % 1 > 0) and with_zeros(table.column(name)):
@@ -111,10 +111,10 @@ def feature_columns(
                 "it as a category, or drop it (data.drop)"
             )
         elif kind == "categorical":
-            kept[name] = _category(column, name, asked is not None)
-            warnings += _alike(name, kept[name])
+            columns[name] = _category(column, name, asked is not None)
+            warnings += _alike(name, columns[name])
             if asked is None:
-                warnings += _doubts(name, found, len(kept[name].cat.categories))
+                warnings += _doubts(name, found, len(columns[name].cat.categories))
         elif found is not None or pa.types.is_temporal(column.type):
             found = found or _dates(column)
             first = found.first if rows is None or found.first is None else int(rows[found.first - 1]) + 1
@@ -129,7 +129,7 @@ def feature_columns(
         raise DataError(f"data.path: {refused[first_name]}{more}")
     if left:
         notes.append(f"no features, as data.numeric or data.categorical list others: {_quoted(left)}")
-    return FeatureColumns(pd.DataFrame(kept), tuple(notes), tuple(warnings))
+    return FeatureColumns(pd.DataFrame(columns), tuple(notes), tuple(warnings))
 
 
 def number_column(

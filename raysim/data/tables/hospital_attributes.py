@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted
 from raysim.data.tables.columns import texts
-from raysim.data.tables.spelling import twins_said
+from raysim.data.tables.spelling import twin_warnings
 
 UNKNOWN, MIXED = "unknown", "mixed"
 """The value of an attribute that a hospital lacks (``UNKNOWN``), or that differs between its rows (``MIXED``)."""
@@ -45,7 +45,7 @@ def hospital_attributes(
             texts(table, attribute, "data.attributes", unknown=UNKNOWN).astype(str), return_inverse=True
         )
         rows = zip(different.tolist(), np.bincount(of_value).tolist(), strict=True)
-        warnings += twins_said(f"data.attributes.{attribute}", dict(rows))
+        warnings += twin_warnings(f"data.attributes.{attribute}", dict(rows))
         low, high = np.full(len(names), len(different)), np.full(len(names), -1)
         np.minimum.at(low, of_row, of_value)
         np.maximum.at(high, of_row, of_value)

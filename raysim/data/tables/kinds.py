@@ -99,7 +99,7 @@ class Finding:
     zeros: bool = False
 
     @property
-    def shown(self) -> str:
+    def examples(self) -> str:
         """The most frequent marks with their rows: ``'<0.3' (45), '?' (16) and 2 more``."""
         return some([f"'{_short(mark)}' ({n:,})" for mark, n in self.marks.items()], _SHOWN)
 
@@ -246,7 +246,7 @@ def described(name: str, found: Finding, row: int | None, categories: bool = Tru
     say = f"say what they are in data ({settled}), or " if keys else ""
     return (
         f"column '{name}' holds numbers in {counted(found.numbers, 'row')} and other marks in "
-        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.shown}; {say}{correct}"
+        f"{counted(found.recorded - found.numbers, 'row')} (first: row {row}): {found.examples}; {say}{correct}"
     )
 
 

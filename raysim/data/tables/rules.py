@@ -94,8 +94,8 @@ def unquoted(text: str) -> str:
     >>> unquoted('="007"'), unquoted("=1+1")
     ('007', '=1+1')
     """
-    kept = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
-    return text if kept is None else kept[1].replace('""', '"')
+    match = re.fullmatch(KEPT_AS_TEXT, text.strip(), re.DOTALL)
+    return text if match is None else match[1].replace('""', '"')
 
 
 def canonical_number(text: str) -> str:

@@ -53,7 +53,7 @@ def check_twins(field: str, what: str, rows: Mapping[str, int]) -> None:
         )
 
 
-def twins_said(field: str, rows: Mapping[str, int]) -> list[str]:
+def twin_warnings(field: str, rows: Mapping[str, int]) -> list[str]:
     """Return a warning for each set of names that are probably one group. ``rows`` has the number of rows by name."""
     return [
         f"{field}: {written(group, rows)} differ only in blanks or capitals: each is a separate group; write them alike"

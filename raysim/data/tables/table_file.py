@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from raysim.core.errors import DataError, nearest
 from raysim.core.words import counted, listed
-from raysim.data.tables.blank_rows import said, without_blank
+from raysim.data.tables.blank_rows import blank_row_remark, without_blank
 from raysim.data.tables.columns import placed, plain_text
 from raysim.data.tables.decimals import Mark, with_points
 from raysim.data.tables.file_kinds import kind_of
@@ -117,22 +117,22 @@ def read_table(
     table, nameless = _without_nameless(table)
     columns = table.column_names
     if len(set(columns)) < len(columns):
-        twice = next(name for name in columns if columns.count(name) > 1)
-        raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
+        repeated = next(name for name in columns if columns.count(name) > 1)
+        raise DataError(f"{field}: '{path}' has two columns named '{repeated}'; rename one")
     commas = form is not None and form.separator != ","
     table, decimal, thousands = with_points(
         filled_table(table, names), keys.decimal, commas, as_text, field, f"'{path}'", usual.decimal, numeric
     )
-    remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, said(rows, several)
+    remarks = *_remarks(path, form, decimal, keys, usual, nameless), thousands, blank_row_remark(rows, several)
     return Read(table, form, decimal, tuple(filter(None, remarks)), bool(thousands), rows, several - table.num_rows)
 
 
 def _without_nameless(table: pa.Table) -> tuple[pa.Table, int]:
     """Remove columns with neither a name nor a value, as spreadsheets leave them. Also return their number."""
-    kept = [
+    named = [
         k for k, name in enumerate(table.column_names) if name or filled(table.column(k)).null_count < table.num_rows
     ]
-    return (table, 0) if len(kept) == table.num_columns else (table.select(kept), table.num_columns - len(kept))
+    return (table, 0) if len(named) == table.num_columns else (table.select(named), table.num_columns - len(named))
 
 
 def _names_again(table: pa.Table) -> int:

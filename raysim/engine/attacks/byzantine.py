@@ -58,11 +58,11 @@ class Byzantine(Step):
         """Whether Byzantine hospitals lie about their data before training."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> OwnAttack | None:
         """Return the attack that each Byzantine hospital makes alone in a round; None without such an attack."""
         return self._own_attack(round)
 
-    def called(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
+    def call_step(self, round: int, call: Call, number: int, name: str) -> OwnAttack | None:
         if len(call.ids):
             self._tally.largest = max(self._tally.largest, float(np.isin(call.ids, self.bad).mean()))
         return self._own_attack(round)

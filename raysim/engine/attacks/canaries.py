@@ -47,7 +47,7 @@ class Canaries(Tampering):
             crafted[parameters] = min(self.length / np.sqrt(len(parameters)), limit / 2.0)
         return crafted
 
-    def seen(self, update: Update) -> Floats:
+    def components(self, update: Update) -> Floats:
         """Return the component of a round's ``update`` along each canary, ``[M]``; 0 if its hospital sent nothing."""
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
@@ -64,16 +64,16 @@ class Watch(Step):
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """The components of the update along the canaries, one array ``[M]`` per round; see :meth:`Canaries.seen`."""
+    """The components of the update along the canaries, one array ``[M]`` per round; see :meth:`Canaries.components`."""
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         if not self.canaries.single or cohort.problem is None or cohort.problem.sent is None:
             return cohort
         return replace(cohort, problem=uploading(cohort.problem, single=True))
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Canaries:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Canaries:
         return self.canaries
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        self.rounds.append(self.canaries.seen(update))
+        self.rounds.append(self.canaries.components(update))
         return update

@@ -17,7 +17,7 @@ from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.engine.attacks.robust_rule import check_ruled
 from raysim.engine.messages.memory import HELD, HELD_LOSS
-from raysim.engine.messages.steps import BESIDE, HospitalStep, Leaving
+from raysim.engine.messages.steps import EXTRAS, HospitalStep, Leaving
 from raysim.engine.messages.update_sums import by_sum, weighed
 from raysim.engine.pipeline.step import Step
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
@@ -56,9 +56,9 @@ class Pass(HospitalStep):
             leaving.remember(HELD_LOSS, np.array([leaving.loss()]))
         elif self.last:
             leaving.forget(HELD, HELD_LOSS)
-        pull = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
-        leaving.update = pull * delta
-        leaving.vectors[BESIDE] = pull * (np.arange(len(self.centres)) == group)
+        weight = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
+        leaving.update = weight * delta
+        leaving.vectors[EXTRAS] = weight * (np.arange(len(self.centres)) == group)
 
 
 class SecureGeometricMedian(Step):
@@ -74,7 +74,7 @@ class SecureGeometricMedian(Step):
         self.number = 0
         """The number of the pass in its round, from 0."""
 
-    def half(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
+    def hospital_step(self, round: int, problem: LocalProblem, ids: Ids) -> Pass | None:
         return None if problem.sent is None else Pass(self._centres, self.number == 0, self.number == PASSES - 1)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
@@ -120,12 +120,12 @@ def points(update: Update) -> Floats:
     """Return the points ``[G, P]`` after a pass; 0 for a discarded sum."""
     if update.numbers is None:
         raise ValueError("the update has no pulls")
-    pulls = update.numbers[:, None]
-    return np.asarray(np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0))
+    weights = update.numbers[:, None]
+    return np.asarray(np.divide(update.sums, weights, out=np.zeros_like(update.sums), where=weights > 0))
 
 
 def passing(problem: LocalProblem) -> LocalProblem:
     """Return the problem with one more number that hospitals send for each sum."""
     if problem.upload is not None:
-        return replace(problem, upload=replace(problem.upload, beside=problem.upload.sums))
+        return replace(problem, upload=replace(problem.upload, extra_numbers=problem.upload.sums))
     return problem if problem.then is None else replace(problem, then=passing(problem.then))

@@ -26,7 +26,7 @@ from raysim.engine.measuring.divisions import Groups
 from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.messages.memory import FIRST, HELD, HELD_LOSS, MODEL, SECOND, STEPS, HospitalStates
 from raysim.engine.messages.plan import PartialResult, RoundPlan
-from raysim.engine.messages.steps import BESIDE
+from raysim.engine.messages.steps import EXTRAS
 from raysim.engine.privacy.contributions import Contributions
 from raysim.engine.privacy.patient_release import PatientRelease, pooled_gradient, with_private_steps
 from raysim.engine.privacy.release import release_of
@@ -87,11 +87,8 @@ class CohortTraining:
                         self._run(phase, j, task)
                     break
                 trained = self._trained(phase, self._private(phase, tasks, some), some)
-                if self._is_plain(phase):
-                    self._sending.send_together(phase, some, tasks, trained)
-                else:
-                    for i, j in enumerate(some):
-                        self._send(phase, j, tasks[i], trained[i])
+                for j, task, theta in zip(some, tasks, trained, strict=True):
+                    self._send(phase, j, task, theta)
                 ends = list(trained)
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
@@ -130,7 +127,7 @@ class CohortTraining:
         rate, extras = self._tasks.rate(phase.training), list(phase.extras)
         leaving = self._sending.leaving(phase, phase.upload, j, sent[DELTA].ravel(), rate, partial(self._loss, task))
         if extras:
-            leaving.vectors[BESIDE] = np.concatenate([sent[name].ravel() for name in extras])
+            leaving.vectors[EXTRAS] = np.concatenate([sent[name].ravel() for name in extras])
         self._sending.send(leaving, self._plan.steps)
         # A hospital that a guarantee hides raises no error for values that are not finite: its memory keeps the earlier
         # values.
@@ -139,7 +136,7 @@ class CohortTraining:
             # Hospitals store the noisy change that was sent, so that the server's total stays the sum
             # over hospitals.
             ends = np.cumsum([sent[name].size for name in extras])[:-1]
-            for name, left in zip(extras, np.split(leaving.vectors[BESIDE], ends), strict=True):
+            for name, left in zip(extras, np.split(leaving.vectors[EXTRAS], ends), strict=True):
                 if name in reply.memory:
                     memory[name] = context.memory.get(name, 0.0) + left.reshape(sent[name].shape)
         self._states[hospital] = self._states.get(hospital, {}) | remembered(memory, program, task.start.dtype)
@@ -197,14 +194,6 @@ class CohortTraining:
     def _contribution(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
-
-    def _is_plain(self, phase: LocalProblem) -> bool:
-        """Return whether each update is added unchanged to one sum, and hospitals store no part of it."""
-        plan, upload = self._plan, phase.upload
-        if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
-            return False
-        as_it_is = plan.private is None and not any(step.changes for step in plan.steps)
-        return as_it_is and not phase.training.keep and not phase.training.carry and not self._problem.beside
 
     def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters) -> None:
         """Send the message of entry ``j`` after its local update, and store its hospital's memory."""

@@ -53,9 +53,9 @@ class ProgramRun:
         self.release = next(releases, None)
 
     @cached_property
-    def kept_names(self) -> list[tuple[str, str]]:
+    def memory_keys(self) -> list[tuple[str, str]]:
         """Return two names of each array that hospitals store: the program's and the engine's."""
-        return [(name, kept_name(name)) for name in self.call.program.keeps]
+        return [(name, memory_key(name)) for name in self.call.program.keeps]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -81,7 +81,7 @@ class HospitalContext:
         """See :class:`raysim.strategies.programs.Context`. Raises :class:`StrategyError` if an array's shape is not as
         the program declares."""
         states, program = self._states.get(self.hospital, {}), self._run.call.program
-        own = {name: states[what] for name, what in self._run.kept_names if what in states}
+        own = {name: states[what] for name, what in self._run.memory_keys if what in states}
         if own:
             checked_at(self._run, self.hospital, partial(check_memory, own, program, self.count))
         return MappingProxyType(own)
@@ -178,8 +178,8 @@ class HospitalContext:
         # Rows changed by a step may differ between runs, so results from them are not cached.
         if any(step.changes_rows for step in run.plan.steps):
             return _read_only(np.asarray(make()))
-        drawn = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
-        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, drawn)
+        sampling = None if release is None else (release.unit, release.most_rows, run.plan.work.seed)
+        key = (run.plan.work.federation, run.call.program.name, self.hospital, name, sampling)
         return _read_only(run.made.of(key, make, of))
 
 
@@ -234,7 +234,7 @@ def _rows(federation: Federation, hospital: int) -> Any:
     return pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
 
 
-def kept_name(name: str) -> str:
+def memory_key(name: str) -> str:
     return name if name == MODEL else KEPT + name
 
 

@@ -18,14 +18,14 @@ from raysim.engine.client.program_context import (
     ProgramRun,
     checked_at,
     contexts_of,
-    kept_name,
+    memory_key,
 )
 from raysim.engine.messages.memory import MODEL, HospitalStates
 from raysim.engine.messages.plan import PartialResult, ProgramCall, RoundPlan
 from raysim.engine.messages.program_sums import SumLayout
 from raysim.engine.messages.steps import Adding, LeavingSums
 from raysim.strategies.base import POOLED, Added, Context, Program, Reply
-from raysim.strategies.checks.calls import check_added, check_kept, check_reply
+from raysim.strategies.checks.calls import check_added, check_reply, check_stored
 from raysim.training.base import Model
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def _run_added(
     _check_count(here, "run_added", memories, contexts)
     for context, memory in zip(contexts, memories, strict=True):
         if memory:
-            checked_at(here, context.hospital, partial(check_kept, memory, program, context.count))
+            checked_at(here, context.hospital, partial(check_stored, memory, program, context.count))
             later[context.hospital] = later.get(context.hospital, {}) | remembered(memory, program, precision)
 
 
@@ -156,7 +156,7 @@ def remembered(memory: Mapping[str, Any], program: Program, precision: Any) -> d
     """Return the arrays of ``memory`` under the names that the engine gives to stored arrays of a ``program``."""
     states = {}
     for name, value in memory.items():
-        states[kept_name(name)] = array = np.array(
+        states[memory_key(name)] = array = np.array(
             value, dtype=precision if name == MODEL else program.keeps[name].dtype
         )
         array.flags.writeable = False

@@ -256,7 +256,7 @@ class Evaluation:
 
     def _enter_scores(self, model: str, row: Row, measured: Sequence[Measured], ledger_round: int) -> None:
         """Record the counts of scores, if hospitals sent them, and the calibration metrics computed from them."""
-        for kept, sent in (
+        for stored, sent in (
             (self.gathered.scores, [each.scores for each in measured]),
             (self.gathered.validation_scores, [each.validation_scores for each in measured]),
         ):
@@ -265,9 +265,9 @@ class Evaluation:
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
                 # Counts that the server itself needs are traffic, and have a separate entry.
-                if kept is not self.gathered.validation_scores or model != self._counted:
+                if stored is not self.gathered.validation_scores or model != self._counted:
                     self._enter_measured(ledger_round, counts.scalars)
-                kept[model] = counts
+                stored[model] = counts
         if model in self.gathered.scores:
             # Imported only here: the import takes a fifth of a second.
             from raysim.statistics.clinical.clinical_figures import calibration_metrics

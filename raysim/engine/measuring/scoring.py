@@ -42,7 +42,7 @@ class PartRows:
     """
     y: NDArray[Any]
     """The labels of the rows, ``[n]``."""
-    kept: NDArray[Any] | None
+    features: NDArray[Any] | None
     """The features of the rows ``[n, F]``, or None if they are larger than ``KEPT_BYTES``."""
 
     @staticmethod
@@ -64,8 +64,8 @@ class PartRows:
         """Yield the rows ``low`` to ``high - 1`` in pieces: the position of a piece in the concatenated rows, and its
         features.
         """
-        if self.kept is not None:
-            yield slice(low, high), self.kept[low:high]
+        if self.features is not None:
+            yield slice(low, high), self.features[low:high]
             return
         step = max(1, CHUNK_BYTES // max(1, self.federation.X.shape[1] * self.federation.X.itemsize))
         for start in range(low, high, step):

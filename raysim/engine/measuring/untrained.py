@@ -34,9 +34,9 @@ class Rows(NamedTuple):
         if hospitals.all():
             return self
         lengths = np.diff(self.offsets)
-        kept = np.repeat(hospitals, lengths)
+        mask = np.repeat(hospitals, lengths)
         offsets = np.concatenate([[0], np.cumsum(np.where(hospitals, lengths, 0))])
-        return Rows(self.outputs[kept], self.y[kept], offsets)
+        return Rows(self.outputs[mask], self.y[mask], offsets)
 
     def blank(self, hospitals: Mask) -> NDArray[Any]:
         """Return the outputs, with NaN at ``hospitals [h]``."""

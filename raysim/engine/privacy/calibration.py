@@ -108,10 +108,10 @@ def releases_of_updates(
     function does not apply to mode ``local`` with units smaller than the hospital, because noise then differs between
     hospitals.
     """
-    if section.unit == "hospital" and section.way == "local":
+    if section.unit == "hospital" and section.effective_mode == "local":
         # A hospital's message may change to any other clipped message: the sensitivity is twice the clip.
         return _events(multiplier / 2.0, 1.0, rounds)
-    if section.way == "central":
+    if section.effective_mode == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
     # Each hospital adds a share of the noise, and a sum has at least ``fewest`` shares. Without secure sums the server
     # sees single messages, each with one share. A peer knows its own share.
@@ -249,10 +249,10 @@ def resolved(section: PrivacySection, terms: Terms) -> PrivacySection:
     If each hospital has its own noise, there is no single multiplier. Raises ``ConfigError`` if epsilon and multiplier
     are both given and disagree, or if epsilon is outside the range for which noise can be computed.
     """
-    way, adversary = section.way, section.headline
-    if section.against is None and terms.secure and way in ("pooled", "distributed"):
+    mode, adversary = section.effective_mode, section.headline
+    if section.against is None and terms.secure and mode in ("pooled", "distributed"):
         adversary = "server"
-    fixed: dict[str, Any] = {"mode": way, "against": adversary}
+    fixed: dict[str, Any] = {"mode": mode, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None and not accountant.LOW <= epsilon <= accountant.HIGH:
         raise ConfigError(

@@ -112,7 +112,7 @@ class JobRun:
         server.begin(t)
         measured = NOTHING
         if server.rounds and server.evaluation.due(t - 1):
-            measured = server.evaluation.after(t - 1, existing(server.serves(), server.hospitals.remembered))
+            measured = server.evaluation.after(t - 1, existing(server.model_rows(), server.hospitals.remembered))
         calls, reported = server.strategy.round(server.view, server.state), False
         answer: Answer = None
         cohort = ScheduledCohort(NOBODY, None, server.state)
@@ -210,7 +210,7 @@ class JobRun:
             server.view = replace(server.view, memory=job.selection.setup(server.view))
         server.state = server.pipeline.setup(server.strategy, server.view, server.measure)
         server.place_newcomers()
-        private, serve = server.private is not None, server.strategy_serves()
+        private, serve = server.private is not None, server.strategy_model_rows()
         check_fine_tuned(job, serve, private=private)
         serve = with_fine_tuned(serve, job)
         server.evaluation.check_served(serve, job.name, private=private)
@@ -265,7 +265,7 @@ class JobRun:
         if stopping is None or not round:
             return False
         if round not in stopping.rounds:
-            serve = existing(server.serves(), server.hospitals.remembered)
+            serve = existing(server.model_rows(), server.hospitals.remembered)
             model = stopping.watched(serve)
             losses, exchanged = self._check({model: serve[model]})
             self._stopping = stopping = stopping.after(round, model, losses[model])

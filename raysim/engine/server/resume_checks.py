@@ -47,7 +47,7 @@ def check_resumed(server: JobServer, since: RunState) -> None:
     if since.round >= job.rounds:
         raise ValueError("there is no round after it, so that its ledger cannot be checked")
     due = partial(_due, server, since) if in_rounds else lambda round: ()
-    always = job.privacy.unit == "hospital" or job.privacy.way == "pooled"
+    always = job.privacy.unit == "hospital" or job.privacy.effective_mode == "pooled"
     check_guarantee(history, _setup_again(server), due, always=always)
 
 

@@ -79,7 +79,7 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
-    if not _told_apart(federation.y[rows][joined]):
+    if not _differ(federation.y[rows][joined]):
         return None
     rest = np.setdiff1d(np.arange(len(rows)), joined)
     with tempfile.TemporaryDirectory() as scratch:
@@ -105,7 +105,7 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
-    if row is None or private is None or not _told_apart(y[joined]) or len(classes) > 2:
+    if row is None or private is None or not _differ(y[joined]) or len(classes) > 2:
         return None
     body = np.where(private, 0.0, run.result.outcome.models[row])
     constant, outputs = _outputs_of_body(model, body, np.flatnonzero(private), X)
@@ -165,7 +165,7 @@ def _outputs_of_body(
     return constant, outputs[:, np.sort(once)]
 
 
-def _told_apart(y: NDArray[Any]) -> bool:
+def _differ(y: NDArray[Any]) -> bool:
     """Return whether the labels have more than one class or value."""
     return bool(len(y) and (y != y[0]).any())
 

@@ -70,7 +70,7 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
         _panel(str(attribute), group, limits, x, names, looks)
         for attribute, group in means.groupby("attribute", sort=False)
     ]
-    called = [short(names[key]) for key in models]
+    labels = [short(names[key]) for key in models]
     return [
         svg.figure(
             "attributes",
@@ -80,7 +80,7 @@ def plots(means: pd.DataFrame, models: Sequence[Key], names: Names, looks: Looks
             "intervals for hospitals like these, not adjusted for several comparisons; a single hospital has none. "
             f"Patients also differ between kinds of hospital, so this does not say why a model does well. {FILE} has "
             "all models.",
-            svg.legend([(name, looks[key]) for name, key in zip(called, models, strict=True)]),
+            svg.legend([(name, looks[key]) for name, key in zip(labels, models, strict=True)]),
         )
     ]
 

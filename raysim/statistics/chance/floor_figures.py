@@ -14,7 +14,7 @@ from raysim.statistics.chance.inversion import SAME, Estimate, at
 
 
 @dataclass(frozen=True)
-class FigureBesideFloor:
+class FigureAndFloor:
     """A figure of dispersion, compared with its distribution if all hospitals were served equally.
 
     - ``value``: the figure on the test rows. ``floor``: its mean under equal service; ``low`` to ``high``: 95 % range.
@@ -37,7 +37,7 @@ class FigureBesideFloor:
     excess: Estimate
 
 
-def beside_floor(
+def compared_with_floor(
     name: str,
     value: float,
     observed: Floats,
@@ -46,7 +46,7 @@ def beside_floor(
     taus: Sequence[float],
     *,
     worse_when_lower: bool,
-) -> FigureBesideFloor:
+) -> FigureAndFloor:
     """Compare a figure with its floor.
 
     ``observed [T, B]`` are simulated values of the figure at each spread in ``taus``; ``true`` is the noise-free
@@ -62,7 +62,7 @@ def beside_floor(
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
     if worse_when_lower:  # with more spread the figure is lower
         excess = Estimate(*excess[::-1])
-    return FigureBesideFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
+    return FigureAndFloor(value, floor, float(low), float(high), share_as_extreme(extreme), true, excess)
 
 
 def noise_free_figure(

@@ -23,11 +23,15 @@ from scipy.special import expit
 from raysim.core.arrays import Floats
 from raysim.core.levels import Z
 from raysim.core.words import chance, counted
-from raysim.statistics.chance.ahead import ahead
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.floor_figures import FigureBesideFloor, beside_floor, noise_free_figure, share_as_extreme
+from raysim.statistics.chance.floor_figures import (
+    FigureAndFloor,
+    compared_with_floor,
+    noise_free_figure,
+    share_as_extreme,
+)
 from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible
-from raysim.statistics.chance.simulate import Chance, DrawnFederations, centres, errors, federations
+from raysim.statistics.chance.simulate import Chance, SimulatedFederations, centres, errors, federations
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
 
@@ -68,7 +72,7 @@ class NoiseFloor:
     tau: Estimate
     demonstrated: bool
     visible: float
-    figures: dict[str, FigureBesideFloor]
+    figures: dict[str, FigureAndFloor]
     larger: bool = True
 
     def sentence(self) -> str:
@@ -132,11 +136,11 @@ def noise_floor(
     chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     middle = dict(zip(taus, centres(curve.common, taus).tolist(), strict=True))
 
-    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
+    def simulate(spreads: Sequence[float]) -> Iterable[SimulatedFederations]:
         middles = [middle[tau] for tau in spreads]
         return federations(events, non_events, middles, curve.event_sd, spreads, draws, chance)
 
-    return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, drawn, taus)
+    return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, simulate, taus)
 
 
 def error_floor(
@@ -178,10 +182,10 @@ def error_floor(
     levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
     within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
 
-    def drawn(spreads: Sequence[float]) -> Iterable[DrawnFederations]:
+    def simulate(spreads: Sequence[float]) -> Iterable[SimulatedFederations]:
         return errors(n, errors_of_all, within, spreads, draws, chance)
 
-    return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, drawn, taus)
+    return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, simulate, taus)
 
 
 def _against(
@@ -190,7 +194,7 @@ def _against(
     variance: Floats,
     common: float,
     dispersion: Dispersion,
-    draw: Callable[[Sequence[float]], Iterable[DrawnFederations]],
+    draw: Callable[[Sequence[float]], Iterable[SimulatedFederations]],
     taus: Sequence[float],
 ) -> NoiseFloor:
     """Compute the floor of ``values [M]`` with ``variance [M]``; ``draw`` simulates federations at ``taus``."""
@@ -204,15 +208,15 @@ def _against(
     q, stages = float(weighted_squares(values, weights)), []
     for first in range(0, len(taus), STAGE):
         stages.append(_stage(draw(taus[first : first + STAGE]), weights, dispersion))
-        drawn_q = np.concatenate([stage.q for stage in stages])
-        tried = taus[: len(drawn_q)]
-        tau, least = invert(q, drawn_q, tried), visible(drawn_q, tried)
+        simulated_q = np.concatenate([stage.q for stage in stages])
+        tried = taus[: len(simulated_q)]
+        tau, least = invert(q, simulated_q, tried), visible(simulated_q, tried)
         if np.isfinite(tau.high + least):
             break  # no result below depends on larger spreads
     taus = tried
     level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
 
-    def figure_of(name: str) -> FigureBesideFloor:
+    def figure_of(name: str) -> FigureAndFloor:
         equal_service, noise_free = (
             np.concatenate([figures[name] for figures in each])
             for each in ([stage.observed for stage in stages], [stage.true for stage in stages])
@@ -224,14 +228,16 @@ def _against(
             most = 1.0 if dispersion.larger or name == "gini" else np.inf
             implied = noise_free_figure(noise_free, around, around_se, tau, taus, most)
         lower = dispersion.larger and name in dispersion.levels
-        return beside_floor(name, float(observed[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
+        return compared_with_floor(
+            name, float(observed[name]), equal_service, implied, tau, taus, worse_when_lower=lower
+        )
 
     return NoiseFloor(
         figure,
         common,
         len(values),
         q,
-        min(1.0, 2.0 * share_as_extreme(drawn_q[0] >= q - SAME * q)),
+        min(1.0, 2.0 * share_as_extreme(simulated_q[0] >= q - SAME * q)),
         tau,
         tau.low > 0,
         least,
@@ -253,7 +259,7 @@ class _Stage(NamedTuple):
     true: dict[str, Floats]
 
 
-def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Dispersion) -> _Stage:
+def _stage(blocks: Iterable[SimulatedFederations], weights: Floats, dispersion: Dispersion) -> _Stage:
     each = [
         _Stage(
             weighted_squares(block.observed, weights),
@@ -261,13 +267,13 @@ def _stage(blocks: Iterable[DrawnFederations], weights: Floats, dispersion: Disp
             dispersion.figures(block.observed),
             dispersion.figures(block.true),
         )
-        for block in ahead(blocks)
+        for block in blocks
     ]
     if len(each) == 1:
         return each[0]
     observed, true = (
-        {name: np.hstack([figures[name] for figures in drawn]) for name in drawn[0]}
-        for drawn in ([block.observed for block in each], [block.true for block in each])
+        {name: np.hstack([figures[name] for figures in of_blocks]) for name in of_blocks[0]}
+        for of_blocks in ([block.observed for block in each], [block.true for block in each])
     )
     return _Stage(np.hstack([b.q for b in each]), np.hstack([b.level for b in each]), observed, true)
 

@@ -171,10 +171,10 @@ def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -
     total = n.sum()
     if total < BINNED_ROWS:
         return CalibrationError(NAN, NAN, NAN, NAN, NAN)
-    drawn = np.abs(rng.binomial(n.astype(np.int64), predicted / n, (draws, len(n))) - predicted).sum(axis=1) / total
-    value, by_chance = float(np.abs(events - predicted).sum() / total), float(np.quantile(drawn, LEVEL))
+    simulated = np.abs(rng.binomial(n.astype(np.int64), predicted / n, (draws, len(n))) - predicted).sum(axis=1) / total
+    value, by_chance = float(np.abs(events - predicted).sum() / total), float(np.quantile(simulated, LEVEL))
     reach = max(_missed(n, events) / total, by_chance)
-    return CalibrationError(value, max(0.0, value - reach), min(1.0, value + reach), float(drawn.mean()), by_chance)
+    return CalibrationError(value, max(0.0, value - reach), min(1.0, value + reach), float(simulated.mean()), by_chance)
 
 
 def _missed(rows: Floats, events: Floats) -> float:

@@ -143,9 +143,9 @@ def _binomial(figure: ClinicalFigure, rng: np.random.Generator) -> tuple[float, 
     if len(of) < FEWEST:
         return NAN, NAN, NAN
     common = right.sum() / of.sum()
-    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
+    simulated = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # sampling hospital by hospital is faster
     # Squared deviations from the expected number, divided by the variance without its common factor p (1 - p).
-    observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
+    observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, simulated))
     p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)
-    shares = drawn / of
+    shares = simulated / of
     return float(shares.std(axis=1).mean()), float(worst_decile(shares).mean()), p

@@ -116,9 +116,9 @@ def rows_of(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Rows:
 
 def grouped(margin: Floats, rows: Floats, events: Floats, hospital: Ints, hospitals: int) -> Rows:
     """Build groups of rows. Margins that are NaN are left out, and infinite margins are replaced by very large ones."""
-    kept = ~np.isnan(margin)
-    limited = np.clip(margin[kept], -LARGEST, LARGEST)
-    return Rows(limited, rows[kept], events[kept], hospital[kept], hospitals)
+    defined = ~np.isnan(margin)
+    limited = np.clip(margin[defined], -LARGEST, LARGEST)
+    return Rows(limited, rows[defined], events[defined], hospital[defined], hospitals)
 
 
 def log_likelihood(of: Rows, intercept: Floats, slope: Floats) -> Floats:
@@ -306,8 +306,8 @@ def _no_reason(of: Rows) -> Words:
 def _only(of: Rows, some: NDArray[np.bool_]) -> Rows:
     """Return ``of`` with only the rows of the hospitals marked in ``some [H]``; the other hospitals remain, without
     rows."""
-    kept = some[of.hospital]
-    return Rows(of.margin[kept], of.rows[kept], of.events[kept], of.hospital[kept], of.hospitals)
+    selected = some[of.hospital]
+    return Rows(of.margin[selected], of.rows[selected], of.events[selected], of.hospital[selected], of.hospitals)
 
 
 def _checked(of: Rows, a: Floats, b: Floats, reason: Words) -> Shifts:

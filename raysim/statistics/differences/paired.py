@@ -128,8 +128,8 @@ class Paired:
         if self.hospitals == 1:
             notes.append("one hospital: nothing is known about other hospitals")
         elif self.hospitals < FEW_HOSPITALS:
-            shown = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
-            notes.append(f"{self.hospitals} hospitals, {shown:.1f} degrees of freedom")
+            degrees = math.floor(10 * self.df) / 10  # rounding up could contradict the sentence: 1.99 is less than 2
+            notes.append(f"{self.hospitals} hospitals, {degrees:.1f} degrees of freedom")
         if self.df < 2:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be demonstrated")
         if self.seeds == 1:

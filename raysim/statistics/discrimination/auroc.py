@@ -134,11 +134,11 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
     same_class = np.where(event, events[ids], non_events[ids])
     with np.errstate(invalid="ignore", divide="ignore"):
         for k, model in enumerate(z):
-            twice, _ = _won(model, event, segments, ids)
-            won = segments.sums(np.where(event, twice, 0).astype(np.float64))
+            doubled, _ = _won(model, event, segments, ids)
+            won = segments.sums(np.where(event, doubled, 0).astype(np.float64))
             won[segments.holding(np.isnan(model))] = np.nan
             auroc[k] = won / (2.0 * pairs)
-            influence[k] = (twice / (2.0 * others) - auroc[k, ids]) / same_class
+            influence[k] = (doubled / (2.0 * others) - auroc[k, ids]) / same_class
     return Placements(auroc, influence, event, segments.offsets, events, non_events)
 
 
@@ -167,13 +167,13 @@ def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
         raise ValueError(f"scores: shape {z.shape} is not [n], for one model")
     ids = segments.ids()
     events = segments.counts(event)
-    twice, ties = _won(z[0], event, segments, ids)
-    wins = np.where(event, twice, 0)
+    doubled, ties = _won(z[0], event, segments, ids)
+    wins = np.where(event, doubled, 0)
     first = 2 * _whole_sums(wins, segments)
     # psi^2 is 1, 1/4 or 0 for a pair, so 4 psi^2 is 4 psi, minus 1 for a tie.
     squares = 2 * _whole_sums(wins, segments) - _whole_sums(np.where(event, ties, 0), segments)
     same_event = _whole_sums(wins * wins, segments) - squares
-    same_non_event = _whole_sums(np.where(event, 0, twice * twice), segments) - squares
+    same_non_event = _whole_sums(np.where(event, 0, doubled * doubled), segments) - squares
     sums = [first, squares, same_event, same_non_event]
     broken = segments.counts(np.isnan(z[0])) > 0
     for values in sums:
@@ -261,14 +261,14 @@ def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids
         new = (ordered[1:] != ordered[:-1]) | (hospital[1:] != hospital[:-1])
     first = np.flatnonzero(np.concatenate([np.ones(min(len(scores), 1), dtype=bool), new]))
     edges = np.append(first, len(scores))
-    seen = cumulative(event[order])
-    hits = np.diff(seen[edges])
+    events_before = cumulative(event[order])
+    hits = np.diff(events_before[edges])
     misses = np.diff(edges) - hits
     hospital = ids[order[first]]
     begin, end = segments.offsets[hospital], segments.offsets[hospital + 1]
-    misses_below = (first - begin) - (seen[first] - seen[begin])
-    hits_above = seen[end] - seen[edges[1:]]
+    misses_below = (first - begin) - (events_before[first] - events_before[begin])
+    hits_above = events_before[end] - events_before[edges[1:]]
     of = np.empty(len(scores), dtype=np.int64)
     of[order] = np.repeat(np.arange(len(first)), np.diff(edges))
-    twice = np.where(event, (2 * misses_below + misses)[of], (2 * hits_above + hits)[of])
-    return twice, np.where(event, misses[of], hits[of])
+    doubled = np.where(event, (2 * misses_below + misses)[of], (2 * hits_above + hits)[of])
+    return doubled, np.where(event, misses[of], hits[of])

@@ -49,9 +49,9 @@ def sketches(placed: Placements, hospitals: ArrayLike, patients: ArrayLike) -> N
     influence = influence.astype(np.float32)
     sums = np.zeros((len(ids), SUMS), dtype=np.float32)
     for rows, starts, of in _pieces(placed.offsets, lengths):
-        drawn = normals(0, "sketches", np.stack([ids[home[rows]], who[rows]], axis=1), SUMS)
-        drawn *= influence[rows, None]
-        np.add.at(sums, of, np.add.reduceat(drawn, starts - rows.start, axis=0))
+        random = normals(0, "sketches", np.stack([ids[home[rows]], who[rows]], axis=1), SUMS)
+        random *= influence[rows, None]
+        np.add.at(sums, of, np.add.reduceat(random, starts - rows.start, axis=0))
     sums[np.isnan(placed.auroc[0])] = np.nan
     return sums
 

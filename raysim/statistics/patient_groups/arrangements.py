@@ -53,7 +53,7 @@ def within_limit(counts: ArrayLike) -> int | None:
     return found if found <= DRAWS else None
 
 
-def drawn(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
+def permuted(labels: ArrayLike, draws: int, rng: np.random.Generator) -> Labels:
     """Return the observed labels of one outcome's rows and ``draws`` permutations of them, ``[n, 1 + draws]``."""
     codes = np.asarray(labels, dtype=np.int8)
     # Sorting random numbers that carry a label in their last bits permutes the labels.

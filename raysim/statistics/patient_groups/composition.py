@@ -52,8 +52,8 @@ def composition(figure: ArrayLike, first: ArrayLike, second: ArrayLike) -> Compo
         return Composition(estimate, NAN, NAN, count)
     without = _difference((weighted[:, None] - rows * of_hospital) / left_out)
     se = np.sqrt((count - 1) / count * np.square(without - without.mean()).sum())
-    half = float(stdtrit(count - 1, (1 + LEVEL) / 2) * se)
-    return Composition(estimate, estimate - half, estimate + half, count)
+    half_width = float(stdtrit(count - 1, (1 + LEVEL) / 2) * se)
+    return Composition(estimate, estimate - half_width, estimate + half_width, count)
 
 
 def _difference(of_two: NDArray[np.float64]) -> NDArray[np.float64]:

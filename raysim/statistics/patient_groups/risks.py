@@ -108,10 +108,10 @@ def group_risks(groups: Sequence[str], sums: Floats) -> tuple[GroupRisk, ...]:
             information = float(np.where(every > 0, mine - mine * mine / every, 0.0).sum())
         excess = observed - expected
         if information > 0:
-            beta, half = excess / information, Z / float(np.sqrt(information))
+            beta, half_width = excess / information, Z / float(np.sqrt(information))
             p = 2.0 * float(ndtr(-abs(excess) / np.sqrt(information)))
         else:
-            beta = half = p = NAN
+            beta = half_width = p = NAN
         ratio = observed / expected if expected > 0 else NAN
-        found.append(GroupRisk(name, round(observed), expected, ratio, beta, beta - half, beta + half, p))
+        found.append(GroupRisk(name, round(observed), expected, ratio, beta, beta - half_width, beta + half_width, p))
     return tuple(found)

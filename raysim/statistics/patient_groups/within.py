@@ -183,8 +183,8 @@ def within_gap(
     differences, variances = _over_pairs(sums.value, -1.0), _over_pairs(sums.variance, 1.0)
     weight = np.where(np.isfinite(differences), weights(sums.counts), 0.0)
     first, second = sums.sums()
-    drawn = np.abs(_studentised(first, second))
-    largest = drawn.max(axis=0, initial=0.0)
+    studentised = np.abs(_studentised(first, second))
+    largest = studentised.max(axis=0, initial=0.0)
     total = weight.sum(axis=0)
     if not (total > 0).any():
         return WithinGap(attribute, larger)
@@ -197,7 +197,7 @@ def within_gap(
         _pair((groups[a], groups[b]), weight[:, k], differences[:, k], variances[:, k], beyond, for_all, larger)
         for k, (a, b) in enumerate(pairs(len(groups)))
     )
-    strongest = found[int(np.argmax(drawn[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
+    strongest = found[int(np.argmax(studentised[:, 0]))] if tested else max(found, key=lambda pair: pair.hospitals)
     return WithinGap(attribute, larger, strongest, found, p, p, count if tested else 0, exact and tested)
 
 
@@ -262,9 +262,9 @@ def _like(share: Floats, residual: Floats, se: float) -> float:
     return float(quantile * np.sqrt(max(spread, se * se)))
 
 
-def _limited(estimate: float, half: float, larger: bool) -> tuple[float, float]:
+def _limited(estimate: float, half_width: float, larger: bool) -> tuple[float, float]:
     """Return the limits of an interval, cut to the possible range of a difference of AUROC, or not cut for errors."""
-    if np.isnan(half) or not (larger or np.isfinite(half)):
+    if np.isnan(half_width) or not (larger or np.isfinite(half_width)):
         return NAN, NAN
-    low, high = estimate - half, estimate + half
+    low, high = estimate - half_width, estimate + half_width
     return (max(-1.0, low), min(1.0, high)) if larger else (low, high)

@@ -103,8 +103,8 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
             * (np.vecdot(layer.received[first], layer.received[second]) + 1.0)
             for layer in layers
         )
-        twice = inner if apart == 0 else 2.0 * inner
-        squares += np.bincount(patient[first][same], weights=twice[same], minlength=len(squares))
+        doubled = inner if apart == 0 else 2.0 * inner
+        squares += np.bincount(patient[first][same], weights=doubled[same], minlength=len(squares))
     return np.sqrt(np.maximum(squares, 0.0))
 
 
@@ -124,9 +124,12 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
     with np.errstate(all="ignore"):
         by_patient = factors(patient_lengths(layers, patient), clip, dtype)
         by_row = by_patient if patient is None else by_patient[patient]
-        kept = by_row > 0
-        if not kept.all():
-            layers, by_row = [Traced(layer.received[kept], layer.returned[kept]) for layer in layers], by_row[kept]
+        contributing = by_row > 0
+        if not contributing.all():
+            layers, by_row = (
+                [Traced(layer.received[contributing], layer.returned[contributing]) for layer in layers],
+                by_row[contributing],
+            )
         by_row = by_row.astype(dtype, copy=False)[:, None]
         total, at = np.empty(sum((a.shape[1] + 1) * d.shape[1] for a, d in layers), dtype), 0
         for received, returned in layers:

@@ -45,15 +45,15 @@ class LinearClip:
         """Clip the residuals ``z [b]`` of a ``batch [b, F+1]``, which are the gathered rows from ``low`` to
         ``high``."""
         self._settle(z[:, None], low, high, gathered)
-        kept, places = None, self._factors.shared(gathered, low, high)
+        shared, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
-            kept = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
-            kept[~np.isfinite(kept)] = 0
+            shared = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
+            shared[~np.isfinite(shared)] = 0
         # fmin and fmax turn NaN into the bound.
         np.fmin(z, self._bounds[low:high], z)
         np.fmax(z, -self._bounds[low:high], z)
-        if kept is not None:
-            z[places] = kept
+        if shared is not None:
+            z[places] = shared
 
     def shorten_each(
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]

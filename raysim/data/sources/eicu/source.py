@@ -199,19 +199,19 @@ class Eicu(BaseModel):
         if reasons:
             left_out = left_out.replace("that ended too early", f"that ended within {self._minimum:g} hours")
             notes.append(f"left out: {left_out}")
-        kept, events, early = counts(
+        stays, events, early = counts(
             connection,
             "SELECT count(*), coalesce(sum(label), 0), count(*) FILTER (until < getvariable('minutes')) "
             "FROM stays WHERE left_out IS NULL",
         )
-        if not kept:
+        if not stays:
             raise DataError(f"data.path: {patient} has no stay to learn from: left out are {left_out}")
         if self.task in _CLASSES:
             event = _CLASSES[self.task][1]
-            notes.append(f"{self.task}: {events:,} of {kept:,} stays are {event} ({events / kept:.1%})")
+            notes.append(f"{self.task}: {events:,} of {stays:,} stays are {event} ({events / stays:.1%})")
         else:
             (hours,) = counts(connection, "SELECT round(avg(label) * 24) FROM stays WHERE left_out IS NULL")
-            notes.append(f"{self.task}: {hours / 24:.1f} days in the mean of {kept:,} stays")
+            notes.append(f"{self.task}: {hours / 24:.1f} days in the mean of {stays:,} stays")
         notes.append(
             f"prediction time: {self._window_hours:g} hours after unit admission"
             + (f"; the minute before their end for {counted(early, 'stay')} that ended sooner" if early else "")

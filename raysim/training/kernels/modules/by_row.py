@@ -51,9 +51,9 @@ class RowGradients:
             units = torch.from_numpy(numbered(each[part])).to(rows.device)
             by_unit = rows.new_zeros(int(units[-1]) + 1, len(theta)).index_add_(0, units, rows)
             shorter = factors(by_unit.norm(dim=1).cpu().numpy(), clip, np.dtype(np.float64))
-            kept = torch.from_numpy(shorter).to(rows.device)
-            by_unit[kept == 0] = 0.0
-            total += (kept @ by_unit).cpu().numpy()
+            scale = torch.from_numpy(shorter).to(rows.device)
+            by_unit[scale == 0] = 0.0
+            total += (scale @ by_unit).cpu().numpy()
         return total
 
 
