@@ -86,7 +86,7 @@ def test_a_comparison_says_what_it_costs_to_have_seen_all_of_its_runs(tmp_path):
     del tree["strategy"]
     raysim.compare(tree, out=tmp_path / "all", in_process=True)
     said = json.loads((tmp_path / "all" / "answer.json").read_text())["reasons"]
-    (whole,) = [line for line in said if "Whoever sees all 4 runs" in line]
+    (whole,) = [line for line in said if "An observer of all 4 runs" in line]
     assert "epsilon = " in whole
     assert "infinite" not in whole
     assert "holds with privacy.noise: system alone" in whole
