@@ -226,26 +226,19 @@ def _writing() -> Any:
 
 def _code(module: str) -> list[str]:
     """Compute digests of the code that reads and builds data. An entry made by other code is not used."""
-    digests = set(_own_code())
-    if file := getattr(sys.modules.get(module), "__file__", None):
-        digests.add(_digest_of_code(Path(file)))
-    return sorted(digests)
+    digests = dict(_own_code())
+    if (file := getattr(sys.modules.get(module), "__file__", None)) and Path(file) not in digests:
+        digests[Path(file)] = _content(Path(file))
+    return sorted(digests.values())
 
 
 @functools.cache
-def _own_code() -> list[str]:
+def _own_code() -> dict[Path, str]:
+    """Compute the digests of raysim's own files, once in each process, which has imported them."""
     here = Path(__file__).parent
-    files = (
-        path
-        for folder in (here, here.parent / "core")
-        for kind in ("*.py", "*.sql", "*.yaml")
-        for path in folder.rglob(kind)
-    )
-    return [_digest_of_code(path) for path in files if path.name not in ("describe.py", "heterogeneity.py")]
-
-
-def _digest_of_code(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    folders = (here, here.parent / "core")
+    paths = {path for folder in folders for kind in ("*.py", "*.sql", "*.yaml") for path in folder.rglob(kind)}
+    return {path: _content(path) for path in paths if path.name not in ("describe.py", "heterogeneity.py")}
 
 
 def save_records(folder: Path, records: Records) -> None:
