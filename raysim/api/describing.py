@@ -62,7 +62,9 @@ class Description:
         warn, ask = (sum(suspect.level == level for suspect in suspects) for level in ("warn", "ask"))
         parts = [(warn + len(s.warnings), "warning"), (ask, "question")]
         odd = listed([counted(count, noun) for count, noun in parts if count])
-        first = f"look at the data before you train: {odd} above" if odd else "ready to train: nothing odd was found"
+        first = (
+            f"look at the data before you train: {odd} above" if odd else ("ready to train: nothing unusual was found")
+        )
         few = "" if s.judged >= FEWEST else f"; with fewer than {FEWEST} a comparison recommends nothing"
         judged = f"accuracy can be judged at {s.judged:,} of {counted(len(s.hospitals), 'hospital')}{few}"
         return [first, judged, *filter(None, [self.unlikeness.sentence])]
@@ -76,7 +78,8 @@ class Description:
         if self.other_seeds:
             others = ", ".join(map(str, self.other_seeds))
             console.print(
-                f"parts are those of seed {self.seed}; other seeds divide the rows again: {others}\n", highlight=False
+                f"the split is for seed {self.seed}; other seeds split the rows differently: {others}\n",
+                highlight=False,
             )
         console.print(self.unlikeness.table(), markup=False)
         console.print()

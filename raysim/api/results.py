@@ -245,7 +245,7 @@ def _file(rows: Any) -> Path:
     """Return the path of a file of new rows. Raises ``DataError`` if ``rows`` is neither a file nor a data frame."""
     if not isinstance(rows, str | os.PathLike):
         raise DataError(
-            f"table: {of_type(rows)} is neither a data frame nor a file; put each row into a frame: "
+            f"table: {of_type(rows)} is neither a data frame nor a file; make a data frame of the rows: "
             "pandas.DataFrame([row])"
         )
     return expanded(rows)

@@ -11,7 +11,7 @@ from raysim.cli import options
 from raysim.cli.answers import show_curve
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
-Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comparison in this folder.")]
+Of = Annotated[Path | None, typer.Option(help="Only plot the finished comparison in this folder.")]
 
 
 def curve(

@@ -11,7 +11,8 @@ from raysim.cli.blocks import show_block
 from raysim.cli.options import REPORT, Json, Open, Out, Set, console_of, greet, place, places_of, print_json, show_end
 
 Sites = Annotated[
-    Path, typer.Argument(metavar="SITES", help="YAML: the hospitals' test rows and events, and what matters.")
+    Path,
+    typer.Argument(metavar="SITES", help=("YAML: the hospitals' test rows and events, and the relevant differences.")),
 ]
 
 

@@ -72,8 +72,9 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
             return
         if not address and "ray" in sys.modules and not (_imported_closed or OPEN in os.environ):
             print(
-                "raysim: ray was imported before raysim could tell it to listen on this machine alone: other machines "
-                f"reach its ports, and need its token; set {OPEN}=0 before, or import ray later",
+                "raysim: ray was imported before raysim could restrict it to this machine: other machines can reach "
+                f"its ports, but need its token; set {OPEN}=0 before ray is imported, or import ray after raysim has "
+                "started it",
                 file=sys.stderr,
             )
         standing.enter_context(host.environment(QUIET if address else QUIET | LOCAL, keep=True))
@@ -122,7 +123,7 @@ def _kept_up(options: Mapping[str, Any]) -> Keeper:
     except Exception as error:
         if SLOW not in str(error):
             raise
-    print("raysim: Ray did not come up in time; it is started once more", file=sys.stderr)
+    print("raysim: Ray did not start in time; it is started once more", file=sys.stderr)
     keeper = Keeper(options)
     keeper.start(START_SECONDS)
     return keeper

@@ -94,7 +94,10 @@ class Receiver:
             try:
                 return Federation.open(folder)
             except OSError as error:
-                raise Unreadable(f"resources.data: '{folder}' cannot be read any more ({error.strerror})") from None
+                raise Unreadable(
+                    f"resources.data: '{folder}' can no longer be read ({error.strerror}); make it readable, then run "
+                    "again"
+                ) from None
         import ray
 
         federation: Federation = ray.get(ref)

@@ -51,8 +51,8 @@ def check(ways: Iterable[tuple[Config, Strategy]]) -> None:
         given = [value for config, _ in ways if _is_set(key, value := _at(config, key))]
         if given and key != SELECTION and not any(uses(*way) for way in ways):
             raise ConfigError(
-                f"{key}: {_shown(given[0])} changes nothing for {_names(ways)}{_under(ways, key)}; take it out, or "
-                f"write the default {_shown(_default(key))}"
+                f"{key}: {_shown(given[0])} has no effect with {_names(ways)}{_under(ways, key)}; remove the key, or "
+                f"set its default {_shown(_default(key))}"
             )
     _check_settings(ways)
 
@@ -66,8 +66,8 @@ def _check_settings(ways: Sequence[tuple[Config, Strategy]]) -> None:
             if all(name in _unused(each) for each in strategies):
                 value, default = getattr(strategies[0], name), _defaults_of(strategies[0])[name]
                 raise ConfigError(
-                    f"strategy.{name}: {_shown(value)} changes nothing for {label} without {by}; take it out, or write "
-                    f"the default {_shown(default)}"
+                    f"strategy.{name}: {_shown(value)} has no effect with {label} without {by}; remove the key, or "
+                    f"set its default {_shown(default)}"
                 )
 
 
@@ -108,8 +108,8 @@ def check_comparison(config: Config) -> None:
     section, default = config.model, plugins.completed(Config(), ("model",)).model
     if config.models and section != default:
         raise ConfigError(
-            f"model.name: '{section.name or section.class_path}' changes nothing, because models lists the models "
-            "to compare; leave model out, or add it to models"
+            f"model.name: '{section.name or section.class_path}' has no effect, because models lists the models to "
+            "compare; remove model, or add it to models"
         )
 
 
@@ -122,8 +122,8 @@ def check_run(config: Config) -> list[str]:
     for key in ("models", "recalibrate", "tune"):
         if getattr(config, key) != getattr(Config(), key):
             raise ConfigError(
-                f"{key}: changes nothing in raysim run, which trains one model as configured; use raysim compare, or "
-                "take it out"
+                f"{key}: has no effect in raysim run, which trains one model as configured; use raysim compare, or "
+                "remove the key"
             )
     left_out = [key for key in ("strategies", "seeds", "reference") if key in config.model_fields_set]
     if not left_out:

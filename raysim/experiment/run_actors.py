@@ -109,7 +109,7 @@ class RunActors:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         self.count = count
-        self.where = f"{count} runs at a time, an actor each"
+        self.where = f"{count} runs at a time, each in one actor"
         self._silence = longest_silence(resources)
         await_room(count * (resources.cpus_per_actor or 1))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -204,8 +204,8 @@ class RunActors:
 
         if times > RESTARTS:
             raise ResourceError(
-                f"resources: the process of {run} was lost {times} times ({how}); check that there is enough memory "
-                "for it"
+                f"resources: the process of {run} was lost {times} times ({how}); check that the machine has enough "
+                "memory for it"
             )
         ray.kill(self._actors[place])
         _await_end(self._pids[place])

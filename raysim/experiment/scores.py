@@ -66,7 +66,7 @@ def unread(config: Config, command: str) -> list[str]:
     if not config.data.scores:
         return []
     named = listed([f"'{name}'" for name in config.data.scores])
-    return [f"data.scores: {named} are no features; raysim {command} judges no score, raysim compare does"]
+    return [f"data.scores: {named} are not features; raysim {command} does not evaluate scores, raysim compare does"]
 
 
 def check(federation: Federation, labels: Collection[str]) -> None:
@@ -124,8 +124,8 @@ def entered(results: Sequence[Result], section: EvaluationSection, folder: Path,
             known[key] = of
         if lacking:
             notes.append(
-                f"{name} has no value in {lacking:,} of {tested:,} test rows: it and what it is compared with are "
-                "judged on the others."
+                f"{name} has no value in {lacking:,} of {tested:,} test rows: comparisons with it use only the other "
+                "rows."
             )
     return Scores(found, known, notes) if names else NONE
 

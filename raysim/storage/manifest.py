@@ -228,7 +228,7 @@ def spare(path: Path, option: str) -> None:
         except ConfigError:  # a file of another program
             continue
         if listed:
-            raise ConfigError(f"{option}: {path} is one of the files that raysim left in {folder}; name another")
+            raise ConfigError(f"{option}: {path} is one of the files that raysim wrote in {folder}; name another")
 
 
 def _described(path: Path) -> dict[str, Any]:

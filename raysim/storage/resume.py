@@ -119,7 +119,7 @@ class Ticket:
             if then.get(key) != now.get(key):
                 is_now, was = (_PLAIN.get(text, text) for text in (now.get(key, "absent"), then.get(key, "absent")))
                 raise ConfigError(
-                    f"{key}: it is {is_now}, and was {was} when the run was started; put it back, or start a new run"
+                    f"{key}: it is {is_now}, and was {was} when the run was started; restore it, or start a new run"
                 )
 
 
@@ -141,7 +141,7 @@ def read_ticket(folder: Path) -> Ticket:
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
             raise ValueError(f"id {ticket.id!r} was not made by raysim")
         if min(ticket.reached, ticket.starts, ticket.rounds, ticket.baselines) < 0:
-            raise ValueError("it counts plays below 0")
+            raise ValueError("its number of starts is negative")
     except OSError as error:
         raise ConfigError(
             f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
@@ -186,7 +186,7 @@ def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
             _lock(handle, patience)
         except BlockingIOError:
             raise ConfigError(
-                f"{folder}: another raysim is at work in it; wait for it or name another folder"
+                f"{folder}: another raysim command is using this folder; wait until it ends, or name another folder"
             ) from None
         except OSError:  # a file system without locks
             pass

@@ -76,8 +76,8 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         program = call.program
         if program.name != KNOWN:
             raise ConfigError(
-                f"study.strategy: {named} asks hospitals for '{program.name}', but a study has only their '{KNOWN}'; "
-                "name a strategy that clusters by these; see 'raysim list strategies'"
+                f"study.strategy: {named} requests '{program.name}' from hospitals, but a study has only their "
+                f"'{KNOWN}'; name a strategy that clusters by these; see 'raysim list strategies'"
             )
         sent = [program.run(_labelled(counts[h], partial(stream, seed, KNOWN, 0, h))).sent[KNOWN] for h in call.ids]
         return Answers({}, {KNOWN: np.stack(sent)}, call.ids, np.array([len(sent)]))

@@ -98,7 +98,7 @@ class FairFed(Strategy):
     ``privileged`` is a range ``[from, below]`` for ages.
     """
 
-    needs: ClassVar[Needs] = Needs.more("weighs hospitals by their own figures")
+    needs: ClassVar[Needs] = Needs.more("weights hospitals by their own figures")
 
     attribute: Attribute = "sex"
     """The attribute that divides patients into groups."""
@@ -119,7 +119,10 @@ class FairFed(Strategy):
                 "strategy.name: fairfed compares true positive rates, but this label is a number; choose another"
             )
         if self.positive >= training.classes:
-            raise ValueError(f"strategy.positive: {self.positive} is not below the {training.classes} classes")
+            raise ValueError(
+                f"strategy.positive: {self.positive} is not below the {training.classes} classes; give the number of "
+                "a class, from 0"
+            )
         try:
             check_patients(training.patients(), self.attribute, self.privileged)
         except ValueError as error:
@@ -191,7 +194,7 @@ def patient_groups(
     the attribute.
     """
     if attribute not in patients:
-        attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
+        attributes = f"it has their {', '.join(patients)}" if patients else "it has no attributes of patients"
         raise ValueError(f"attribute: the data has no attribute {attribute} of patients, {attributes}")
     values = patients[attribute]
     if isinstance(privileged, str):

@@ -304,7 +304,7 @@ def test_the_command_refuses_in_a_line(
         "--hospital: '1' is not a hospital of the run; did you mean '12'?"
     )
     assert line(chip, "--out", "m", "--model", "clusters").startswith(
-        "--model: 'clusters' was used for no hospital in "
+        "--model: 'clusters' was not used at any hospital in "
     )
     assert line(groups, "--out", "m").endswith("and rows decide the group; use raysim predict")
     assert line(chip, "--out", "taken") == "--out: taken exists; name a new folder"

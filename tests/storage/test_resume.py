@@ -241,9 +241,7 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
     path = Path("out/config.yaml")
     text = path.read_text()
     path.write_text(text.replace("rounds: 7", "rounds: 9"))
-    with pytest.raises(
-        ConfigError, match=r"^training.rounds: it is 9, and was 7 when the run was started; put it back"
-    ):
+    with pytest.raises(ConfigError, match=r"^training.rounds: it is 9, and was 7 when the run was started; restore it"):
         go_on("out")
     path.write_text(text.replace("missing_flags: true", "missing_flags: false"))
     with pytest.raises(ConfigError, match=r"^data.missing_flags: it is false, and was true when"):
@@ -287,7 +285,7 @@ def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
     def second(self: RunProgress, row: Round) -> None:
         show(self, row)
         if row.round == 3:
-            with pytest.raises(ConfigError, match="another raysim is at work in it"):
+            with pytest.raises(ConfigError, match="another raysim command is using this folder"):
                 start(tree, "out")
 
     monkeypatch.setattr(RunProgress, "round", second)

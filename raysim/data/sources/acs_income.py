@@ -55,7 +55,7 @@ class AcsIncome(Pooled):
             parts.append(table[kept])
         rows = pd.concat(parts, ignore_index=True)
         if rows.empty:
-            raise DataError(f"data.path: {self.path} has no adult who earns; give more states")
+            raise DataError(f"data.path: {self.path} has no adult with an income; name more states")
         y = (rows["PINCP"].to_numpy() > ABOVE).astype(np.int64)
         note = f"ACSIncome: {len(rows):,} persons of {len(parts)} files"
         return rows[FEATURES].astype(np.float32), y, (f"up to {ABOVE}", f"above {ABOVE}"), note

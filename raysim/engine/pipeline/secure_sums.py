@@ -129,7 +129,7 @@ class SecureSums(Step):
         if sent is None or POOLED in ids:
             return None
         reasons = {
-            "needs each update by itself": sent.single,
+            "needs each update separately": sent.single,
             "sends whole models": sent.what == "parameters",
             "sends a vector for each group of patients": problem.groups is not None,
         }

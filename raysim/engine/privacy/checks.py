@@ -107,8 +107,8 @@ def _check_attacks(job: Job) -> None:
         shared = " (random_k with common indices, and grid without feedback, can)"
         which = shared if section.way in ("pooled", "distributed") else ""
         raise ConfigError(
-            f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the "
-            f"noise, so it cannot go with privacy.mode: {section.way}{which}; leave one of the two out"
+            f"compression.name: '{compression.name}' can lengthen updates beyond privacy.clip or weaken the noise, so "
+            f"it cannot be combined with privacy.mode: {section.way}{which}; leave one of the two out"
         )
     if adversary is not None and adversary.effective_knowledge != "own":
         raise ConfigError(
@@ -138,7 +138,7 @@ def _check_figures(job: Job, federation: Federation) -> None:
     if declared is not None and federation.classes:
         raise ConfigError(
             f"{named}.range: {list(declared)} is for a label that is a number, and data.label has "
-            f"{len(federation.classes)} classes; take it out"
+            f"{len(federation.classes)} classes; remove the key"
         )
     if declared is None and not federation.classes:
         raise ConfigError(
@@ -218,7 +218,7 @@ def _check_strategy(job: Job) -> None:
     fitting = needs.kind != "refused" and (section.unit == "hospital" or needs.kind == "programs" or not needs.why)
     fitting = fitting or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
-        why = needs.why or "merges updates as they come"
+        why = needs.why or "merges updates as they arrive"
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
             f"{section.unit} cannot be guaranteed; choose another strategy or leave privacy out"

@@ -103,7 +103,7 @@ def check_declared(job: Job, where: str, label: str) -> None:
         if field.name in used and field.default is not None and value != used[field.name]:
             raise ConfigError(
                 f"{where}.{field.name}: {value!r}, but hospitals train with training.{field.name}: "
-                f"{used[field.name]!r}; set both alike, or read it from the view{label}"
+                f"{used[field.name]!r}; set both to the same value, or read it from the view{label}"
             )
 
 
@@ -112,11 +112,11 @@ def _check_classes(evaluation: EvaluationSection, classes: int) -> None:
     label."""
     kind = f"the label has {classes} classes" if classes else "the label is a number"
     if classes != 2 and evaluation.clinical not in (None, ClinicalSection()):
-        raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; take it out")
+        raise ConfigError(f"evaluation.clinical: its figures are for two classes, but {kind}; remove the section")
     if not classes and evaluation.minimum_events != EvaluationSection().minimum_events:
         raise ConfigError(
-            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, but {kind}; take "
-            "it out"
+            f"evaluation.minimum_events: {evaluation.minimum_events} counts rows of the rarer class, but {kind}; "
+            "remove the key"
         )
 
 

@@ -141,7 +141,7 @@ def _write(experiment: Experiment, result: Audit) -> Path:
     seed, frozen = experiment.config.seed, experiment.config.frozen_run()
     counted = not experiment.config.hides_sizes
     about = page_provenance(frozen, {seed: federation}, "raysim audit config.yaml", counted=counted)
-    title = f"{experiment.config.name}: what the run tells of its patients"
+    title = f"{experiment.config.name}: what the run reveals about its patients"
     out.text("audit.html", audit_page(title, summary, result.membership, result.inverted, about))
     return experiment.folder
 

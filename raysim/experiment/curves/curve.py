@@ -192,7 +192,10 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
             expanded.append({**settings, "label": label} | ({} if value is None else {curve.field: value}))
             lines[label] = (line, value)
     if not any(value is not None for _, value in lines.values()):
-        raise ConfigError(f"strategies: none has an unset key {curve.field}; list one with this key, and do not set it")
+        raise ConfigError(
+            f"strategies: no strategy has the key {curve.field} and leaves it unset; list a strategy with this key, "
+            "and do not set the key"
+        )
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
 

@@ -209,7 +209,7 @@ def _backwards(hospitals: pd.DataFrame) -> list[str]:
     for model, of in hospitals.groupby("strategy", sort=False):
         defined = of[of["auroc"].notna()]
         if len(defined) and (defined["auroc_high"] < 0.5).any() and (defined["auroc"] < 0.5).all():
-            said.append(f"{model} ranks worse than a coin at every hospital: the label may be the other way round")
+            said.append(f"{model} has an AUROC below .5 at every hospital: its labels are probably reversed")
     return said
 
 

@@ -130,7 +130,7 @@ def checked(table: pd.DataFrame, reading: Reading, reference: str) -> Prediction
 def _named(table: pd.DataFrame, warnings: list[str]) -> pd.DataFrame:
     twice = table.columns[table.columns.duplicated()]
     if len(twice):
-        raise DataError(f"column '{twice[0]}' is there twice; keep one")
+        raise DataError(f"column '{twice[0]}' occurs twice; keep one")
     if not len(table):
         raise DataError("the table has no rows; write a row for each model, seed and test row")
     if "strategy" in table:  # the table of a comparison
@@ -192,7 +192,7 @@ def _events(label: pd.Series, event: str | None) -> tuple[NDArray[np.int64], str
         raise DataError(f"label: has {shown}; it needs two values, event and no event")
     known = values[1] if tuple(each.casefold() for each in values) in _ORDERED else None
     if event is None and known is None:
-        raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; say which of them is the event")
+        raise ConfigError(f"--event: the label is '{values[0]}' or '{values[1]}'; name the event")
     if event is not None and event not in values:
         raise ConfigError(f"--event: '{event}' is not a value of the label; {nearest(event, values)}")
     chosen = str(known if event is None else event)
@@ -222,14 +222,16 @@ def _margins(frame: pd.DataFrame, reading: Reading, warnings: list[str]) -> NDAr
     if low < 0 or high > 100:
         wrong = pd.Series((p < 0) | (p > 100), frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not a probability; give --logits if it is log-odds"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is not between 0 and 1; give --logits if "
+            "probabilities are log-odds"
         )
     if reading.percent:
         p /= 100.0
     elif high > 1:
         wrong = pd.Series(p > 1, frame.index)
         raise DataError(
-            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} exceeds 1; give --percent if it is per cent"
+            f"row {_first(wrong)}: probability {p[wrong][0]:.4g} is above 1; give --percent if probabilities are in "
+            "per cent"
         )
     from scipy.special import logit  # imported late to start runs faster
 

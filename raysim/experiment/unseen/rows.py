@@ -40,10 +40,10 @@ def notes_of(run: LeftOut) -> Iterator[str]:
                 if share:
                     yield (
                         f"{share:.0%} of the rows of {name} have a '{column.name}' that no participant has: they are "
-                        "scored with none of its categories."
+                        "scored with 0 for every category."
                     )
         if empty and np.size(X):
-            yield f"{name} has no value of {listed(empty, 5)}: what participants fill in stands there."
+            yield f"{name} has no value of {listed(empty, 5)}: it is filled in as at the participants."
 
 
 Joins = int | Literal["all"]
@@ -111,7 +111,9 @@ def notes(left_out: Sequence[Judged]) -> list[str]:
     folds = {each.fold.number: each for each in reversed(left_out)}  # all runs of a fold have the same notes
     said = [text for fold in sorted(folds) for text in folds[fold].notes]
     more = len(said) - MOST_NOTES
-    return [*said[:MOST_NOTES], f"So it is in {more:,} more columns of hospitals left out."] if more > 0 else said
+    return (
+        [*said[:MOST_NOTES], f"The same holds for {more:,} more columns of hospitals left out."] if more > 0 else said
+    )
 
 
 def judge(run: LeftOut, section: UnseenSection) -> Judged:

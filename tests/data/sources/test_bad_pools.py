@@ -282,7 +282,7 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"study": None}, "study: missing; this section says how the data is divided"),
+        ({"study": None}, "study: missing; add this section"),
         ({"study.alphas": "[1]"}, "study.alphas: [1.0] are too few to compare; name at least two"),
         ({"study.alphas": "[1, 0]"}, "study.alphas: 0 is not a finite number above 0"),
         ({"study.alphas": "[1, 1]"}, "study.alphas: [1.0, 1.0] repeats a value; name each once"),
@@ -294,7 +294,7 @@ STUDY = {"data.source": "digits", "study.alphas": "[50, 1]", "study.clients": "[
         ({"study.alpha": 1}, "study.alpha: unknown key; did you mean 'alphas'?"),
         ({"study.strategy": "clust_sip"}, "study.strategy.name: 'clust_sip' is not a known name"),
         ({"study.strategy": "fedavg"}, "study.strategy: FedAvg makes no clusters; name one that does"),
-        ({"study.strategy": "{name: chip, clusters: 2}"}, "study.strategy: Chip asks hospitals for 'signature'"),
+        ({"study.strategy": "{name: chip, clusters: 2}"}, "study.strategy: Chip requests 'signature' from hospitals"),
         ({"study.strategy": "{name: clust_psi, clusters: 6}"}, "study.strategy.clusters: 6 is more than the 5"),
         ({"study.clients": "[300]"}, "study.alphas: 4 of 4 partitions leave a client with too few rows"),
         ({"data.clients": 5}, "data.clients: a study's own grid decides it; leave it out"),
