@@ -99,10 +99,11 @@ def describe(
     overrides: Overrides | None = None,
     epsilon: Smoothing = EPSILON,
 ) -> Description:
-    """Describe a configuration's federation, as ``raysim describe`` does; arguments as for :func:`raysim.run`.
+    """Describe a configuration's federation, as ``raysim describe`` does.
 
-    ``epsilon`` smooths the shares of PSI: a number, or ``counts``, half a row in every bin. A configuration that a run
-    or comparison would reject is rejected here too. Rows are divided by the first seed that would be run.
+    ``epsilon`` smooths PSI: a number that is added to each share, or ``counts``, which adds half a row to each bin. The
+    other arguments have the same meaning as for :func:`raysim.run`. A configuration that a run or comparison would
+    reject is rejected here too. Rows are split by the first seed of the configuration.
     """
     with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)

@@ -17,7 +17,7 @@ Sites = Annotated[
 
 
 def design(config: Sites, set_: Set = None, out: Out = None, json: Json = False, open_: Open = False) -> None:
-    """Say what a comparison could demonstrate, from sizes alone."""
+    """Compute what a comparison could demonstrate, from hospitals' sizes."""
     greet()
     import time
 

@@ -86,8 +86,8 @@ def _said(looked: Looked, found: Tried) -> Iterator[str]:
         yield "the label is a number (data.task: regression)"
     said = [f"data.{key}" for key in ("censored", "na_values", "units") if getattr(proposal, key)]
     for name, marks in proposal.marks.items():
-        verb = "says" if len(said) == 1 else "say"
-        yield f"numbers: '{name}', with other marks: {marks}; {listed(said)} {verb} what they are"
+        verb = "sets" if len(said) == 1 else "set"
+        yield f"numbers: '{name}', with other marks: {marks}; {listed(said)} {verb} how to read them"
     for name, absent in proposal.na_values.items():
         if name not in proposal.marks:
             marks = listed([f"'{mark}'" for mark in absent])

@@ -67,7 +67,7 @@ def sweep(
 def resume(
     folder: Folder, failed: Failed = False, in_process: options.InProcess = False, verbose: options.Verbose = False
 ) -> None:
-    """Continue a stopped command; nothing is repeated."""
+    """Continue a stopped run, comparison or sweep."""
     options.greet()
     import time
 

@@ -114,8 +114,8 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[Keeper | None]
 
 
 def _kept_up(options: Mapping[str, Any]) -> Keeper:
-    """Yield a Ray that is running. If a Ray started here does not start in time, as on a busy machine, it is started
-    again."""
+    """Start Ray or connect to it, and return its keeper. A Ray that does not start in time, as on a busy machine, is
+    started once more."""
     keeper = Keeper(options)
     try:
         keeper.start(START_SECONDS)

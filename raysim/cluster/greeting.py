@@ -19,7 +19,7 @@ SLOW = "timed out during startup"
 """Part of Ray's message about a node that needs more than half a minute to start."""
 
 AUTO, LOCAL = "auto", "local"
-"""The values of ``RAY_ADDRESS`` that are no address: a running Ray on this machine, and a new Ray."""
+"""The values of ``RAY_ADDRESS`` that are not addresses: a running Ray on this machine, and a new Ray."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 

@@ -29,7 +29,8 @@ Uses = Callable[[Config, Strategy], bool]
 """A function that returns whether a run of this complete configuration and strategy uses a certain key."""
 
 OF_FINE_TUNING = {"batch_size", "optimizer", "weight_decay"}
-"""The keys of ``training`` that fine-tuning after the last round uses; its epochs and rate are its own keys."""
+"""The keys of ``training`` that fine-tuning after the last round uses. Fine-tuning has its own keys for epochs and
+learning rate."""
 
 SELECTION = "selection"
 
@@ -224,7 +225,7 @@ def _is_set(key: str, value: Any) -> bool:
 
 
 def _with(section: Any, path: Sequence[str], value: Any) -> Any:
-    """Return a section with another value at the keys ``path`` below it."""
+    """Return ``section`` with ``value`` at the nested keys ``path``."""
     below = value if len(path) == 1 else _with(getattr(section, path[0]), path[1:], value)
     return section.model_copy(update={path[0]: below})
 

@@ -47,10 +47,10 @@ def write_run_page(
     whole: Path | None = None,
     beside: BackgroundNoiseFloor | None = None,
 ) -> None:
-    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``.
+    """Write the ``report.html`` of a run of ``config``. ``frozen`` is the configuration as written with the run.
 
     ``whole`` is the folder of the experiment that the run belongs to, if any. Single hospitals are then on that
-    experiment's page, under all models. ``beside``: the noise floor that may be computed already.
+    experiment's page, under all models. ``beside``: the noise floor, whose computation may have begun.
     """
     part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []

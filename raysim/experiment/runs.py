@@ -1,4 +1,4 @@
-"""Runs strategies x seeds on one configuration: from the checked configuration to files and MLflow.
+"""Runs every strategy of a configuration with every seed, and writes the files and MLflow's records.
 
 Errors in the configuration or the data are reported before Ray starts and before anything is written.
 """

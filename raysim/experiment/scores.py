@@ -62,7 +62,7 @@ def asked(config: Config) -> Config:
 
 
 def unread(config: Config, command: str) -> list[str]:
-    """Return a remark for a ``command`` that does not evaluate scores: it only excludes them from the features."""
+    """Return a remark for a ``command`` that only excludes scores from the features and does not evaluate them."""
     if not config.data.scores:
         return []
     named = listed([f"'{name}'" for name in config.data.scores])
@@ -88,7 +88,7 @@ def is_probability(federation: Federation, name: str) -> bool:
 
 
 def margins_of(values: NDArray[np.float64], probability: bool) -> NDArray[np.float64]:
-    """Return the log-odds of a score's ``values [n]``; or the values, for ranking, if it is no ``probability``."""
+    """Return the log-odds of a score's ``values [n]``. A score that is no ``probability`` is returned unchanged."""
     from scipy.special import logit  # imported late to start runs faster
 
     if not probability:

@@ -36,7 +36,8 @@ RESTART_SECONDS = 60.0
 """Seconds that a restart may take before Ray itself is considered lost."""
 
 SILENCE = 3.0
-"""A coordinator is considered lost after silence of this many times ``resources.timeout`` plus a restart's duration."""
+"""A coordinator is considered lost after silence of this many times the sum of ``resources.timeout`` and
+:data:`RESTART_SECONDS`."""
 
 
 def longest_silence(resources: ResourcesSection) -> float:
@@ -136,7 +137,8 @@ class InProcess:
 
 
 class OnRay:
-    """Hospital actors and a coordinator actor of the Ray that this process is connected to; :meth:`wait` for them."""
+    """Hospital actors and a coordinator actor, on the Ray to which this process is connected. Call :meth:`wait` before
+    :meth:`run`."""
 
     where: str
     warning: str | None
@@ -145,8 +147,8 @@ class OnRay:
     def __init__(
         self, rows: Ids, resources: ResourcesSection, names: Sequence[str], started: Keeper | None = None
     ) -> None:
-        """Start the actors. ``started`` ends the Ray that was started for this session; None if Ray is not ours to
-        end."""
+        """Start the actors. ``started`` ends the Ray that was started for this session; None if Ray must not be
+        ended."""
         self._started = started
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share, torch is not imported only to find that there is no device.

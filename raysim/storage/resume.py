@@ -141,7 +141,7 @@ def read_ticket(folder: Path) -> Ticket:
         if not re.fullmatch("[0-9a-f]{32}", ticket.id):
             raise ValueError(f"id {ticket.id!r} was not made by raysim")
         if min(ticket.reached, ticket.starts, ticket.rounds, ticket.baselines) < 0:
-            raise ValueError("its number of starts is negative")
+            raise ValueError("one of its counts is negative")
     except OSError as error:
         raise ConfigError(
             f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
@@ -242,7 +242,8 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def begins(self, since: int) -> EarlierPlays:
-        """Return the rounds after round ``since`` that earlier starts have run. Their privacy cost must be counted."""
+        """Store in the ticket, and return, the rounds after round ``since`` that earlier starts have run. Their privacy
+        cost must be counted."""
         before = EarlierPlays(self.ticket.starts, self.ticket.rounds)
         earlier = before.stopped(since, self.ticket.reached) if self.ticket.reached else before
         self.ticket = dataclasses.replace(self.ticket, starts=earlier.starts, rounds=earlier.rounds, reached=0)

@@ -326,5 +326,5 @@ def test_what_happens_to_updates_happens_to_those_of_programs(federation: Federa
 @pytest.mark.parametrize("section", ["system", "compression", "aggregation", "adversary"])
 def test_what_is_about_updates_is_refused_for_rounds_of_several_calls(federation: Federation, section: str):
     job = replace(job_of(federation, RFA()), **SECTIONS[section])
-    with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'RFA' calls client programs in place of it"):
+    with pytest.raises(ConfigError, match=rf"^{section}: .* strategy 'RFA' uses client programs"):
         check_job(job, federation)

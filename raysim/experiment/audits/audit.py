@@ -147,7 +147,7 @@ def _write(experiment: Experiment, result: Audit) -> Path:
 
 
 def _finite(tree: Any) -> Any:
-    """Return ``tree`` with None for undefined numbers, and with Python floats in place of numpy's."""
+    """Return ``tree`` with None for undefined numbers, and with Python floats for numpy floats."""
     if isinstance(tree, dict):
         return {key: _finite(value) for key, value in tree.items()}
     if isinstance(tree, float | np.floating):

@@ -7,8 +7,8 @@ The configuration is a configuration for ``compare`` with one more section:
     curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
 
 Each strategy that does not set ``field`` itself is run with each of the values and becomes a curve. A strategy that
-sets ``field``, or has no such field, becomes a horizontal line. The plot has the mean and the variance over hospitals
-of one of their figures.
+sets ``field``, or has no such field, becomes a horizontal line. The plot has the mean and the variance of one figure
+over hospitals.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def begin(
 
 
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
-    """Resume the stopped curve in ``folder``; ``config`` is its comparison. Returns the folder."""
+    """Resume the stopped curve in ``folder``; ``config`` configures its comparison. Returns the folder."""
     config = reading.resolve(config, reads=reading.COMPARISON)
     curve, lines = _begun(folder / SECTION)
     return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)

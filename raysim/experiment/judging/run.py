@@ -242,7 +242,7 @@ class Search:
         return said
 
     def as_json(self) -> dict[str, object]:
-        """The content of ``search`` in ``answer.json``."""
+        """Return the content of ``search`` in ``answer.json``."""
         found = self.found
         return {
             "tried": found.tried,

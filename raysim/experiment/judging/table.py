@@ -3,10 +3,11 @@
 A row is the prediction of one model, trained with one seed, for one test row. Required columns are ``hospital``,
 ``label`` (two values), ``model``, ``seed``, ``probability``, and ``row`` or ``patient``. Optional columns are
 ``margin`` (log-odds, in place of probabilities), ``part``, ``train_rows`` and ``all_rows`` of the hospital, ``bytes``
-that the model moved, ``role`` (:data:`ROLES`), ``learner`` (the family of the model, the simplest first), and
-``group_*``. The table that a comparison writes has a column ``strategy``; its column ``model`` is the model used.
+that the method exchanged, ``role`` (:data:`ROLES`), ``learner`` (the family of the model; families first occur in the
+order of their complexity), and ``group_*``. The table that a comparison writes has a column ``strategy``; its column
+``model`` is the model used.
 
-An error is one line with the first row concerned, counted from 1 below the header, and with what to do.
+An error is one line: the first wrong row, counted from 1 below the header, and the remedy.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GROUP = "group_"
 """The prefix of columns with attributes of patients."""
 
 IN_FILE = "row in the file"
-"""The name of an index that numbers the rows of a file from 0, where blank rows were skipped."""
+"""The name of a data frame's index that numbers the rows of a file from 0, including skipped blank rows."""
 
 ROLES = ("", "reference", "alone")
 """The values of ``role``: a method, a reference that is not a federated method, or training alone."""

@@ -22,7 +22,7 @@ LEAVE_ONE = 20
 """Largest number of hospitals for which leave-one-site-out is the default."""
 
 FOLDS = 10
-"""Default number of folds for more hospitals."""
+"""Default number of folds if there are more than :data:`LEAVE_ONE` hospitals."""
 
 MANY = 50
 """Above this many folds the command suggests fewer: each fold has its own rows in the cache."""

@@ -1,4 +1,4 @@
-"""The use of a joining hospital's first labelled rows, apart from recalibrating the model used for it.
+"""What a joining hospital does with its labelled rows, other than recalibrating its model.
 
 The step depends on the strategy:
 
@@ -39,8 +39,8 @@ RIDGE = 1.0
 """The ridge on the weights of a head that a joining hospital fits to its rows."""
 
 SAME = 1e-9
-"""Smallest relative standard deviation of an output of the body that varies, relative to its mean, or to 1 if
-larger."""
+"""An output of the body counts as constant if its standard deviation is at most this share of the magnitude of its
+mean, or of 1 if that is larger."""
 
 
 NOBODY = "nobody"
@@ -60,9 +60,9 @@ def joined(
 ) -> Joined | None:
     """Return the model ``served`` of hospital ``h`` after the hospital has used its labelled ``rows``.
 
-    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise it is ``how``, for
-    which only ``fine_tune`` gives a model here. ``defined``: whether a model can be used at the hospital without
-    labelled rows. Returns None if the step gives no model.
+    The step follows from the strategy if hospitals train alone or have their own heads. Otherwise the step is ``how``;
+    only ``fine_tune`` gives a new model here. ``defined``: whether a model can be used at the hospital without labelled
+    rows. Returns None if the step gives no model.
     """
     if run.result.alone:
         return trained_alone(run, served, h, rows)
@@ -79,7 +79,7 @@ def trained_alone(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) 
     """
     config, federation, seed = run.config, run.result.federation, run.result.seed
     rows = np.arange(len(federation.y))[federation.rows(h, "test")]
-    if not _told_apart(federation.y[rows][joined]):
+    if not _differ(federation.y[rows][joined]):
         return None
     rest = np.setdiff1d(np.arange(len(rows)), joined)
     with tempfile.TemporaryDirectory() as scratch:
@@ -105,7 +105,7 @@ def with_head(run: LeftOut, served: str, h: int, joined: NDArray[np.int64]) -> J
     """
     row, private, classes = _row(run, served, h), run.result.outcome.private, run.result.federation.classes
     model, X, y = _bound(run, h, "float64")
-    if row is None or private is None or not _told_apart(y[joined]) or len(classes) > 2:
+    if row is None or private is None or not _differ(y[joined]) or len(classes) > 2:
         return None
     body = np.where(private, 0.0, run.result.outcome.models[row])
     constant, outputs = _outputs_of_body(model, body, np.flatnonzero(private), X)
@@ -165,7 +165,7 @@ def _outputs_of_body(
     return constant, outputs[:, np.sort(once)]
 
 
-def _told_apart(y: NDArray[Any]) -> bool:
+def _differ(y: NDArray[Any]) -> bool:
     """Return whether the labels have more than one class or value."""
     return bool(len(y) and (y != y[0]).any())
 

@@ -1,6 +1,6 @@
 """The rows on which hospitals of a fold are judged, by model and number of labelled rows that join.
 
-They are taken from a run when it ends. Neither its models nor its federation are needed afterwards.
+The rows are taken from a run when it ends. The run's models and federation are not needed afterwards.
 """
 
 from __future__ import annotations
