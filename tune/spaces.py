@@ -189,7 +189,7 @@ class Space:
                 )
         if math.prod(dimension.count for dimension in self.dimensions) > MOST_COMBINATIONS:
             raise ConfigError(
-                f"sweep.space: has more than {MOST_COMBINATIONS:,} combinations for searcher grid; take longer steps "
+                f"sweep.space: has more than {MOST_COMBINATIONS:,} combinations for searcher grid; use larger steps "
                 "or searcher random"
             )
         combinations: list[Params] = []

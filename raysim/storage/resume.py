@@ -119,7 +119,7 @@ class Ticket:
             if then.get(key) != now.get(key):
                 is_now, was = (_PLAIN.get(text, text) for text in (now.get(key, "absent"), then.get(key, "absent")))
                 raise ConfigError(
-                    f"{key}: it is {is_now}, and was {was} when the run was started; restore it, or start a new run"
+                    f"{key}: is {is_now}, but was {was} when the run was started; restore it, or start a new run"
                 )
 
 

@@ -112,7 +112,7 @@ def check_feasible(table: pd.DataFrame) -> None:
     if feasible["alpha"].nunique() < 2 or feasible["seed"].nunique() < 2:
         raise DataError(
             f"study.alphas: {int((~table['feasible']).sum())} of {len(table)} partitions leave a client with too few "
-            "rows, and fewer than two alphas or seeds are left; take larger alphas, fewer clients or a lower min_size"
+            "rows, and fewer than two alphas or seeds are left; use larger alphas, fewer clients or a lower min_size"
         )
 
 

@@ -79,8 +79,8 @@ def _source(config: Config) -> Pooled:
     source = build_source(config.data)
     if not isinstance(source, Pooled):
         raise ConfigError(
-            f"data.source: '{config.data.source}' has hospitals of its own, but a study divides pooled data; "
-            "take digits, fashion_mnist, ..."
+            f"data.source: '{config.data.source}' already has hospitals, but a study divides pooled data; use a "
+            "pooled source, such as digits or fashion_mnist"
         )
     for key in DECIDED:
         if key in config.data.options():

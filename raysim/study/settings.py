@@ -87,7 +87,7 @@ class Study(Section):
             if name not in metrics:
                 raise ValueError(f"'{name}' is not a metric; {nearest(name, metrics)}")
         if values == ():
-            raise ValueError("[] names no metric; leave the key out for all")
+            raise ValueError("[] names no metric; remove the key to use all")
         return values
 
     @property

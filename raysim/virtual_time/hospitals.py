@@ -99,7 +99,7 @@ def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
         if name not in federation:
             raise ConfigError(f"{where}: no hospital is called '{name}'; {nearest(name, names)}")
         if name in hospitals:
-            raise ConfigError(f"{where} names '{name}' again; keep one line")
+            raise ConfigError(f"{where}: names '{name}' a second time; keep one line")
         hospitals[name] = Hospital(**values)
     missing = next((name for name in names if name not in hospitals), None)
     if missing is not None:

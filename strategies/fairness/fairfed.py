@@ -180,9 +180,13 @@ def check_group(attribute: str, privileged: Privileged) -> None:
     """Raise ``ValueError`` for an unknown attribute, or for a group that the attribute does not have."""
     if attribute != "age":
         if not isinstance(privileged, str):
-            raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")
+            raise ValueError(
+                f"privileged: {privileged} is a range of ages, but the attribute is {attribute}; give one of its values"
+            )
     elif isinstance(privileged, str) or not privileged[0] < privileged[1]:
-        raise ValueError(f"privileged: '{privileged}' is not a range of ages, smaller first; write [18, 65]")
+        raise ValueError(
+            f"privileged: '{privileged}' is not a range of ages with the lower end first; write for example [18, 65]"
+        )
 
 
 def patient_groups(

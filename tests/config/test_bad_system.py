@@ -97,7 +97,7 @@ def test_a_wrong_trace_is_refused_by_line(lines, said, tmp_path):
         ("hospital,uplink\nh0,5\n", "has no line for hospital 'h1'; add one"),
         ("hospital,uplink\nh0,5\nh1,-2\n", "line 3, uplink: -2 is not greater than 0"),
         ("hospital,uplink\nh0,5\nh1,fast\n", "line 3, uplink: 'fast' is not a number"),
-        ("hospital,uplink\nh0,5\nh0,6\n", "line 3 names 'h0' again; keep one line"),
+        ("hospital,uplink\nh0,5\nh0,6\n", "line 3: names 'h0' a second time; keep one line"),
         ("hospital,upink\nh0,5\n", "has a column 'upink'; did you mean 'uplink'?"),
         ("hospital,uplink,uplink\nh0,5,9\nh1,5,9\n", "has two columns named 'uplink'; rename one"),
         ("name,uplink\nh0,5\n", "has no column 'hospital'; it has name, uplink"),

@@ -155,12 +155,12 @@ def test_what_leaves_is_counted_by_kind(federation: Federation):
 
 
 LINES = {
-    "undeclared": "secret: not declared; sends names total, rows",
+    "undeclared": "secret: not declared; sends declares total, rows",
     "missing": "total: declared but not sent",
     "shape": r"total: has shape \[3\] but \[2\] is declared",
     "nan": "total: it is not finite",
     "large": "total: an entry of 1000 is not below 1000, the largest value that is declared or fits in a sum",
-    "memory": "other: not declared; keeps names state",
+    "memory": "other: not declared; keeps declares state",
     "memory shape": r"state: has shape \[3\] but \[2\] is declared",
     "group": "group: 1 is not the number of a sum; sums are numbered 0 to 0",
     "text": "total: holds <U1; give numbers",

@@ -246,7 +246,9 @@ class Declaring(ServerNova):
 
 def test_what_a_strategy_declares_and_the_configuration_sets_otherwise_is_refused(federation: Federation):
     check_job(job_of(federation, Declaring(learning_rate=2.0), batch_size=BATCH), federation)
-    said = rf"^strategy\.batch_size: {BATCH}, but hospitals train with training\.batch_size: 9; set both alike"
+    said = (
+        rf"^strategy\.batch_size: {BATCH}, but hospitals train with training\.batch_size: 9; set both to the same value"
+    )
     with pytest.raises(ConfigError, match=said):
         check_job(job_of(federation, Declaring(), batch_size=9), federation)
 

@@ -36,7 +36,7 @@ class AcsIncome(Pooled):
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.rglob("psam_p*.csv"))
         if not files:
-            raise DataError(f"data.path: {self.path} has no psam_p<state>.csv; point it at folktables' data folder")
+            raise DataError(f"data.path: {self.path} has no psam_p<state>.csv; name folktables' data folder")
         if self.states is None:
             return iter(files)
         of_state = {file: file.stem.removeprefix("psam_p") for file in files}

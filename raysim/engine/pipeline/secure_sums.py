@@ -77,7 +77,7 @@ class SecureSums(Step):
         if secure is None:
             raise ConfigError(
                 f"secure.minimum: {section.minimum} is more than the {len(call.ids)} hospitals that strategy "
-                f"'{self._name}' calls; lower it, or let more take part"
+                f"'{self._name}' calls; lower it, or sample more hospitals"
             )
         self._masking = Masking((secure,), section.mode == "execute")
         return self._masking

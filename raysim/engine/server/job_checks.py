@@ -51,8 +51,8 @@ def check_together(job: Job) -> None:
     if job.compression is not None and not job.compression.linear:
         raise ConfigError(
             f"secure.mode: '{job.secure.mode}' adds messages of hospitals, and compression.name: "
-            f"'{job.compression.name}' makes messages that cannot be added; take grid, or random_k with common "
-            "indices, and no ef21"
+            f"'{job.compression.name}' makes messages that cannot be added; use grid, or random_k with common "
+            "indices, without feedback: ef21"
         )
     if job.strategy.asynchrony() is not None:
         raise ConfigError(

@@ -61,7 +61,7 @@ def audit(
         asked = None if config.privacy is None else config.privacy.audit
         canaries = (asked or AuditSection()).canaries
     if canaries < 0:
-        raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
+        raise ConfigError(f"--canaries: {canaries} is negative; give 0 or more")
     for name, count in (("shadows", shadows), ("canaries", canaries)):
         if count > MOST[name]:
             raise ConfigError(f"--{name}: {count:,} are more than the maximum of {MOST[name]:,}; name fewer")

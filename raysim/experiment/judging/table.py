@@ -319,8 +319,8 @@ def _same_rows(frame: pd.DataFrame, common: bool) -> tuple[pd.DataFrame, int]:
         called = f"{model} ({name})" if sum(each == model for each, _ in served) > 1 else model
         lacks = counted(int((~full)[seed].sum()), "row")
         raise DataError(
-            f"{called} seed {seed} lacks {lacks} that another model has, the first of {row['hospital'].iloc[0]}; "
-            "add them, or give --common to judge the rows that all models have"
+            f"{called} seed {seed} lacks {lacks} that another model has, the first at hospital "
+            f"{row['hospital'].iloc[0]}; add them, or give --common to judge the rows that all models have"
         )
     kept = frame.set_index(["seed", "identity"]).index.isin(full.index[full.to_numpy()])
     return frame[kept].reset_index(drop=True), int((~full).sum())

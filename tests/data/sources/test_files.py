@@ -224,7 +224,7 @@ REFUSED: dict[str, tuple[str, str | bytes, str]] = {
         HEAD.replace(",", ";") + "north;A;71.5;1,5;0\nsouth;B;64;2,3;1\n",
         "has 2 numbers with a comma, and column 'age' numbers with a point; set whether",
     ),
-    "no names": ("t.csv", PLAIN, "begins with a row of values; it needs a first line of column names: put one above"),
+    "no names": ("t.csv", PLAIN, "begins with a row of values; add a first line with the names of the columns"),
     "row names of R": ("t.csv", HEAD[9:] + PLAIN, "line 2 has 5 fields, the first line 4; correct that line"),
     "names again": ("t.csv", ASCII + ASCII, "has its column names again in row 4; remove that row"),
     "a separator behind each line": (

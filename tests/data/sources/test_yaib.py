@@ -204,7 +204,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, eicu: Path) -> None:
         return str(caught.value)
 
     assert "data.path: " in message(path=tmp_path)
-    assert "has no dyn.parquet; point it at the folder of one YAIB task" in message(path=tmp_path)
+    assert "has no dyn.parquet; name the folder of one YAIB task" in message(path=tmp_path)
     assert message(eicu=tmp_path / "none").startswith(f"data.eicu: {tmp_path / 'none'} is not a folder")
     assert "is in the patient table" in message(path=cohort(tmp_path / "other", per_stay().iloc[4:]))
     assert "of 0 stays with a label at hour 50" in message(

@@ -205,7 +205,7 @@ class Eicu(BaseModel):
             "FROM stays WHERE left_out IS NULL",
         )
         if not kept:
-            raise DataError(f"data.path: {patient} has no stay to learn from: left out are {left_out}")
+            raise DataError(f"data.path: {patient} has no stay that can be used: left out are {left_out}")
         if self.task in _CLASSES:
             event = _CLASSES[self.task][1]
             notes.append(f"{self.task}: {events:,} of {kept:,} stays are {event} ({events / kept:.1%})")
