@@ -121,10 +121,14 @@ PIXELS, LABELS = np.zeros((40, 28, 28), dtype=np.uint8), np.arange(40) % 10
         ((PIXELS, np.eye(10)[LABELS]), (PIXELS, LABELS), "(train) holds labels of shape (40, 10) and type float64"),
         ((PIXELS, LABELS), (PIXELS, LABELS + 0.7), "(test) holds labels outside 0..9, the first 0.7 in row 1; fetch"),
         ((PIXELS, LABELS), (PIXELS, np.where(LABELS == 3, np.nan, LABELS)), "(test) holds labels outside 0..9, the"),
-        ((PIXELS / 255, LABELS), (PIXELS, LABELS), "(train) holds images of shape (40, 28, 28) and type float64; F"),
+        (
+            (PIXELS / 255, LABELS),
+            (PIXELS, LABELS),
+            "(train) holds images of shape (40, 28, 28) and type float64; images",
+        ),
         ((PIXELS.astype(str), LABELS), (PIXELS, LABELS), "(train) holds images of shape (40, 28, 28) and type <U"),
-        ((PIXELS, LABELS), (PIXELS[:0], LABELS[:0]), "(test) holds images of shape (0, 28, 28) and type uint8; Fash"),
-        ((PIXELS[:20], LABELS), (PIXELS, LABELS[:20]), "(train) holds 20 images and 40 labels; Fashion-MNIST has as"),
+        ((PIXELS, LABELS), (PIXELS[:0], LABELS[:0]), "(test) holds images of shape (0, 28, 28) and type uint8; images"),
+        ((PIXELS[:20], LABELS), (PIXELS, LABELS[:20]), "(train) holds 20 images and 40 labels; Fashion-MNIST has one"),
     ],
     ids=["text", "column", "one-hot", "fraction", "nan", "scaled", "text pixels", "no rows", "swapped"],
 )
