@@ -17,7 +17,7 @@ Sites = Annotated[
 
 
 def design(config: Sites, set_: Set = None, out: Out = None, json: Json = False, open_: Open = False) -> None:
-    """Compute what a comparison could demonstrate, from hospitals' sizes."""
+    """Compute what a comparison of hospitals can demonstrate."""
     greet()
     import time
 

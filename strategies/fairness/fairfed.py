@@ -198,8 +198,8 @@ def patient_groups(
     the attribute.
     """
     if attribute not in patients:
-        attributes = f"it has their {', '.join(patients)}" if patients else "it has no attributes of patients"
-        raise ValueError(f"attribute: the data has no attribute {attribute} of patients, {attributes}")
+        attributes = f"use one of {', '.join(patients)}" if patients else "they hold none: use other data"
+        raise ValueError(f"attribute: the data hold no patients' {attribute}; {attributes}")
     values = patients[attribute]
     if isinstance(privileged, str):
         inside, unknown = values == privileged, np.isin(np.char.lower(values.astype(str)), ("", "unknown"))
